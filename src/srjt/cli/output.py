@@ -26,6 +26,7 @@ from srjt.errors import SrjtError, printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from srjt.reports.page import Page
     from srjt.settings import SettingError
     from srjt.training.reporters import Reporter
 
@@ -146,6 +147,21 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
     typer.secho(
         text, file=stream if is_terminal(err=err) else _proxied(stream), color=colours_wanted(), **style
     )
+
+
+def show(page: Page, *, err: bool = False) -> None:
+    """Print a page: verdict, key numbers, tables and the first notes."""
+    from rich.text import Text
+
+    from srjt.console import Console
+    from srjt.reports.page import terminal
+
+    console = Console(markup=False, highlight=False, stderr=err)
+    for part in terminal(page):
+        if isinstance(part, Text):
+            say(part.plain, err=err, fg="yellow" if part.style == "yellow" else None, dim=part.style == "dim")
+        else:
+            console.print(part)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import singledispatch
 from pathlib import Path
 
 import pandas as pd
@@ -27,7 +28,8 @@ from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_figures, write_page
 from srjt.reports.pages.answers import predictions_page
 from srjt.reports.pages.audit import audit_page
-from srjt.reports.pages.evaluation import comparison_page, evaluation_page
+from srjt.reports.pages.comparison import comparison_page
+from srjt.reports.pages.evaluation import evaluation_page
 from srjt.reports.pages.readers import readers_page
 from srjt.reports.pages.run import State, live_page, run_page
 from srjt.reports.pages.study import read_size_ratio, study_page
@@ -60,6 +62,18 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
         write_json(path, comparison.to_dict(), follow_links=True)
     else:
         write_output(path, figure_bytes(forest_figure(comparison), suffix[1:]))
+
+
+# ``result.report()``: a new kind of result is one line here.
+
+
+@singledispatch
+def page_of(result: object) -> Page:
+    """The page of a result."""
+    raise SrjtError(f"There is no page for a {type(result).__name__}.")
+
+
+page_of.register(Comparison, comparison_page)
 
 
 # ``srjt.report``: a study, a run, an audit, several readers, predictions or an evaluation as one HTML page.

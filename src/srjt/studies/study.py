@@ -35,7 +35,7 @@ from srjt.studies.plan import (
 )
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.config import TrainConfig, load_preset
-from srjt.training.workers import Ended, StopRequest, Task, WorkerPool, check_not_starting
+from srjt.training.workers import Ended, StopRequest, WorkerPool, check_not_starting
 
 # Run a study on this machine: several runs at a time, in worker processes that execute one run after another.
 
@@ -148,14 +148,14 @@ def _run_in_workers(
                 if index is None:
                     break
                 planned = waiting.pop(index)
-                task = Task(
-                    name=planned.key,
-                    function=run_by_key,
-                    arguments=(str(folder), planned.key, None if cache is None else str(cache)),
-                    folder=run_folder(folder, planned.key),
+                pool.submit(
+                    planned.key,
+                    run_by_key,
+                    str(folder),
+                    planned.key,
+                    None if cache is None else str(cache),
                     settings=planned.config.deterministic,  # cuBLAS can be made so only before its first use
                 )
-                pool.start(task)
                 if not again:
                     watcher.started(planned)
             watcher.updated([by_key[key] for key in pool.running])

@@ -19,7 +19,8 @@ from srjt.reports.figures.study import (
     noise_matrix,
     study_noises,
 )
-from srjt.reports.page import Note, Page, Section, settings_section
+from srjt.reports.page import Note, Page, Section
+from srjt.reports.sections import settings_section
 from srjt.reports.statistics import (
     METRIC_NAMES,
     PAPER_METRICS,
