@@ -15,6 +15,7 @@ import numpy as np
 
 from srjt import noise
 from srjt.auditing.audit import Audit, audit
+from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources import read
 from srjt.data.synthetic import generate, write
@@ -54,6 +55,8 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Tel
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the pages say how far to trust a number
+        # Decoded here, not by the first of two processes while the other one waits.
+        open_store(data, size=load_preset("demo")["train"]["image_size"], resize="squash")
         results = study(labels, out=out / "study", preset="demo", noise="none", epochs=epochs)
         if failed := results.runs.query("status != 'done'")["key"].tolist():
             raise SrjtError(f"{len(failed)} of {len(results.runs)} trainings failed: see {out / 'study'}.")
@@ -112,11 +115,10 @@ def _wrong(data: Manifest) -> np.ndarray:
 
 def _comparison(results: StudyResults, *, epochs: int) -> tuple[str, str]:
     """What the two methods make of the wrong labels: their means and every fold, over the last ten epochs."""
-    since = epochs - LAST
-    of_networks = results.metrics.query("network in ('1', '2') and epoch > @since")
+    last = results.metrics[results.metrics["epoch"] > epochs - LAST].query("network in ('1', '2')")
 
     def values(method: str, split: str, metric: str) -> list[float]:
-        chosen = of_networks.query("method == @method and split == @split and metric == @metric")
+        chosen = last.query("method == @method and split == @split and metric == @metric")
         return [float(value) for value in chosen.groupby("fold")["value"].mean()]
 
     errors = {name: values(name, "test", "mae") for name in ("standard", "srjt")}
