@@ -134,7 +134,7 @@ def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt) -> Non
     assert command(*options, *sets, "--config", "reading.yaml", "--dry-run") == said
     # a preset, then the file, then the options
     assert (
-        study("--preset", "demo", "--set", "learning_rate=1e-4", "--set", "eval_batch_size=9", "--dry-run")
+        study("--preset", "demo", "--set", "learning_rate=1e-4", "--set", "track_wrong_labels=false", "--dry-run")
         == said
     )
     assert study("--preset", "demo", "--dry-run")[1] != said[1]
