@@ -42,7 +42,7 @@ def test_the_wheel_holds_the_data_files(built: Path) -> None:
         for path in (package / "srjt").rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     }
-    assert {"srjt/py.typed", "srjt/studies/presets/limuc.yaml", "srjt/studies/paper_results.csv"} <= needed
+    assert {"srjt/py.typed", "srjt/training/presets/demo.yaml", "srjt/studies/paper_results.csv"} <= needed
     assert needed <= held
     assert not [name for name in held if name.startswith(("tests", "docs"))]
 
