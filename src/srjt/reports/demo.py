@@ -5,6 +5,7 @@ finds, and a range for a patient. The same functions and pages as for one's own 
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +30,7 @@ from srjt.studies.results import StudyResults
 from srjt.studies.study import study
 from srjt.training.checkpoint import LAST
 from srjt.training.config import load_preset
-from srjt.training.trained import load_run
+from srjt.training.trained import Trained, load_run
 
 IMAGES, EPOCHS = 1000, 30  # of the preset
 RATE, SEED = 0.4, 0
@@ -72,13 +73,15 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Tel
 
         alone = audited(data)
         tell(_doubtful(alone, share=float(wrong.mean())))
-        with_verified = audited(_verified(data))  # its trainings are finished
+        run, held_out = _run(out, results, data)
+        checked = _verified(data, held_out["validation"])
+        with_verified = audited(checked)  # its trainings are finished
         report(out / "audit", out=out / PAGES[1])
         tell(
             f"Verified labels. The audit alone puts the share of wrong labels at {_rate(alone)}. A doctor checks "
-            f"{VERIFIED} labels, drawn at random: {_rate(with_verified)}. The truth is {wrong.mean():.0%}."
+            f"{VERIFIED} labels of randomly drawn patients: {_rate(with_verified)}. The truth is {wrong.mean():.0%}."
         )
-        tell(_range(out, results, data))
+        tell(_ranges(out, run, held_out["test"], checked))
     return [out / page for page in PAGES]
 
 
@@ -145,12 +148,21 @@ def _doubtful(found: Audit, *, share: float) -> str:
     )
 
 
-def _verified(data: Manifest) -> Manifest:
-    """The data with the true grades of a random hundred."""
+def _run(out: Path, results: StudyResults, data: Manifest) -> tuple[Trained, dict[str, Manifest]]:
+    """The run of ``srjt`` on the first fold, and the images of the patients whom it was not trained on."""
+    key = results.runs.query("method == 'srjt'").sort_values("fold")["key"].iloc[0]
+    folder = out / "model"
+    shutil.copytree(run_folder(out / "study", key), folder, dirs_exist_ok=True)  # a name for people
+    run = load_run(folder, device="cpu")
+    row = {name: number for number, name in enumerate(data.ids)}
+    return run, {side: data.select([row[name] for name in held.ids]) for side, held in run.held_out.items()}
+
+
+def _verified(data: Manifest, drawn_from: Manifest) -> Manifest:
+    """The data with the true grades of a hundred of these images. Its patients are a random part of all."""
     assert data.true_labels is not None
-    rows = np.random.default_rng(SEED).permutation(len(data))[:VERIFIED]
-    grades = np.full(len(data), -1)
-    grades[rows] = data.true_labels[rows]
+    chosen = set(np.random.default_rng(SEED).permutation(drawn_from.ids)[:VERIFIED])
+    grades = np.where([name in chosen for name in data.ids], data.true_labels, -1)
     return replace(data, table=data.table.assign(verified_grade=grades))
 
 
@@ -159,20 +171,21 @@ def _rate(found: Audit) -> str:
     return f"{found.estimate.rate:.0%} (95 % interval {low:.0%} to {high:.0%})"
 
 
-def _range(out: Path, results: StudyResults, data: Manifest) -> str:
-    """The answer for the first test patient of the first fold, and how often the ranges hold the truth there."""
-    key = results.runs.query("method == 'srjt'").sort_values("fold")["key"].iloc[0]
-    run = load_run(run_folder(out / "study", key), device="cpu")
-    ids = set(run.held_out["test"].ids)
-    test = data.select(np.flatnonzero([name in ids for name in data.ids]))
-    asked: dict[str, Any] = {"coverage": COVERAGE, "per": "patient"}
-    answers = predict(run, test, progress=False, **asked)
+def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
+    """Ranges calibrated on the labels as they are and on the verified ones; of the latter an example."""
+    assert checked.verified_labels is not None
+    verified = checked.select(np.flatnonzero(checked.verified_labels >= 0))
+    asked: dict[str, Any] = {"coverage": COVERAGE, "progress": False}
+    answers = predict(run, test, calibrate_on=verified, **asked)
     report(answers, run=run, data=test, out=out / PAGES[2])
-    judged = evaluate(run, test, resamples=2, progress=False, **asked).ranges
-    assert judged is not None
+    before = evaluate(run, test, resamples=2, **asked).ranges
+    after = evaluate(run, test, resamples=2, calibrate_on=verified, **asked).ranges
+    assert before is not None
+    assert after is not None
     first = answers.iloc[0]
     return (
-        f"A range for a patient. {first['patient']}: grade {first['grade']}, and with {COVERAGE:.0%} probability from "
-        f"{first['grade_low']} to {first['grade_high']}. The ranges hold the true grade of {judged.coverage.value:.0%} "
-        f"of the {len(answers)} patients who were not trained on."
+        f"A range for a patient. {first['patient']} has grade {first['grade']}, and with {COVERAGE:.0%} probability "
+        f"{first['grade_low']} to {first['grade_high']}. The verified labels make the ranges narrower: "
+        f"{after.width.value:.1f} of 4 grades on average instead of {before.width.value:.1f}. They hold the truth for "
+        f"{after.coverage.value:.0%} of the images of {len(set(test.patients or ()))} patients who were not trained on."
     )
