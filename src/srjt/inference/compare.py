@@ -21,7 +21,7 @@ from srjt.inference.evaluate import shared_labels
 from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
-from srjt.ordinal.intervals import Interval, resampled_metrics
+from srjt.ordinal.intervals import Interval, holm, percentile_interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 from srjt.reported import Reported
 from srjt.training.trained import Trained
@@ -312,31 +312,6 @@ def compare(
     )
 
 
-def holm(p_values: npt.ArrayLike) -> Floats:
-    """Holm's correction of p-values, which bounds the probability of any false finding.
-
-    Parameters
-    ----------
-    p_values : array-like, shape (M,)
-
-    Returns
-    -------
-    array, shape (M,)
-
-    Examples
-    --------
-    >>> from srjt.inference.compare import holm
-    >>> holm([0.01, 0.04]).tolist()
-    [0.02, 0.04]
-    """
-    p = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(p, kind="stable")
-    stepped = np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(stepped, 1.0)
-    return adjusted
-
-
 def _differences(
     names: Sequence[str], metrics: Sequence[dict[str, Floats]], *, level: float
 ) -> list[Difference]:
@@ -344,7 +319,7 @@ def _differences(
     for metric in METRICS:
         first, *others = (draws[metric] for draws in metrics)
         rows = [
-            (other[0], _interval(other - first, level=level), _p_value((other - first)[1:]))
+            (other[0], percentile_interval(other - first, level=level), _p_value((other - first)[1:]))
             for other in others
         ]
         adjusted = holm([p for _, _, p in rows])
@@ -361,14 +336,6 @@ def _differences(
                 )
             )
     return sorted(found, key=lambda row: names.index(row.run))
-
-
-def _interval(differences: Floats, *, level: float) -> Interval:
-    value, draws = float(differences[0]), differences[1:]
-    if not np.isfinite(draws).any():
-        return Interval(value, float("nan"), float("nan"))
-    low, high = np.nanquantile(draws, [(1 - level) / 2, 1 - (1 - level) / 2])
-    return Interval(value, float(low), float(high))
 
 
 def _p_value(draws: Floats) -> float:

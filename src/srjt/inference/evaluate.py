@@ -56,7 +56,7 @@ from srjt.ordinal.calibration import (
 )
 from srjt.ordinal.decoding import Decoding, LearnedPooling, Pooling
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
-from srjt.ordinal.metrics import METRICS, confusion_matrix, quadratic_weighted_kappa, summary
+from srjt.ordinal.metrics import METRICS, confusion_matrix, summary
 from srjt.progress import ProgressOption, html_block, html_table, html_text, progress_bar
 from srjt.readers.compare import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
@@ -169,7 +169,7 @@ def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, i
     grades = 1 + max(map(max, shared))
     confusion = np.zeros((grades, grades), dtype=np.int64)
     np.add.at(confusion, tuple(np.array(shared).T), 1)
-    return shared if quadratic_weighted_kappa(confusion) > SAME_ROWS else []
+    return shared if METRICS["qwk"](confusion) > SAME_ROWS else []
 
 
 def are_row_numbers(data: Manifest) -> bool:
