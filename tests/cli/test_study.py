@@ -134,7 +134,15 @@ def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt) -> Non
     assert command(*options, *sets, "--config", "reading.yaml", "--dry-run") == said
     # a preset, then the file, then the options
     assert (
-        study("--preset", "demo", "--set", "learning_rate=1e-4", "--set", "track_wrong_labels=false", "--dry-run")
+        study(
+            "--preset",
+            "demo",
+            "--set",
+            "learning_rate=1e-4",
+            "--set",
+            "track_wrong_labels=false",
+            "--dry-run",
+        )
         == said
     )
     assert study("--preset", "demo", "--dry-run")[1] != said[1]
@@ -419,7 +427,9 @@ def test_the_demo_tells_what_its_files_hold(command: Srjt, opened: list[str]) ->
 
     audited = pd.read_csv("shown/audit/audit.csv")
     assert len(audited) == len(labels)
-    assert (audited["verified_grade"] >= 0).sum() == 100
+    verified = int((audited["verified_grade"] >= 0).sum())
+    assert 0 < verified <= 100
+    assert f"A doctor checks {verified} labels" in told
     assert f"The truth is {wrong.mean():.0%}." in told
 
     for page in PAGES:
