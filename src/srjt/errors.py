@@ -26,7 +26,9 @@ class SrjtError(ValueError):
 
 
 class UnknownNameError(SrjtError, LookupError):
-    """A misspelt method, option or column."""
+    """A misspelt method, option or column. ``setting``: the setting whose value it is, if it is one's."""
+
+    setting = ""
 
 
 class Interrupted(BaseException):
@@ -48,6 +50,15 @@ def printable(text: object) -> str:
 def count_of(number: int, one: str, many: str = "") -> str:
     """A number and what it counts: "1 image", "1,200 images". many: a plural that does not end in s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people read it: "40 s", "12 min", "3.5 h", "15 days"."""
+    if seconds < 120:
+        return f"{max(seconds, 1):.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 72 * 3600 else f"{seconds / 86400:,.0f} days"
 
 
 _ABOUT: ContextVar[str] = ContextVar("_ABOUT", default="")

@@ -79,8 +79,8 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Tel
         report(out / "audit", out=out / PAGES[1])
         tell(
             f"Verified labels. The audit alone puts the share of wrong labels at {_rate(alone)}. A doctor checks "
-            f"{with_verified.estimate.verified} labels of randomly drawn patients: {_rate(with_verified)}. The truth is "
-            f"{wrong.mean():.0%}."
+            f"{with_verified.estimate.verified} labels of randomly drawn patients: {_rate(with_verified)}. "
+            f"The truth is {wrong.mean():.0%}."
         )
         tell(_ranges(out, run, held_out["test"], checked))
     return [out / page for page in PAGES]
