@@ -277,7 +277,8 @@ def corrupt(
     noise: Annotated[
         str,
         typer.Option(
-            metavar="quasi|truncated", help="Errors towards all other grades, or towards the neighbours only."
+            metavar="KIND",
+            help="quasi (errors towards all other grades), truncated (neighbours only), uniform.",
         ),
     ] = "quasi",
     rate: Annotated[float | None, typer.Option(help="Target share of wrong labels.")] = None,
