@@ -34,6 +34,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import srjt
+from srjt.data.grades import Grades
 from srjt.data.sources.folders import read_images
 from srjt.data.synthetic import generate
 from srjt.errors import cores
@@ -64,7 +65,7 @@ def untrained() -> Trained:
         networks=networks.eval(),
         method=method,
         config=config,
-        grades=GRADES,
+        grades=Grades(GRADES),
         preprocess=Preprocess(crop=CROP, channels_last=last),
         in_shape=(3, CROP, CROP),
         device=torch.device("cpu"),

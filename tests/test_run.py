@@ -12,6 +12,7 @@ import pytest
 import srjt
 from fixtures.held_out_runs import drawn_side, made_run
 from fixtures.small_images import SETTINGS, Data
+from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import held_out_scores
 from srjt.run import Run
@@ -107,7 +108,7 @@ def test_html_shows_table_curves_and_matrix_and_escapes_names(run: Run) -> None:
     assert shown.count("<svg") == 1
     assert "Confusion matrix, test side" in shown
     names = dict(zip("0123", ("<script>alert(1)</script>", "b", "c", "d"), strict=True))
-    hostile = as_run(held_out={"validation": drawn_side(40)}, grade_names=names)._repr_html_()
+    hostile = as_run(held_out={"validation": drawn_side(40)}, grades=Grades("0123", names))._repr_html_()
     assert "<script" not in hostile
     assert "&lt;script&gt;" in hostile
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pandas as pd
 
-from srjt.data.grades import display_grade
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate, held_out_scores
 from srjt.inference.explain import explain
@@ -99,7 +98,7 @@ class Run(Trained):
         return run_overview(
             self.metrics,
             self._sides.get("test") or self._sides.get("validation"),
-            grades=[display_grade(grade, self.grade_names) for grade in self.grades],
+            grades=self.grades.shown,
             pooled=self.config.convention == "published-code",
         )
 

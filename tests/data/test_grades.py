@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srjt.data.grades import (
+    Grades,
     as_text,
-    check_grade_names,
-    display_grade,
-    find_grade,
     grade_values,
     order_names,
     parse_grade_names,
@@ -147,11 +147,16 @@ NAMES = {"0": "none", "1": "doubtful", "2": "minimal"}
 
 
 def test_names_are_read_and_shown() -> None:
-    assert check_grade_names(parse_grade_names("2=minimal, 0 = none,1=doubtful"), GRADES) == NAMES
-    assert [display_grade(grade, NAMES) for grade in GRADES] == ["0 (none)", "1 (doubtful)", "2 (minimal)"]
-    assert [display_grade(grade, {}) for grade in GRADES] == list(GRADES)
-    assert display_grade("mild", {"mild": "mild"}) == "mild"
-    assert check_grade_names({}, GRADES) == {}
+    named = Grades(GRADES).named(parse_grade_names("2=minimal, 0 = none,1=doubtful"))
+    assert named.names == NAMES
+    assert named == GRADES  # the same grades: names are for people
+    assert named.named(None).names == NAMES
+    assert named.shown == ["0 (none)", "1 (doubtful)", "2 (minimal)"]
+    assert [named.show("1"), named.show(1), named.show("9")] == ["1 (doubtful)", "1 (doubtful)", "9"]
+    assert Grades(GRADES, {}).shown == list(GRADES)
+    assert Grades(("mild", "bad"), {"mild": "mild", "bad": "bad"}).show("mild") == "mild"
+    copied = pickle.loads(pickle.dumps(named))
+    assert (copied, copied.names) == (named, NAMES)
 
 
 @pytest.mark.parametrize(
@@ -170,15 +175,16 @@ def test_names_are_read_and_shown() -> None:
 )
 def test_bad_names_are_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(SrjtError) as raised:
-        check_grade_names(parse_grade_names(text), GRADES)
+        Grades(GRADES, parse_grade_names(text))
     assert sentence in str(raised.value)
 
 
 def test_a_grade_is_found_by_itself_before_its_name() -> None:
-    assert find_grade(1, GRADES, NAMES) == 1
-    assert find_grade(" Minimal ", GRADES, NAMES) == 2
-    assert find_grade("1", ("0", "1", "2"), {"0": "1", "1": "2", "2": "3"}) == 1
+    grades = Grades(GRADES, NAMES)
+    assert grades.find(1) == 1
+    assert grades.find(" Minimal ") == 2
+    assert Grades(GRADES, {"0": "1", "1": "2", "2": "3"}).find("1") == 1
     with pytest.raises(SrjtError, match="Unknown grade 4"):
-        find_grade(4, GRADES, NAMES)
+        grades.find(4)
     with pytest.raises(SrjtError, match="a mapping"):
-        check_grade_names("0=none", GRADES)  # type: ignore[arg-type]
+        Grades(GRADES, "0=none")  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def test_a_review_shows_them(make_audit_folder, tmp_path: Path) -> None:
     nothing: object = None
     plain = ReviewSession(audit=audit, decisions=nothing, reviewer="A", queue=1)  # type: ignore[arg-type]
     assert json.loads(plain.samples_json)["names"] is None
-    named = replace(plain, audit=replace(audit, grade_names=NAMES))
+    named = replace(plain, audit=replace(audit, grades=audit.grades.named(NAMES)))
     sent = json.loads(named.samples_json)
     assert sent["grades"] == list(NAMES)  # what is decided stays the grade
     assert sent["names"][3] == "Mayo 3 (severe)"

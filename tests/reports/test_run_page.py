@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from reports.html_tree import Tree
 from srjt.cli.study import report
+from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.reports.page import page_figures, render, settings_section
@@ -42,7 +43,7 @@ def write_run(
     facts = RunFacts(
         config=TrainConfig(**given),
         own_network=own_network,
-        grades=("low", HOSTILE),
+        grades=Grades(("low", HOSTILE)),
         data={"samples": {"train": 4, "validation": 2, "test": 2}, "class_counts": [2, 2], "in_shape": [3, 8, 8],
               "fingerprint": "abc123"},
     )  # fmt: skip

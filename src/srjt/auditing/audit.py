@@ -34,7 +34,7 @@ from srjt.auditing.scores import (
     score_readings,
     summarise,
 )
-from srjt.data.grades import check_grade_names
+from srjt.data.grades import Grades
 from srjt.data.images.decode import read_image
 from srjt.data.images.store import OnBadImage
 from srjt.data.readers_folder import select_readings
@@ -270,7 +270,7 @@ def audit(
     manifest = labelled_samples(manifest, on_bad_image=on_bad_image, progress=progress)
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
-    names = check_grade_names(grade_names or {}, manifest.grades)
+    names = Grades(manifest.grades, grade_names).names
     config = with_noise_rate((config or TrainConfig(**DEFAULTS)).replace(**settings))
     folder = None if out is None else Path(out)
     common: dict[str, Any] = {"device": device, "cache": cache, "on_bad_image": on_bad_image}

@@ -17,7 +17,7 @@ import pandas as pd
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
 from srjt.data.checks import thumbnail
-from srjt.data.grades import check_grade_names
+from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError
 from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.errors import SrjtError
@@ -198,7 +198,7 @@ class AuditFolder:
     """N samples, the most doubtful label first. A sample's *line* is its position here, from 0."""
 
     folder: Path
-    grades: tuple[str, ...]  # names, mildest first
+    grades: Grades
     ids: list[str]
     images: list[str]  # (N,) absolute, or relative to the folder; "" if there is none
     labels: Ints  # (N,) the given grades
@@ -217,7 +217,6 @@ class AuditFolder:
     features: bool = False  # features were audited, not images
     twins: Ints | None = None  # (N,) equal numbers: identical images with different labels; 0: none
     folds: Ints | None = None  # (N,) the fold in which each sample was held out
-    grade_names: Mapping[str, str] = field(default_factory=dict)  # grade → its name for people; empty: none
     notice: str = ""  # what a reviewer must know first
     judged: bool = True  # whether grades are suggested: not by networks that have learnt nothing
     trusted: bool = True  # whether the networks beat a naive prediction
@@ -247,7 +246,7 @@ def read_audit(folder: Path) -> AuditFolder:
     path = folder / "audit.csv"
     facts = read_facts(folder)
     scores = read_scores(folder, facts)
-    grades = tuple(facts["grades"])
+    grades = Grades(facts["grades"], facts.get("grade_names"))
     probabilities = [f"p_{grade}" for grade in range(len(grades))]
     for column in ("id", "image", "grade", "suggested", "quality", *probabilities):
         if column not in scores:
@@ -298,7 +297,6 @@ def read_audit(folder: Path) -> AuditFolder:
         twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
         folds=np.nan_to_num(numbers("fold")).astype(np.int64) if "fold" in scores else None,
         read_options=tuple(facts["read_with"]),
-        grade_names=facts.get("grade_names", {}),
         notice=facts["notice"],
         judged=facts["judged"],
         trusted=facts["trusted"],
@@ -404,8 +402,7 @@ class SummaryFile(BaseModel, extra="allow"):
 def read_facts(folder: Path) -> dict[str, Any]:
     """The contents of ``audit.json``."""
     facts = _read(folder, "audit.json", AuditFile)
-    if "grade_names" in facts:
-        facts["grade_names"] = check_grade_names(facts["grade_names"], facts["grades"])
+    Grades(facts["grades"], facts.get("grade_names"))  # an error if the names do not fit
     return facts
 
 

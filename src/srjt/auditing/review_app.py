@@ -31,7 +31,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from srjt.auditing.folder import AuditFolder, image_file
 from srjt.auditing.review_log import ConflictError, Decisions, LogEntry, review_progress
-from srjt.data.grades import display_grade
 from srjt.data.images.decode import BadImageError, UInt8Array, read_image
 from srjt.data.readers_folder import ReadersFolder
 from srjt.errors import SrjtError, count_of
@@ -325,9 +324,7 @@ class ReviewSession:
                 "judged": audit.judged,
                 "trusted": audit.trusted,
                 "grades": audit.grades,
-                "names": [display_grade(grade, audit.grade_names) for grade in audit.grades]
-                if audit.grade_names
-                else None,
+                "names": audit.grades.shown if audit.grades.names else None,
                 "keys": grade_keys(audit.grades),
                 "ids": audit.ids,
                 "labels": audit.labels.tolist(),
@@ -578,7 +575,6 @@ class BlindSession:
     reviewer: str
     lines: Sequence[int]  # the sample, or this reviewer's part of the worklist
     purpose: Literal["verify", "read"] = "verify"
-    grade_names: Mapping[str, str] = field(default_factory=dict)  # for people; empty: none
 
     def answers(self) -> list[int | None]:
         """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there is none yet."""
@@ -613,7 +609,7 @@ def create_blind_app(session: BlindSession, access: AccessRules) -> Starlette:
             answers = session.answers()
         except SrjtError as problem:
             raise HTTPException(503, str(problem)) from None
-        names = [display_grade(grade, session.grade_names) for grade in audit.grades]
+        names = audit.grades.shown
         about = {"grades": names, "keys": grade_keys(audit.grades), "purpose": session.purpose}
         return JSONResponse({**about, "answers": answers})
 

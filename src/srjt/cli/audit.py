@@ -129,7 +129,7 @@ def audit(
             table=table,
             label_column=label_column,
             read_options=read_options,
-            grade_names=None if grade_names is None else parse_grade_names(grade_names),
+            grade_names=parse_grade_names(grade_names),
         )
         write_report(out, out=out / "audit.html")
     list_unreadable(done.fitted.skipped, skipped, problems=reading.problems)
@@ -346,7 +346,7 @@ def readers(
     """
     from srjt.cli.output import refuse_overwrite, writing
     from srjt.console import Console
-    from srjt.data.grades import check_grade_names, parse_grade_names
+    from srjt.data.grades import Grades, parse_grade_names
     from srjt.data.readers_folder import (
         consensus_table,
         located_images,
@@ -371,7 +371,7 @@ def readers(
     images = how.pop("images")
     found = read_readings(table, date_column=date_column, **how)
     readings = found.readings
-    names = {} if grade_names is None else check_grade_names(parse_grade_names(grade_names), readings.grades)
+    names = Grades(readings.grades, parse_grade_names(grade_names)).names
     witness = None if probabilities is None else read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness)
     wanted: pd.DataFrame | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from srjt.console import Console
+    from srjt.data.grades import Grades
     from srjt.data.manifest import Manifest
     from srjt.data.problems import Problem
     from srjt.inference.compare import Comparison
@@ -32,11 +33,9 @@ if TYPE_CHECKING:
 
 def named_run(run: Trained, names: str | None) -> Trained:
     """The run with the grade names that were given, or with its own."""
-    from srjt.data.grades import check_grade_names, parse_grade_names
+    from srjt.data.grades import parse_grade_names
 
-    if names is None:
-        return run
-    return replace(run, grade_names=check_grade_names(parse_grade_names(names), run.grades))
+    return replace(run, grades=run.grades.named(parse_grade_names(names)))
 
 
 def parse_threshold(text: str | None) -> float | Literal["grade"] | None:
@@ -51,13 +50,13 @@ def parse_threshold(text: str | None) -> float | Literal["grade"] | None:
         raise SrjtError(f"A threshold is a probability from 0 to 1, or 'grade'; got {text!r}.") from None
 
 
-def print_decision(console: Console, decision: Decision, names: Mapping[str, str]) -> None:
+def print_decision(console: Console, decision: Decision, grades: Grades) -> None:
     """The operating point and the areas of a decision, as a table; then where the threshold comes from."""
     from rich.table import Table
 
     from srjt.reports.pages.evaluation import SCORE_NAMES, decision_words, refer_rule
 
-    title = refer_rule(decision, names)
+    title = refer_rule(decision, grades)
     table = Table("", "value", "95 % interval", title=title, title_justify="left")
     for name, interval in decision.operating_point.items():
         table.add_row(SCORE_NAMES[name], *_cells(interval))
@@ -176,7 +175,6 @@ def predict(
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.cli.output import check_html, decoding_bar, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import calibration_samples, list_unreadable, usable
-    from srjt.data.grades import display_grade
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.folders import read_images
@@ -252,7 +250,7 @@ def predict(
         )
     predicted = table.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
-    if not trained.grade_names and "grade_name" in ours:
+    if not trained.grades.names and "grade_name" in ours:
         ours.remove("grade_name")  # a column of the source
     warn_about_formulas(table.drop(columns=ours), out)  # cells that come from the source
     for column in ours:
@@ -272,7 +270,7 @@ def predict(
         write_page(page, html)
     counts = table["grade"].value_counts()
     shares = ", ".join(
-        f"{counts.get(neutralise_formula(grade), 0):,} of grade {display_grade(grade, trained.grade_names)}"
+        f"{counts.get(neutralise_formula(grade), 0):,} of grade {trained.grades.show(grade)}"
         for grade in trained.grades
     )
     noun = ("row of features", "rows of features") if manifest.are_features else ("image", "images")
@@ -369,7 +367,6 @@ def evaluate(
     from srjt.cli.output import check_html, decoding_bar, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import calibration_samples, check_fold, chosen_split, grouped, usable
     from srjt.console import Console
-    from srjt.data.grades import display_grade
     from srjt.data.sources import read
     from srjt.errors import SrjtError, suggest
     from srjt.files import write_json
@@ -462,7 +459,7 @@ def evaluate(
     console.print(metrics)
     if found.recalibration:
         say(f"Probabilities are recalibrated: {found.recalibration}.")
-    shown = [display_grade(grade, trained.grade_names) for grade in trained.grades]
+    shown = trained.grades.shown
     recalls = [
         f"{row[grade] / sum(row):.3f}" if sum(row) else "–" for grade, row in enumerate(found.confusion)
     ]
@@ -477,7 +474,7 @@ def evaluate(
     )
     console.print(confusion)
     if found.decision is not None:
-        print_decision(console, found.decision, trained.grade_names)
+        print_decision(console, found.decision, trained.grades)
     if found.abstention is not None and found.abstention.wanted is not None:
         print_abstention(console, found.abstention)
     if found.ranges is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -15,7 +15,7 @@ from srjt.cli.output import say
 from srjt.errors import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from srjt.auditing.review_log import LogEntry
     from srjt.auditing.review_server import Server
     from srjt.data.readers_folder import ReadersFolder
+
+_Folder = TypeVar("_Folder", bound="AuditFolder | ReadersFolder")
 
 # The folder that is reviewed: of ``srjt audit``, or of ``srjt readers``.
 
@@ -116,14 +118,10 @@ def run(
     if worklist is not None:
         if sample is not None or limit is not None or alone:
             raise SrjtError("--worklist says what to read: leave out --sample, --limit and --alone.")
-        source = open_folder(folder)
-        names = _names(grade_names, source)
-        _read_worklist(
-            source, worklist, name, names=names, host=host, port=port, allow_remote=allow_remote, open_=open_
-        )
+        source = _named(open_folder(folder), grade_names)
+        _read_worklist(source, worklist, name, host=host, port=port, allow_remote=allow_remote, open_=open_)
         return
-    audit = read_audit(folder)
-    audit = replace(audit, grade_names=_names(grade_names, audit))
+    audit = _named(read_audit(folder), grade_names)
     if sample is not None and (limit is not None or alone):
         raise SrjtError("--sample shows a random sample without its labels: leave out --limit and --alone.")
     if sample is not None and not any(audit.images):
@@ -145,7 +143,6 @@ def run(
         if sample is not None:
             blind = BlindSession(
                 audit=audit, decisions=decisions, reviewer=name, lines=draw_sample(audit, sample),
-                grade_names=audit.grade_names,
             )  # fmt: skip
             serve(blind, server, started=announce)
             _print_verified(audit, decisions.verified())
@@ -177,14 +174,11 @@ def _listen(host: str, port: int, *, allow_remote: bool) -> Server:
     return server
 
 
-def _names(given: str | None, source: AuditFolder | ReadersFolder) -> Mapping[str, str]:
-    """The grade names that were given, or those of the audit."""
-    from srjt.auditing.folder import AuditFolder
-    from srjt.data.grades import check_grade_names, parse_grade_names
+def _named(source: _Folder, grade_names: str | None) -> _Folder:
+    """The folder with the grade names of the option, or with its own."""
+    from srjt.data.grades import parse_grade_names
 
-    if given is not None:
-        return check_grade_names(parse_grade_names(given), source.grades)
-    return source.grade_names if isinstance(source, AuditFolder) else {}
+    return replace(source, grades=source.grades.named(parse_grade_names(grade_names)))
 
 
 def _read_worklist(
@@ -192,7 +186,6 @@ def _read_worklist(
     worklist: Path,
     name: str,
     *,
-    names: Mapping[str, str],
     host: str,
     port: int,
     allow_remote: bool,
@@ -215,9 +208,7 @@ def _read_worklist(
         if open_:
             open_browser(server)
 
-    session = BlindSession(
-        audit=source, decisions=decisions, reviewer=name, lines=lines, purpose="read", grade_names=names
-    )
+    session = BlindSession(audit=source, decisions=decisions, reviewer=name, lines=lines, purpose="read")
     try:
         serve(session, server, started=announce)
         done = sum(answer is not None for answer in session.answers())

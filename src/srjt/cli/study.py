@@ -193,7 +193,7 @@ def run(
             "splits": None if splits is None else str(splits),
             "group_near_duplicates": group_near_duplicates or None,
             "reading": reading or None,
-            "grade_names": None if grade_names is None else parse_grade_names(grade_names),
+            "grade_names": parse_grade_names(grade_names),
         },
         train={**train, **parse_overrides(set_ or [])},
         preset=preset,
@@ -472,7 +472,7 @@ def report(
 
     refuse_overwrite(out, force=force)
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
-    names = None if grade_names is None else parse_grade_names(grade_names)
+    names = parse_grade_names(grade_names)
     page, *others = write_report(
         folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps, grade_names=names
     )

@@ -321,7 +321,7 @@ def train(
             device=device,
             reporter=OptionsReporter(reporter),
             config=run_config,
-            grade_names=None if grade_names is None else parse_grade_names(grade_names),
+            grade_names=parse_grade_names(grade_names),
             command=typed_command("train"),
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )

@@ -274,46 +274,64 @@ def ordered_categories(y: Any) -> list[Any] | None:
 LONGEST = 60  # letters of a name; longer ones would not fit a table
 
 
-def display_grade(grade: str, names: Mapping[str, str]) -> str:
-    """A grade for people: ``2 (minimal)`` if it has a name, else ``2``.
+class Grades(tuple[str, ...]):
+    """The grades from mild to severe, as files and labels have them, and their names for people.
 
     Parameters
     ----------
-    grade : str
-    names : mapping of str to str
-        Grade → its name; may be empty.
+    grades : iterable of str
+        Mildest first.
+    names : mapping of str to str, optional
+        Grade → its name, for every grade; none or empty: they have no names.
 
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from srjt.data.grades import display_grade
-    >>> display_grade("2", {"2": "minimal"}), display_grade("2", {})
-    ('2 (minimal)', '2')
-    """
-    name = names.get(grade, grade)
-    return grade if name == grade else f"{grade} ({name})"
-
-
-def parse_grade_names(text: str) -> dict[str, str]:
-    """``"0=none,1=doubtful"`` → {"0": "none", "1": "doubtful"}.
-
-    Parameters
+    Attributes
     ----------
-    text : str
-
-    Returns
-    -------
-    dict of str to str
+    names : dict of str to str
 
     Examples
     --------
-    >>> from srjt.data.grades import parse_grade_names
-    >>> parse_grade_names("0=none, 1=doubtful")
-    {'0': 'none', '1': 'doubtful'}
+    >>> from srjt.data.grades import Grades
+    >>> grades = Grades(("0", "1"), {"0": "none", "1": "some"})
+    >>> grades.show(1), grades.show("0"), grades.find("Some"), Grades(("0", "1")).show(1)
+    ('1 (some)', '0 (none)', 1, '1')
     """
+
+    names: dict[str, str]
+
+    def __new__(cls, grades: Iterable[str], names: Mapping[str, str] | None = None) -> Grades:
+        self = super().__new__(cls, grades)
+        self.names = {} if names is None else _check_display_names(names, self)
+        return self
+
+    def named(self, names: Mapping[str, str] | None) -> Grades:
+        """The same grades with other names; None keeps their names."""
+        return self if names is None else Grades(self, names)
+
+    def show(self, grade: str | int) -> str:
+        """A grade, or the grade at a position, for people: ``2 (minimal)`` if it has a name, else ``2``."""
+        written = self[grade] if isinstance(grade, int) else grade
+        name = self.names.get(written, written)
+        return written if name == written else f"{written} ({name})"
+
+    @property
+    def shown(self) -> list[str]:
+        """All grades for people."""
+        return [self.show(grade) for grade in self]
+
+    def find(self, wanted: str | int) -> int:
+        """The position of a grade that a person wrote: the grade itself, or its name."""
+        key = str(wanted).strip().casefold()
+        for spellings in (self, [self.names.get(grade, grade) for grade in self]):
+            for position, spelling in enumerate(spellings):
+                if key == spelling.casefold():
+                    return position
+        raise suggest("grade", wanted, [*self, *self.names.values()])
+
+
+def parse_grade_names(text: str | None) -> dict[str, str] | None:
+    """``"0=none,1=doubtful"`` → {"0": "none", "1": "doubtful"}; None stays None."""
+    if text is None:
+        return None
     names: dict[str, str] = {}
     for part in text.split(","):
         grade, equals, name = (piece.strip() for piece in part.partition("="))
@@ -327,76 +345,24 @@ def parse_grade_names(text: str) -> dict[str, str]:
     return names
 
 
-def check_grade_names(names: Mapping[str, str], grades: Sequence[str]) -> dict[str, str]:
-    """The names, one per grade, in the order of the grades; an error if they do not fit the grades.
-
-    Parameters
-    ----------
-    names : mapping of str to str
-        Grade → its name; empty: no grade has a name.
-    grades : sequence of str
-        Mildest first.
-
-    Returns
-    -------
-    dict of str to str
-
-    Examples
-    --------
-    >>> from srjt.data.grades import check_grade_names
-    >>> check_grade_names({"1": "some", "0": "none"}, ("0", "1"))
-    {'0': 'none', '1': 'some'}
-    """
+def _check_display_names(names: Mapping[str, str], grades: Sequence[str]) -> dict[str, str]:
+    """The names in the order of the grades; an error if they do not fit the grades."""
     if not isinstance(names, Mapping):
         raise SrjtError(f"Grade names are a mapping from grade to name; got {type(names).__name__}.")
-    given = {str(grade): str(name).strip() for grade, name in names.items()}
-    if not given:
-        return {}
-    for grade, name in given.items():
+    name_of = {str(grade): str(name).strip() for grade, name in names.items()}
+    owner: dict[str, str] = {}
+    for grade, name in name_of.items():
         if grade not in grades:
             raise suggest("grade (in the grade names)", grade, grades)
         if not name or not name.isprintable() or len(name) > LONGEST:
             raise SrjtError(
                 f"The name of the grade {grade!r} must have 1 to {LONGEST} printable letters; got {name[:80]!r}."
             )
-    if missing := [grade for grade in grades if grade not in given]:
+        if (other := owner.setdefault(name.casefold(), grade)) != grade:
+            raise SrjtError(f"The grades {other!r} and {grade!r} have the same name, {name!r}.")
+    if missing := [grade for grade in grades if name_of and grade not in name_of]:
         raise SrjtError(
             f"Grade names must name every grade; there is none for {', '.join(missing)}. "
             f"Grades: {', '.join(grades)}."
         )
-    seen: dict[str, str] = {}
-    for grade, name in given.items():
-        if (other := seen.setdefault(name.casefold(), grade)) != grade:
-            raise SrjtError(f"The grades {other!r} and {grade!r} have the same name, {name!r}.")
-    return {grade: given[grade] for grade in grades}
-
-
-def find_grade(wanted: str | int, grades: Sequence[str], names: Mapping[str, str]) -> int:
-    """The position of a grade that a person wrote: the grade itself, or its name.
-
-    Parameters
-    ----------
-    wanted : str or int
-    grades : sequence of str
-        Mildest first.
-    names : mapping of str to str
-        Grade → its name; may be empty.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    >>> from srjt.data.grades import find_grade
-    >>> find_grade(2, ("0", "1", "2"), {}), find_grade("Some", ("0", "1"), {"0": "none", "1": "some"})
-    (2, 1)
-    """
-    key = str(wanted).strip().casefold()
-    for position, grade in enumerate(grades):
-        if key == grade.casefold():
-            return position
-    for position, grade in enumerate(grades):
-        if key == names.get(grade, grade).casefold():
-            return position
-    raise suggest("grade", wanted, [*grades, *names.values()])
+    return {grade: name_of[grade] for grade in grades if name_of}

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
+from srjt.data.grades import Grades
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.sources.columns import find_image_folder, load_table, locate_images, relative_name
 from srjt.data.sources.readings import ReadingsTable
@@ -60,7 +61,7 @@ class ReadersFolder:
     """The images that several readers have graded, as far as a review needs them."""
 
     folder: Path
-    grades: tuple[str, ...]
+    grades: Grades
     ids: list[str]
     images: list[str]  # (I,) absolute; "" if there is no file
     readers: frozenset[str]
@@ -236,7 +237,7 @@ def read_readers_folder(folder: Path) -> ReadersFolder:
     images = [name if Path(name).is_absolute() else "" for name in frame["image"]]
     return ReadersFolder(
         folder=folder,
-        grades=tuple(facts["grades"]),
+        grades=Grades(facts["grades"]),
         ids=frame["id"].tolist(),
         images=images,
         readers=frozenset(reader["name"] for reader in facts["readers"]),

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from srjt.data.grades import find_grade
 from srjt.data.sources.assemble import GRADED
 from srjt.errors import SrjtError, count_of, suggest
 from srjt.inference.answers import (
@@ -139,7 +138,7 @@ def referral_rule(
     views: int = 1,
 ) -> Rule:
     """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
-    position = find_grade(refer_from, run.grades, run.grade_names)
+    position = run.grades.find(refer_from)
     if position == 0:
         raise SrjtError(
             f"Every sample has at least the grade {run.grades[0]!r}: refer from a higher grade "
@@ -420,7 +419,7 @@ def answer_table(
     if not rule.per:
         names = dict.fromkeys([*(["patient"] if "patient" in samples else []), *keep])
         # a column of the data may have the name of one of ours
-        later = {"grade_name": run.grade_names, "refer": rule.refer, "unsure": rule.cut is not None}
+        later = {"grade_name": run.grades.names, "refer": rule.refer, "unsure": rule.cut is not None}
         ours = {*table.columns, "image", *(name for name, added in later.items() if added)}
         kept += [(f"{n}_source" if n in ours else n, _column(run, samples, n)) for n in names]
     else:
@@ -445,8 +444,8 @@ def answer_table(
             table["disagreement"] = np.bincount(units.codes, weights=disagreement) / images
         table["highest_image"] = highest
         kept = [*((name, units.keys[name]) for name in rule.per), ("images", images)]
-    if run.grade_names:
-        table.insert(1, "grade_name", [run.grade_names[grade] for grade in table["grade"]])
+    if run.grades.names:
+        table.insert(1, "grade_name", [run.grades.names[grade] for grade in table["grade"]])
     place = list(table.columns).index(f"p_{run.grades[0]}")
     if rule.cut is not None:
         unsure = confidence_of(answers, rule.refer) < rule.cut

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from srjt.data.checks import data_uri
-from srjt.data.grades import display_grade
+from srjt.data.grades import Grades
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
@@ -166,8 +166,8 @@ class Explanation:
         The training samples that the neighbours are taken from.
     skipped : list of (str, str)
         Images that were left out, with the reason.
-    grade_names : mapping of str to str
-        Grade → its name for people; empty if they have none.
+    grades : Grades
+        The grades of the run, with their names for people.
     """
 
     predictions: pd.DataFrame
@@ -178,7 +178,7 @@ class Explanation:
     neighbours: list[list[int]] | None = None
     training: Manifest | None = None
     skipped: list[tuple[str, str]]
-    grade_names: Mapping[str, str] = field(default_factory=dict)
+    grades: Grades
 
     def __repr__(self) -> str:
         return f"<Explanation: {count_of(len(self.images), 'image')}, {count_of(len(self.maps), 'network')}>"
@@ -189,7 +189,7 @@ class Explanation:
         for place, row in enumerate(rows):
             maps = [overlay(self.images[place], network[place], side=THUMBNAIL) for network in self.maps]
             seen = side_by_side([resized_square(self.images[place], maps[0].width), *maps])
-            grade = display_grade(str(row["grade"]), self.grade_names)
+            grade = self.grades.show(str(row["grade"]))
             pictures.append((data_uri(seen), f"{grade}: {row['image']}"))
         more = len(self.images) - len(rows)
         return html_block(
@@ -281,7 +281,7 @@ def explain(
         neighbours=found,
         training=known,
         skipped=[*left_out, *store.skipped],
-        grade_names=run.grade_names,
+        grades=run.grades,
     )
 
 

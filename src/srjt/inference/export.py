@@ -280,8 +280,8 @@ def _metadata(run: Trained, samples: Samples) -> dict[str, Any]:
         "network": run.config.network,
         "networks": run.method.networks,
     }
-    if run.grade_names:
-        facts["grade_names"] = [run.grade_names[grade] for grade in run.grades]
+    if run.grades.names:
+        facts["grade_names"] = [run.grades.names[grade] for grade in run.grades]
     if run.feature_names:
         facts["feature_names"] = list(run.feature_names)
     return facts if samples.ndim == 2 else {**facts, "resize": run.config.resize, "crop": run.config.crop}

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from srjt.data.grades import display_grade
 from srjt.data.images.decode import is_image
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
@@ -186,7 +185,7 @@ def how_answered(
     if fitted.ranges is not None:
         how["range"] = _range(fitted.ranges)
     if rule.refer is not None:
-        grade = display_grade(run.grades[rule.refer.position], run.grade_names)
+        grade = run.grades.show(rule.refer.position)
         how["refer"] = f"{refer_if(grade, rule.refer.threshold)}. {rule.refer.found}"
     if rule.cut is not None and abstain is not None:
         how["unsure"] = (

@@ -16,7 +16,6 @@ from typing import Any
 import yaml
 
 from srjt import methods
-from srjt.data.grades import display_grade
 from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
 from srjt.errors import SrjtError, count_of, printable
 from srjt.files import is_foreign, write_atomically, write_json
@@ -138,7 +137,7 @@ def _features(facts: RunFacts) -> bool:
 
 
 def _grades(facts: RunFacts) -> list[str]:
-    return [_escaped(display_grade(grade, facts.grade_names)) for grade in facts.grades]
+    return [_escaped(grade) for grade in facts.grades.shown]
 
 
 def _description(facts: RunFacts, *, epochs: int) -> str:
@@ -350,7 +349,7 @@ def _config(run: Trained, written: Exported) -> dict[str, Any]:
         "model": MODEL,
         "sha256": hashlib.sha256(written.path.read_bytes()).hexdigest(),
         "grades": list(run.grades),
-        "grade_names": dict(run.grade_names) or None,
+        "grade_names": run.grades.names or None,
         "input": {
             "name": facts["input"],
             "type": "float32" if features else "uint8",

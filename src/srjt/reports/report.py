@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from srjt.auditing.folder import begun_audit
-from srjt.data.grades import check_grade_names, display_grade
+from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, suggest
@@ -150,8 +150,7 @@ def _report_answers(
     if run is None or out is None:
         raise SrjtError("The page of predictions or of an evaluation needs run=… and out=….")
     opened = open_run(run)
-    if grade_names is not None:
-        opened = replace(opened, grade_names=check_grade_names(grade_names, opened.grades))
+    opened = replace(opened, grades=opened.grades.named(grade_names))
     sources = [data.source] if data is not None and data.source else []
     if isinstance(found, Evaluation):
         page = evaluation_page(opened, found, data=data, sources=sources)
@@ -202,7 +201,7 @@ def _read_page(
 def _readers_page(folder: Path, grade_names: Mapping[str, str] | None) -> Page:
     facts = read_reader_facts(folder)
     if grade_names is not None:
-        facts["grade_names"] = check_grade_names(grade_names, facts["grades"])
+        facts["grade_names"] = Grades(facts["grades"], grade_names).names
         facts["findings"] = findings(facts)
     return readers_page(facts)
 
@@ -211,8 +210,7 @@ def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) ->
     """The results of a study with the grades as people read them."""
     grades = [str(grade) for grade in results.facts["grades"]]
     kept = (results.facts.get("study") or {}).get("grade_names") or {}
-    checked = check_grade_names(kept if grade_names is None else grade_names, grades)
-    shown = [display_grade(grade, checked) for grade in grades]
+    shown = Grades(grades, kept if grade_names is None else grade_names).shown
     return replace(results, facts={**results.facts, "grades": shown})
 
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from srjt.data.grades import display_grade
 from srjt.errors import count_of
 from srjt.inference.calibrate import Fitted, fit_after_training
 from srjt.inference.predict import predict_held_out
@@ -247,7 +246,7 @@ def _facts(run: Trained) -> list[tuple[str, str]]:
     rate = f"rate {used:.2f}: " if isinstance(used, float) and noise.get("requested") != "auto" else ""
     return [
         (what, f"{', '.join(sizes)}{known}" if sizes else ""),
-        ("grades", ", ".join(display_grade(grade, run.grade_names) for grade in run.grades)),
+        ("grades", ", ".join(run.grades.shown)),
         ("noise", f"{rate}{noise.get('why') or ''}".removesuffix(": ")),
         ("skipped", count_of(len(run.skipped), "unreadable image") if run.skipped else ""),
     ]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from srjt.data.grades import display_grade
+from srjt.data.grades import Grades
 
 # A table, and its text as Markdown, CSV, LaTeX or dictionaries for a page.
 
@@ -309,7 +309,7 @@ def interval_text(found: Mapping[str, Any], *, percent: bool) -> str:
     return text.replace("-", "−")
 
 
-def said_text(readings: Sequence[Sequence[str]], names: Mapping[str, str]) -> str:
-    """Who said what of an item. readings: reader and grade of each; names: of the grades."""
-    few = [f"{reader}: {display_grade(grade, names)}" for reader, grade in readings[:SAID]]
+def said_text(readings: Sequence[Sequence[str]], grades: Grades) -> str:
+    """Who said what of an item. readings: reader and grade of each."""
+    few = [f"{reader}: {grades.show(grade)}" for reader, grade in readings[:SAID]]
     return ", ".join(few) + (", …" if len(readings) > SAID else "")

@@ -21,7 +21,7 @@ import torch
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
 from srjt._version import __version__
-from srjt.data.grades import check_grade_names
+from srjt.data.grades import Grades
 from srjt.data.splits import write_splits
 from srjt.errors import SrjtError, count_of, warnings_about
 from srjt.files import (
@@ -140,7 +140,7 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
         read_study(folder)  # an error if it is not a study of srjt
     elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
         raise SrjtError(f"{folder} holds something else already: choose another `out`.")
-    check_grade_names(data.config.grade_names, data.manifest.grades)
+    Grades(data.manifest.grades, data.config.grade_names)  # an error if they do not fit
     hashes = _check_images(folder / "image_hashes.npz", data)
     planned_runs = list(data.planned_runs())
     draft = folder / f".splits.csv.{os.getpid()}.tmp"  # lock_study removes it if the process is killed here

@@ -27,7 +27,7 @@ from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from srjt._version import __version__
 from srjt.data.duplicates import MIN_FEATURES, UNKNOWN, Hashes, image_hashes
-from srjt.data.grades import as_text, check_grade_names
+from srjt.data.grades import Grades, as_text
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError, count_of
@@ -70,10 +70,9 @@ class RunFacts:
     """The contents of ``run.json``."""
 
     config: TrainConfig
-    grades: tuple[str, ...]
+    grades: Grades
     data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
     own_network: bool = False  # from a Python function, which a folder cannot contain
-    grade_names: dict[str, str] = field(default_factory=dict)  # grade → its name for people; empty: none
     noise: dict[str, Any] | None = None  # the rate requested, estimated and used, and why; None: unknown
     provenance: dict[str, Any] = field(default_factory=dict)  # command, time, machine, versions; {}: unknown
     version: str = __version__
@@ -84,7 +83,7 @@ class RunFacts:
             "srjt": self.version,
             "config": self.config.to_dict(),
             "grades": list(self.grades),
-            "grade_names": self.grade_names,
+            "grade_names": self.grades.names,
             "data": self.data,
             "own_network": self.own_network,
             "noise": self.noise,
@@ -162,10 +161,9 @@ def read_facts(folder: Path) -> RunFacts:
     file = read_json(path, RunFile)
     return RunFacts(
         config=file.config,
-        grades=tuple(file.grades),
+        grades=Grades(file.grades, file.grade_names),
         data=file.data.model_dump(exclude_unset=True),
         own_network=file.own_network,
-        grade_names=check_grade_names(file.grade_names, file.grades),
         noise=None if file.noise is None else file.noise.model_dump(exclude_unset=True),
         provenance=file.provenance.model_dump(exclude_unset=True),
         version=file.srjt,
@@ -287,9 +285,9 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
         raise SrjtError(
             f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another `out`."
         )
-    if requested.grade_names and requested.grade_names != found.grade_names:
+    if requested.grades.names and requested.grades.names != found.grades.names:
         # names are for people: they change nothing of the run
-        found = replace(found, grade_names=requested.grade_names)
+        found = replace(found, grades=requested.grades)
         write_facts(folder, found)
     return found  # with its CPU setting, which determines the last bits of the result
 

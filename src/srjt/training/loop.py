@@ -134,7 +134,7 @@ def fit(
     config: TrainConfig,
     preprocess: Preprocess,
     sides: dict[str, Side],
-    grades: tuple[str, ...],
+    grades: Sequence[str],
     image_size: int,
     amp: torch.dtype | None,
     folder: Path | None,

@@ -5,7 +5,7 @@ several readers, and the files of the finished run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ import torch
 
 from srjt import networks as backbones
 from srjt.data.duplicates import LeakageWarning
-from srjt.data.grades import display_grade
+from srjt.data.grades import Grades
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest, as_features
@@ -290,7 +290,7 @@ def single_run(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     noise: dict[str, Any] | None = None,
-    grade_names: dict[str, str] | None = None,
+    grade_names: Mapping[str, str] | None = None,
     feeds: FeedCache | None = None,
     command: str | None = None,
 ) -> Trained:
@@ -338,7 +338,7 @@ def single_run(
     used = manifest.select(np.concatenate(list(parts.sides().values())), images=False)
     facts = RunFacts(
         config=config,
-        grades=manifest.grades,
+        grades=Grades(manifest.grades, grade_names),
         data={
             "samples": {name: len(rows) for name, rows in parts.sides().items()},
             "class_counts": np.bincount(
@@ -356,7 +356,6 @@ def single_run(
             "patients": None if manifest.patients is None else len(set(used.patients or ())),
         },
         own_network=network is not None,
-        grade_names=grade_names or {},
         noise=noise,
         provenance=describe_provenance(chosen, command=command, processes=process.world_size),
     )
@@ -428,7 +427,7 @@ def single_run(
                     config=config,
                     preprocess=preprocess,
                     sides=sides,
-                    grades=tuple(display_grade(g, facts.grade_names) for g in manifest.grades),
+                    grades=facts.grades.shown,
                     image_size=config.image_size,
                     amp=amp,
                     folder=folder,
@@ -457,7 +456,7 @@ def single_run(
             networks=networks.eval(),
             method=method.to(chosen),
             config=config,
-            grades=manifest.grades,
+            grades=facts.grades,
             preprocess=preprocess,
             in_shape=in_shape,
             feature_names=manifest.feature_names,
@@ -466,7 +465,6 @@ def single_run(
             folder=folder,
             metrics=fitted.metrics,
             history=history,
-            grade_names=facts.grade_names,
             skipped=tuple(store.skipped),
             facts=facts,
             hashes=used.hashes,

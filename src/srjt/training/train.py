@@ -19,7 +19,7 @@ import numpy.typing as npt
 from srjt import methods, noise
 from srjt._version import __version__
 from srjt.data.duplicates import LeakageWarning
-from srjt.data.grades import check_grade_names
+from srjt.data.grades import Grades
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
@@ -572,7 +572,7 @@ def train(
         "on_bad_image": on_bad_image,
         "feeds": feeds,
     }
-    names = check_grade_names(grade_names or {}, data.grades)  # an error before images are decoded
+    names = Grades(data.grades, grade_names).names  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
     if requested.keep == "best" and (sides is None or (split is None and not has_own_split(data))):

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from srjt import methods, networks
+from srjt.data.grades import Grades
 from srjt.data.images.feed import Samples, open_feed, view_crops
 from srjt.data.manifest import Manifest, as_features, match_names
 from srjt.errors import SrjtError, count_of
@@ -63,10 +64,8 @@ class Trained:
         The method, which turns logits into probabilities and grades.
     config : TrainConfig
         The settings, with every default and "auto" resolved.
-    grades : tuple of str
-        The C grades, from mild to severe.
-    grade_names : mapping of str to str
-        Grade → its name for people; empty if they have none.
+    grades : Grades
+        The C grades, from mild to severe, with their names for people.
     preprocess : Preprocess
         Crop, normalisation, and your own transforms.
     in_shape : tuple of int
@@ -99,7 +98,7 @@ class Trained:
     networks: StackedNetworks
     method: Method
     config: TrainConfig
-    grades: tuple[str, ...]
+    grades: Grades
     preprocess: Preprocess
     in_shape: tuple[int, ...]
     feature_names: tuple[str, ...] = ()
@@ -110,7 +109,6 @@ class Trained:
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
     held_out: Mapping[str, HeldOut] = field(default_factory=dict)
     noise_estimate: NoiseEstimate | None = None
-    grade_names: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
     facts: RunFacts | None = None
     hashes: npt.NDArray[np.uint64] | None = None
@@ -431,7 +429,6 @@ def load_run(
         folder=path,
         held_out=read_held_out(path, networks=method.networks, classes=len(facts.grades)),
         noise_estimate=read_noise_estimate(path),
-        grade_names=facts.grade_names,
         facts=facts,
         hashes=read_hashes(path / HASHES_FILE),
     )

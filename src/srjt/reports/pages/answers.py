@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.checks import data_uri
-from srjt.data.grades import display_grade
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
@@ -299,7 +298,7 @@ def _left_out(left_out: Sequence[tuple[str, str]]) -> Note:
 
 
 def _shown(run: Trained, grade: object) -> str:
-    return display_grade(str(grade), run.grade_names)
+    return run.grades.show(str(grade))
 
 
 def _grades(run: Trained, table: pd.DataFrame, per: tuple[str, ...]) -> Section:
@@ -543,13 +542,13 @@ def _image(found: Explanation, row: int) -> Section:
         for number, heat in enumerate(maps, start=1)
     ]
     probabilities = ", ".join(
-        f"{display_grade(grade, found.grade_names)}: {prediction[f'p_{grade}']:.2f}" for grade in grades
+        f"{found.grades.show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in grades
     )
     return Section(
         slug=f"image-{row + 1}",
         heading=str(prediction["image"]),
         facts=[
-            ("predicted grade", display_grade(str(prediction["grade"]), found.grade_names)),
+            ("predicted grade", found.grades.show(str(prediction["grade"]))),
             ("expected grade", f"{prediction['expected_grade']:.2f}"),
             ("probabilities", probabilities),
         ],
@@ -565,7 +564,7 @@ def _similar(found: Explanation, row: int) -> list[Tile]:
     return [
         Tile(
             picture=_training_picture(found, place),
-            title=f"labelled {display_grade(names[labels[place]], found.grade_names)}",
+            title=f"labelled {found.grades.show(names[labels[place]])}",
             number=f"similar {rank}",
             text=ids[place],
         )

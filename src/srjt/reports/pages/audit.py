@@ -17,7 +17,7 @@ from PIL import Image
 from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores, read_summary
 from srjt.auditing.scores import WITHIN, judges_labels
 from srjt.data.checks import data_uri
-from srjt.data.grades import check_grade_names, display_grade
+from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError, count_of
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, matrix_figure, new_figure
@@ -126,10 +126,8 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
     facts, summary = read_facts(folder), read_summary(folder)
     # a file name need not be valid UTF-8
     scores = read_scores(folder, facts, encoding_errors="surrogateescape")
-    names = facts.get("grade_names") or {}
-    if grade_names is not None:
-        names = check_grade_names(grade_names, facts["grades"])
-    shown = {str(grade): display_grade(str(grade), names) for grade in facts["grades"]}
+    grades = Grades(facts["grades"], facts.get("grade_names")).named(grade_names)
+    shown = dict(zip(grades, grades.shown, strict=True))
     try:
         scores["quality"] = scores["quality"].astype(np.float64)
         for column in {"grade", "suggested", "true_grade"} & set(scores.columns):
@@ -148,7 +146,7 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
                 _doubtful_labels(folder, scores, known, maps=maps),
                 *([_doubtful_readings(folder, scores, shown)] if known.several else []),
                 _rates(known, summary, shown),
-                *_noise(known, summary, scores, list(shown.values())),
+                *_noise(known, summary, scores, grades.shown),
                 _method(folder, facts),
             ],
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from srjt.data.grades import display_grade
+from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.compare import Comparison
@@ -85,9 +85,9 @@ def what_was_judged(found: Evaluation, *, features: bool) -> str:
     return sentence
 
 
-def refer_rule(decision: Decision, names: Mapping[str, str]) -> str:
+def refer_rule(decision: Decision, grades: Grades) -> str:
     """The rule of a decision."""
-    return f"Refer {refer_if(display_grade(decision.refer_from, names), decision.threshold)}"
+    return f"Refer {refer_if(grades.show(decision.refer_from), decision.threshold)}"
 
 
 def decision_words(decision: Decision) -> str:
@@ -149,7 +149,7 @@ def evaluation_page(
 
     data: the evaluated samples, for their pictures and ids. sources: the files that they were read from.
     """
-    grades = [display_grade(grade, run.grade_names) for grade in run.grades]
+    grades = run.grades.shown
     # the naive grades are those of images
     naive = None
     if run.facts is not None and not found.per:
@@ -158,7 +158,7 @@ def evaluation_page(
     sections = [
         _answers(found, naive, grades),
         _examples(run, found, grades, data),
-        None if found.decision is None else _decision(found.decision, run.grade_names),
+        None if found.decision is None else _decision(found.decision, run.grades),
         None if found.abstention is None else _abstention(found.abstention),
         None if found.ranges is None else _ranges(found.ranges, grades, by_patient=found.by_patient),
         _calibration(found),
@@ -234,11 +234,11 @@ def _examples(
     return Section(slug="examples", heading="Examples", text=[text], tiles=tiles)
 
 
-def _decision(decision: Decision, names: Mapping[str, str]) -> Section:
+def _decision(decision: Decision, grades: Grades) -> Section:
     table = _interval_table(
-        "decision", refer_rule(decision, names), {**decision.operating_point, **decision.areas}
+        "decision", refer_rule(decision, grades), {**decision.operating_point, **decision.areas}
     )
-    grade = display_grade(decision.refer_from, names)
+    grade = grades.show(decision.refer_from)
     return Section(
         slug="decision",
         heading="Decision to refer",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.data.grades import display_grade
+from srjt.data.grades import Grades
 from srjt.data.readers_folder import read_readers_folder
 from srjt.data.sources.readings import NO_READER
 from srjt.errors import count_of
@@ -71,7 +71,7 @@ def page_facts(facts: Mapping[str, Any]) -> SimpleNamespace:
     found, noun, readers = facts["consensus"], facts["noun"], facts["readers"]
     trusted = 0 if facts["reference"] is None else facts["reference"]["items"]
     alone = facts["reference"] is None and facts["probabilities"] is None
-    grades = [display_grade(grade, facts["grade_names"]) for grade in facts["grades"]]
+    grades = grades_of(facts).shown
     constant = [
         f"{reader['name']} ({grades[int(np.argmax(reader['by_grade']))]})"
         for reader in readers
@@ -106,6 +106,10 @@ def page_facts(facts: Mapping[str, Any]) -> SimpleNamespace:
         trusted=trusted,
         without_trusted=" without a trusted grade" if trusted else "",
     )
+
+
+def grades_of(facts: Mapping[str, Any]) -> Grades:
+    return Grades(facts["grades"], facts["grade_names"])
 
 
 def _listed(names: Sequence[str], most: int = 3) -> str:
@@ -250,7 +254,7 @@ def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
 
 
 def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
-    grades = [display_grade(grade, facts["grade_names"]) for grade in facts["grades"]]
+    grades = grades_of(facts).shown
     matrices = {str(reader["name"]): reader["matrix"] for reader in facts["readers"][:MATRICES]}
     figures = [
         CaptionedFigure(
@@ -300,7 +304,7 @@ def _doubtful_readings(facts: Mapping[str, Any], pictures: _Pictures) -> Section
         columns={"consensus": "suggested", "probability": "quality"}
     )
     for column in ("grade", "suggested"):
-        frame[column] = [display_grade(grade, facts["grade_names"]) for grade in frame[column]]
+        frame[column] = frame[column].map(grades_of(facts).show)
     shown = [pictures(item) for item in frame["id"]]
     heading = f"The {len(frame)} most doubtful readings"
     if any(shown):
@@ -318,16 +322,15 @@ def _doubtful_readings(facts: Mapping[str, Any], pictures: _Pictures) -> Section
 
 def _uncertain(facts: Mapping[str, Any], pictures: _Pictures) -> Section:
     """The consensus, and the items of which it is least certain."""
-    names, noun, found = facts["grade_names"], facts["noun"], facts["consensus"]
-    grades = [display_grade(grade, names) for grade in facts["grades"]]
+    grades, noun, found = grades_of(facts), facts["noun"], facts["consensus"]
     rows = [
-        (item["id"], display_grade(item["grade"], names), item["certainty"], said_text(item["said"], names))
+        (item["id"], grades.show(item["grade"]), item["certainty"], said_text(item["said"], grades))
         for item in found["doubtful"]
     ]
     section = Section(
         slug="consensus",
         heading="Consensus",
-        counts=list(zip(grades, found["counts"], strict=True)),
+        counts=list(zip(grades.shown, found["counts"], strict=True)),
         counted=f"{noun}s",
     )
     shown = [pictures(name) for name, _, _, _ in rows]
@@ -365,9 +368,9 @@ def _with_part(section: Section, part: Section) -> Section:
     return replace(section, parts=[part])
 
 
-def said_text(readings: Sequence[Sequence[str]], names: Mapping[str, str]) -> str:
-    """Who said what of an item. readings: reader and grade of each; names: of the grades."""
-    few = [f"{reader}: {display_grade(grade, names)}" for reader, grade in readings[:SAID]]
+def said_text(readings: Sequence[Sequence[str]], grades: Grades) -> str:
+    """Who said what of an item. readings: reader and grade of each."""
+    few = [f"{reader}: {grades.show(grade)}" for reader, grade in readings[:SAID]]
     return ", ".join(few) + (", …" if len(readings) > SAID else "")
 
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import methods
-from srjt.data.grades import check_grade_names, display_grade
 from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import probabilities_of
 from srjt.inference.calibrate import side_recalibration
@@ -100,8 +99,7 @@ def calibration_section(folder: Path, facts: RunFacts) -> Section | None:
 def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> Page:
     """The page of a run, finished or not. grade_names: instead of the run's own."""
     facts = read_facts(folder)
-    if grade_names is not None:
-        facts = replace(facts, grade_names=check_grade_names(grade_names, facts.grades))
+    facts = replace(facts, grades=facts.grades.named(grade_names))
     done = (folder / "summary.json").exists()  # the weights may have been deleted to save space
     metrics = finished_metrics(folder) if done else read_metrics(folder / "metrics.csv")
     pooled = facts.config.convention == "published-code"
@@ -111,7 +109,7 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
     answers = [] if judged is None else _answers(judged, facts)
     figures = run_figures(
         metrics,
-        grades=_shown_grades(facts),
+        grades=facts.grades.shown,
         noise_rate=rate,
         # the answers have a matrix that counts every sample once
         confusion=_confusion(folder) if done and not answers else None,
@@ -139,7 +137,7 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
         notes=[
             *_notes(facts, done=done),
             *_naive_notes(judged, metrics, pooled=pooled, naive=naive, purpose=facts.config.optimise),
-            *filter(None, [starvation_note(metrics, _shown_grades(facts))]),
+            *filter(None, [starvation_note(metrics, facts.grades.shown)]),
         ],
         sections=[section for section in sections if section is not None],
     )
@@ -156,7 +154,7 @@ def _judged(folder: Path) -> JudgedSide | None:
 
 def _answers(judged: JudgedSide, facts: RunFacts) -> list[Section | None]:
     """What these answers are worth, and examples with images."""
-    grades = _shown_grades(facts)
+    grades = facts.grades.shown
     return [answers_section(judged, grades=grades), examples_section(judged, grades=grades)]
 
 
@@ -182,10 +180,6 @@ def starvation_note(
         f"{', '.join(starved)}: the networks "
         "were unlearning it. Try per_class, a slower ramp (ramp_epochs) or a smaller noise_rate."
     )
-
-
-def _shown_grades(facts: RunFacts) -> list[str]:
-    return [display_grade(grade, facts.grade_names) for grade in facts.grades]
 
 
 def _lead(facts: RunFacts, metrics: pd.DataFrame, *, done: bool, estimate: NoiseEstimate | None) -> str:
@@ -318,7 +312,7 @@ def _data(facts: RunFacts, rate: float | None) -> Section:
         heading="Data",
         text=["Training samples by label:"] if counts else [],
         facts=known,
-        counts=[(grade, int(n)) for grade, n in zip(_shown_grades(facts), counts, strict=True)]
+        counts=[(grade, int(n)) for grade, n in zip(facts.grades.shown, counts, strict=True)]
         if counts
         else [],
     )
@@ -463,7 +457,7 @@ def live_page(
     facts = read_facts(folder)
     file = folder / "metrics.csv"
     metrics = read_metrics(file) if file.exists() else pd.DataFrame(columns=list(HEADER))
-    grades = [display_grade(grade, facts.grade_names) for grade in facts.grades]
+    grades = facts.grades.shown
     epoch = 0 if metrics.empty else int(metrics["epoch"].max())
     starved = starvation_note(metrics, grades, when=f"In epoch {epoch}")
     stopped = Note(text=f"The training has stopped. {problem} Run the same command again to resume it.")
