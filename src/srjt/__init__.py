@@ -5,10 +5,11 @@ Public names are imported on first use, so that ``import srjt`` and ``srjt --hel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from srjt._version import __version__
 from srjt.errors import lazy_names
+from srjt.reported import pages_come_from
 
 if TYPE_CHECKING:
     from srjt import data, methods, noise, ordinal, readers
@@ -72,6 +73,15 @@ __getattr__ = lazy_names(
         "train": "srjt.run",
     },
 )
+
+
+def _page(result: Any) -> Any:
+    from srjt.reports.report import page_of  # figures take a while to import
+
+    return page_of(result)
+
+
+pages_come_from(_page)
 
 
 def __dir__() -> list[str]:

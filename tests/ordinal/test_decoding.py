@@ -271,7 +271,7 @@ def test_what_a_grade_is_in_words() -> None:
         "the most likely grade, for macro-F1 (thresholds need kept predictions for at least 50 validation samples)"
     )
     cut = GradeRule(how="thresholds", thresholds=(0.25, 1.5), purpose="qwk")
-    assert str(cut) == "the expected grade, cut at 0.250, 1.500, for quadratic weighted kappa"
+    assert str(cut) == "the expected grade, cut at 0.250, 1.500, for quadratic κ"
 
 
 def test_a_misspelt_purpose_is_suggested() -> None:

@@ -35,8 +35,8 @@ from srjt.reports.figures.canvas import (
     spread_apart,
 )
 from srjt.reports.figures.results import decision_figures, forest_figure, risk_coverage_figure, run_figures
-from srjt.reports.page import render
-from srjt.reports.pages.evaluation import comparison_page
+from srjt.reports.page import first_sentence, render, sentences
+from srjt.reports.pages.comparison import NOTES, VERDICT, comparison_facts, comparison_page
 from srjt.studies.results import DISPLAY_NAMES
 
 FEW = {"methods": ("standard", "co-teaching", "co-teaching+ours"), "folds": 2, "epochs": 4}
@@ -361,7 +361,7 @@ def test_without_positives_only_the_decision_curve_remains() -> None:
 
 def made(*skills: float, patients: int | None = 30) -> Comparison:
     runs = [made_run(held_out={"test": drawn_side(120, patients=patients, skill=skill)}) for skill in skills]
-    return compare(*runs, resamples=60)
+    return compare(*runs, resamples=200)
 
 
 @pytest.mark.parametrize("skills", [(1.0, 3.0), (1.0, 1.0), (1.0, 2.0, 3.0)])
@@ -373,15 +373,31 @@ def test_a_forest_plot_counts_what_it_shows(skills: tuple[float, ...]) -> None:
     assert "over patients" in figure.caption
 
 
-def test_a_page_says_what_its_intervals_are_and_escapes_names() -> None:
-    found = replace(made(1.0, 2.0, 3.0), runs=("<b>a</b>", "run 2", "run 3"))
-    page = render(comparison_page(found))
-    assert "not between trainings" in page
-    assert "p, Holm" in page
-    assert "<b>a</b>" not in page
-    assert re.search(r"120 test samples\s+of 30 patients", page)
-    alone = render(comparison_page(made(1.0, 2.0, patients=None)))
-    assert "p, Holm" not in alone
-    assert "No patient ids" in alone
-    assert "patients, judged" not in alone
-    assert "variation between images, not between trainings" in alone
+@pytest.mark.parametrize(
+    ("skills", "patients", "outcome"),
+    [
+        ((1.0, 3.0), 30, "better"),
+        ((3.0, 1.0), 30, "worse"),
+        ((1.0, 1.0), None, ""),
+        ((1.0, 1.0, 3.0), 30, "several"),
+    ],
+)
+def test_the_verdict_of_a_comparison(skills: tuple[float, ...], patients: int | None, outcome: str) -> None:
+    found = replace(made(*skills, patients=patients), trained_on={"run 2": 3})
+    facts = comparison_facts(found)
+    assert (facts.better, facts.worse) == {
+        "better": (("run 2",), ()), "worse": ((), ("run 2",)), "": ((), ()), "several": (("run 3",), ())
+    }[outcome]  # fmt: skip
+    page = comparison_page(found)
+    assert page.lead == first_sentence(VERDICT, facts)
+    assert [note.text for note in page.remarks] == sentences(NOTES, facts)
+    assert [note.text for note in page.warnings] == [
+        "run 2 was trained on 3 of the images (same ids): its numbers look too good."
+    ]
+    assert ("resample patients" in " ".join(sentences(NOTES, facts))) == (patients is not None)
+    names = [column.name for column in page.sections[0].tables[0].columns]
+    assert ("p, Holm" in names) == ("run" in names) == (outcome == "several")
+
+
+def test_a_page_escapes_names() -> None:
+    assert "<b>a</b>" not in render(comparison_page(replace(made(1.0, 2.0), runs=("<b>a</b>", "run 2"))))

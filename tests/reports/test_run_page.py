@@ -16,9 +16,10 @@ from srjt.cli.study import report
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
-from srjt.reports.page import page_figures, render, settings_section
+from srjt.reports.page import page_figures, render
 from srjt.reports.pages.run import _noise_used, run_page
 from srjt.reports.pages.study import study_page
+from srjt.reports.sections import settings_section
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.folder import RunFacts, read_facts, write_facts

@@ -76,7 +76,7 @@ def test_other_metrics_on_request_and_a_misspelt_one_is_told() -> None:
     both = pd.concat([scores(("cdr", "none", [0.5])), scores(("cdr", "none", [0.6]), metric="qwk")])
     [table] = comparison_tables(both, metrics=["qwk", "accuracy"])
     assert [c.heading for c in table.columns] == ["Method", "QWK ↑", "Acc. ↑"]
-    assert "quadratic weighted kappa and accuracy" in table.caption
+    assert "quadratic κ and accuracy" in table.caption
     with pytest.raises(SrjtError, match="did you mean 'qwk'"):
         comparison_tables(both, metrics=["qkw"])
     with pytest.raises(SrjtError, match="needs a metric"):

@@ -27,6 +27,7 @@ from srjt.errors import SrjtError, printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from srjt.reports.page import Page
     from srjt.training.reporters import Reporter
 
 # Errors and warnings name a setting as it is written in Python, ```grade_column='severity'```; here it
@@ -207,6 +208,22 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
     typer.secho(
         text, file=stream if is_terminal(err=err) else _proxied(stream), color=colours_wanted(), **style
     )
+
+
+def show(page: Page, *, err: bool = False) -> None:
+    """Print a page: verdict, key numbers, tables and the first notes."""
+    from rich.text import Text
+
+    from srjt.console import Console
+    from srjt.reports.page import terminal
+
+    console = Console(markup=False, highlight=False, stderr=err)
+    for part in terminal(page):
+        if isinstance(part, Text):
+            style = {"yellow": {"fg": "yellow"}, "dim": {"dim": True}}.get(str(part.style), {})
+            say(part.plain, err=err, **style)
+        else:
+            console.print(part)
 
 
 def _knows_ascii_only(stream: TextIO) -> bool:

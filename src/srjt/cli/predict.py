@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from srjt.cli import options
-from srjt.cli.output import say
+from srjt.cli.output import say, show
 from srjt.errors import SrjtError, count_of, printable
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from srjt.data.grades import Grades
     from srjt.data.manifest import Manifest
     from srjt.data.problems import Problem
-    from srjt.inference.compare import Comparison
     from srjt.inference.decide import Abstention, Decision
     from srjt.inference.ranges import RangeEvaluation
     from srjt.ordinal.intervals import Interval
@@ -588,7 +587,6 @@ def compare(
     --test. Each run is compared with the first.
     """
     from srjt.cli.output import refuse_overwrite, writing
-    from srjt.console import Console
     from srjt.data.problems import drop_unusable
     from srjt.data.sources import read
     from srjt.inference.compare import compare as compare_runs
@@ -617,37 +615,6 @@ def compare(
     if out is not None:
         with writing(out):
             write_comparison(found, out)
-    _print(Console(markup=False, highlight=False), found)
+    show(found.report())
     if out is not None:
         say(f"Written to {out}.")
-
-
-def _print(console: Console, found: Comparison) -> None:
-    from rich.table import Table
-
-    from srjt.reports.pages.evaluation import comparison_notes, describe_samples, p_value_note
-    from srjt.reports.statistics import decimals
-
-    say(describe_samples(found))
-    several = len(found.runs) > 2
-    for run in found.runs[1:]:
-        table = Table(title=f"{run} − {found.runs[0]}", title_justify="left")
-        table.add_column("metric", no_wrap=True)
-        for name in (found.runs[0], run):  # a long name is broken into lines
-            table.add_column(printable(name), justify="right", overflow="fold", min_width=6)
-        for column in ("difference", "95 % interval", "p, Holm" if several else "p"):
-            table.add_column(column, justify="right", no_wrap=True)
-        for row in (row for row in found.differences if row.run == run):
-            value, low, high = row.difference
-            table.add_row(
-                row.metric,
-                f"{row.first:.3f}",
-                f"{row.value:.3f}",
-                decimals(value, signed=True),
-                f"{decimals(low, signed=True)} to {decimals(high, signed=True)}",
-                f"{row.adjusted:.3f}",
-            )
-        console.print(table)
-    say(p_value_note(found))
-    for note in comparison_notes(found):
-        say(note)

@@ -23,7 +23,7 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
-from srjt.progress import html_block, html_table, html_text
+from srjt.reported import Reported
 from srjt.training.trained import Trained
 
 # The answers of several runs for the same test images, in the same order.
@@ -164,7 +164,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Reported):
     """The result of ``srjt.compare``.
 
     Attributes
@@ -182,6 +182,8 @@ class Comparison:
         Confidence level of the intervals.
     differences : list of Difference
         Run by run, metric by metric.
+    purpose : {"mae", "accuracy", "qwk", "macro_f1"}
+        The metric that the grades are for.
     trained_on : dict of str to int
         Run → how many of the images it was trained on, or have the ids of such, if there are any.
     """
@@ -192,46 +194,18 @@ class Comparison:
     judged_by: str
     level: float
     differences: list[Difference]
+    purpose: Purpose
     trained_on: dict[str, int]
 
     def __repr__(self) -> str:
         return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                found.run,
-                METRICS[found.metric].long_name,
-                f"{found.value:.3f}",
-                f"{found.first:.3f}",
-                f"{found.difference.value:+.3f}",
-                f"{found.difference.low:+.3f} – {found.difference.high:+.3f}",
-                f"{found.adjusted:.3f}",
-            )
-            for found in self.differences
-        ]
-        header = ("run", "metric", "value", self.runs[0], "difference", f"{self.level:.0%} interval", "p")
-        return html_block(
-            f"{count_of(self.samples, 'image')}, compared with their {self.judged_by}",
-            html_table(header, rows, text_columns=2),
-            html_text(self.about_seeds),
-        )
-
-    @property
-    def about_seeds(self) -> str:
-        """What the intervals contain, and what they do not."""
-        units = "images" if self.patients is None else "patients"
-        return (
-            f"The intervals contain the variation between {units}, not between trainings: the same method with another "
-            "seed gives another run. srjt study compares methods over folds and seeds."
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = asdict(self)
         for row, found in zip(plain["differences"], self.differences, strict=True):
             row["difference"] = found.difference._asdict()
-        return {**plain, "about_seeds": self.about_seeds}
+        return plain
 
 
 def compare(
@@ -327,6 +301,7 @@ def compare(
         + (f" of {last.name}, {corrected:,} of which others have not" if corrected else ""),
         level=level,
         differences=_differences(names, metrics, level=level),
+        purpose=optimise or opened[0].config.optimise,
         trained_on={}
         if test is None  # no run was trained on its own test side
         else {

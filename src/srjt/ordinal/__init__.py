@@ -42,7 +42,7 @@ Purpose = Literal["mae", "accuracy", "qwk", "macro_f1"]  # names of ordinal.metr
 PURPOSES: dict[Purpose, str] = {
     "mae": "the least absolute error",
     "accuracy": "accuracy",
-    "qwk": "quadratic weighted kappa",
+    "qwk": "quadratic κ",
     "macro_f1": "macro-F1",
 }
 

@@ -468,7 +468,7 @@ METRICS: dict[str, Metric] = {
     "accuracy": Metric(_accuracy, "Acc.", "accuracy"),
     "mae": Metric(_mae, "MAE", "mean absolute error", lower_is_better=True),
     "macro_f1": Metric(_macro_f1, "mF1", "macro-F1"),
-    "qwk": Metric(_quadratic_weighted_kappa, "QWK", "quadratic weighted kappa"),
+    "qwk": Metric(_quadratic_weighted_kappa, "QWK", "quadratic κ"),
     "rmse": Metric(_rmse, "RMSE", "root mean square error", lower_is_better=True),
     "macro_mae": Metric(_macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True),
     "macro_precision": Metric(_macro_precision, "mPrec.", "macro-averaged precision"),

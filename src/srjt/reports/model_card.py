@@ -24,8 +24,8 @@ from srjt.inference.predict import RunLike, open_run
 from srjt.methods.registry import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
-from srjt.reports.page import source_name
 from srjt.reports.run_summary import JudgedSide, judge_sides, judged_run
+from srjt.reports.sections import source_name
 from srjt.training.folder import NAIVE, RunFacts, read_facts, read_summary
 from srjt.training.trained import Trained
 

@@ -1,47 +1,52 @@
-"""A page as one HTML file: it loads nothing, runs only its own script, and escapes all text from files. And the
-sections that many pages share: the model, the settings, how a run was made, small pictures.
+"""A page: a verdict, key numbers, sections and notes; and its text as HTML, for a terminal, a notebook or Markdown.
+
+The HTML is one file: it loads nothing, runs only its own script, and escapes all text from files.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import io
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import pandas as pd
-from PIL import Image
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from srjt._version import __version__
-from srjt.data.checks import data_uri
-from srjt.data.images.decode import BadImageError, read_image
-from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
 from srjt.files import write_atomically, write_output
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
-from srjt.reports.table import Table
-from srjt.studies.results import display_name
-from srjt.training.folder import RunFacts, describe_provenance, describe_source
-from srjt.training.trained import Trained
+from srjt.reports.table import Table, escape_markdown, pipe_row
 
 if TYPE_CHECKING:
     import jinja2
+    from rich.console import RenderableType
 
-# A page as one HTML file: it loads nothing, runs only its own script, and escapes all text from files.
+WIDTH = 80  # columns of a page as text
+NOTES = 3  # that a terminal shows, besides the warnings
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyNumber:
+    """One of the few numbers that a reader looks for first."""
+
+    label: str
+    value: str
+    interval: str = ""  # "0.31 – 0.53"
+    compared: str = ""  # what to compare it with: "one grade for all: 0.67"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A note at the top of the page; ``details`` are (summary, verbatim text), closed at first."""
+    """A sentence about the page; ``details`` are (summary, verbatim text), closed at first."""
 
     text: str
     details: Sequence[tuple[str, str]] = ()
+    warning: bool = True  # shown at the top; others are folded away at the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,9 @@ class Tile:
     text: str = ""  # id of the sample
     more: Sequence[str] = ()  # further pictures, shown when the reader opens them
     right: bool = False  # True: shown in grey, because the label is likely to be right
+    beside: Sequence[
+        tuple[str, str]
+    ] = ()  # (picture, title) of further pictures, side by side with the first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,45 +81,101 @@ class Section:
     large_tiles: Sequence[Tile] = ()
     tiles: Sequence[Tile] = ()
     tables: Sequence[Table] = ()
-    closed: bool = False  # whether the tables are hidden until the reader opens them
     figures: Sequence[CaptionedFigure] = ()
     parts: Sequence[Section] = ()  # subsections
+    closed: bool = False  # whether all but the heading is hidden until the reader opens it
+    brief: bool = False  # whether a terminal and a notebook show it too
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
+    """The report of a result. Print it, let a notebook show it, or ``save`` it as an HTML file."""
+
     kind: str  # above the title: "Study", "Run"
     title: str
-    lead: str
+    lead: str  # the verdict
+    key_numbers: Sequence[KeyNumber] = ()
+    figure: CaptionedFigure | None = None  # the one that matters, on the first screen
+    figure_table: Table | None = None  # its numbers: what a terminal shows instead
     links: Sequence[tuple[str, str]] = ()  # text, file beside the page
     notes: Sequence[Note] = ()
-    sections: Sequence[Section] = field(default_factory=tuple)
+    sections: Sequence[Section] = ()
+    progress: float | None = None  # 0 … 1, of something that is still running
     refresh: int = 0  # seconds after which a browser loads the page again; 0: never
+
+    @property
+    def warnings(self) -> list[Note]:
+        return [note for note in self.notes if note.warning]
+
+    @property
+    def remarks(self) -> list[Note]:
+        """The notes that are no warnings."""
+        return [note for note in self.notes if not note.warning]
+
+    def save(self, path: str | Path) -> None:
+        """Write the page to an HTML file."""
+        write_page(self, Path(path))
+
+    def __str__(self) -> str:
+        return page_text(self)
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
 
 
 def page_figures(page: Page) -> list[CaptionedFigure]:
     """All figures of a page."""
     sections = [part for section in page.sections for part in (section, *section.parts)]
-    return [figure for section in sections for figure in section.figures]
+    first = [] if page.figure is None else [page.figure]
+    return first + [figure for section in sections for figure in section.figures]
+
+
+# Sentences: a rule is a condition on facts and a template that is filled with them.
+
+Facts = TypeVar("Facts")
+Rule = tuple[Callable[[Facts], bool], str]
+
+
+def sentences(rules: Iterable[Rule[Facts]], facts: Facts) -> list[str]:
+    """The templates whose condition holds, filled: ``"{f.samples:,} samples"`` with ``f = facts``."""
+    return [template.format(f=facts) for holds, template in rules if holds(facts)]
+
+
+def first_sentence(rules: Iterable[Rule[Facts]], facts: Facts) -> str:
+    """The first template whose condition holds, filled; "" if there is none."""
+    return next((template.format(f=facts) for holds, template in rules if holds(facts)), "")
+
+
+# HTML: a whole file, or the part of it that a notebook shows.
 
 
 def render(page: Page) -> str:
     """The HTML of a page."""
     from markupsafe import Markup
 
-    style, script = _asset("page.css"), _asset("page.js")
+    script = _asset("page.js")
     # the policy names the page's script by its hash; a browser runs no other
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _template().render(
-        page=page,
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
-        style=Markup(style),
-        script=Markup(script),
-        version=__version__,
-        svg=lambda captioned: Markup(inline_svg(captioned)),
-        size=_size,
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            page=page,
+            policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+            "base-uri 'none'; form-action 'none'",
+            style=Markup(_asset("colours.css") + _asset("page.css")),
+            script=Markup(script),
+            version=__version__,
+        )
     )
+
+
+def notebook_html(page: Page) -> str:
+    """Verdict, key numbers, figure, warnings and the brief sections, in the colours of the notebook."""
+    parts: Any = _templates().get_template("parts.html").module
+    shown = parts.first(page) + "".join(parts.whole(section) for section in page.sections if section.brief)
+    # nested rules apply inside this element only; a notebook's theme need not be that of the system
+    return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
 
 
 def write_page(page: Page, path: Path, *, follow_links: bool = True) -> None:
@@ -134,13 +198,19 @@ def _size(captioned: CaptionedFigure) -> str:
 
 
 @cache  # a live page is written after every epoch
-def _template() -> jinja2.Template:
+def _templates() -> jinja2.Environment:
     import jinja2
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FunctionLoader(_asset),
     )
-    return environment.from_string(_asset("page.html"))
+    environment.globals |= {"svg": lambda captioned: Markup(inline_svg(captioned)), "size": _size}
+    return environment
 
 
 @cache
@@ -148,184 +218,86 @@ def _asset(name: str) -> str:
     return (resources.files("srjt.reports.pages") / "assets" / name).read_text(encoding="utf-8")
 
 
-# The settings of a run or a study as a section of a page.
-
-WITHOUT_PUBLISHED_WEIGHTS = ("tiny", "tiny-gn", "linear", "mlp")  # "pretrained" has no effect on these
+# A terminal: the verdict, the key numbers, one table, the first notes.
 
 
-def settings_section(
-    config: Mapping[str, Any], *, own_network: bool = False, unused: Collection[str] = ()
-) -> list[Section]:
-    """The settings that were given and have an effect; no section if there are none. unused: others without one."""
-    shown = {
-        name: value
-        for name, value in config.items()
-        if value not in (None, {}, [], ()) and name not in unused
-    }
-    small = shown.get("network") in WITHOUT_PUBLISHED_WEIGHTS
-    if own_network or small or "weights" in shown:
-        shown.pop("pretrained", None)
-    if own_network:
-        shown["network"] = "your own"
-    facts = [(name.replace("_", " "), _text(value)) for name, value in shown.items()]
-    return [Section(slug="settings", heading="Settings", facts=facts)] if facts else []
+def terminal(page: Page) -> Iterator[RenderableType]:
+    """What a terminal shows, in order: ``Text`` for a sentence, and tables. A warning is yellow."""
+    from rich.text import Text
+
+    yield Text(page.lead)
+    if page.key_numbers:
+        yield _key_number_table(page.key_numbers)
+    tables = [] if page.figure_table is None else [page.figure_table]
+    for table in tables:
+        yield table.rich()
+    for section in page.sections:
+        if section.brief:
+            yield from (table.rich() for table in section.tables)
+            yield from map(Text, section.text)
+    yield from (Text(note.text, style="yellow") for note in page.warnings)
+    yield from (Text(note.text, style="dim") for note in page.remarks[:NOTES])
 
 
-def _text(value: Any) -> str:
-    """A value as a reader writes it: yes or no, numbers, lists; the rows of a matrix are separated by semicolons."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{str(name).replace('_', ' ')}: {_text(item)}" for name, item in value.items())
-    if isinstance(value, (list, tuple)):
-        nested = any(isinstance(item, (list, tuple)) for item in value)
-        return ("; " if nested else ", ").join(_text(item) for item in value)
-    return str(value)
+def _key_number_table(numbers: Sequence[KeyNumber]) -> RenderableType:
+    from rich.table import Table as RichTable
+
+    table = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(justify="right", style="bold", no_wrap=True)
+    for number in numbers:
+        table.add_row(number.label, number.value, number.interval, number.compared)
+    return table
 
 
-# Small pictures of samples, wherever their images are.
+def page_text(page: Page) -> str:
+    """The page as a terminal of 80 columns shows it, without colours."""
+    from rich.text import Text
 
-PICTURE = 144  # pixels
+    from srjt.console import Console
 
-
-def thumbnail(path: str | os.PathLike[str]) -> str:
-    """The picture of an image file; "" if it cannot be read."""
-    try:
-        return data_uri(Image.fromarray(read_image(path, size=PICTURE, resize="squash")))
-    except (BadImageError, MemoryError):
-        return ""
-
-
-def thumbnails_of(images: Sequence[str], data: Manifest | None) -> Callable[[int], str]:
-    """Row → its picture, for images named as in ``data``; without data the names are paths. Features have none."""
-    if data is None:
-        return lambda row: thumbnail(images[row])
-    place = {str(image): row for row, image in enumerate(data.table["image"])}
-    paths = data.paths
-
-    def picture(row: int) -> str:
-        found = place.get(images[row])
-        if found is None or data.are_features:
-            return ""
-        if data.arrays is None:
-            return thumbnail(paths[found])
-        pixels = Image.fromarray(np.asarray(data.arrays[found], dtype=np.uint8))
-        return data_uri(pixels.resize((PICTURE, PICTURE), Image.Resampling.BILINEAR))
-
-    return picture
+    console = Console(width=WIDTH, file=io.StringIO(), markup=False, highlight=False, color_system=None)
+    for part in terminal(page):
+        if isinstance(part, Text):  # broken at spaces only: a path stays in one piece
+            part = textwrap.fill(part.plain, WIDTH, break_long_words=False, break_on_hyphens=False)
+        console.print(part, soft_wrap=isinstance(part, str))
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 
 
-# Which model answered, and how the page was made: sections of the pages about new samples.
-
-SOURCES = 5  # that are named
+# Markdown, for a model card.
 
 
-def run_name(run: Trained) -> str:
-    """The folder's name, or the method of a run that has none."""
-    return display_name(run.config.method) if run.folder is None else run.folder.resolve().name
+def markdown(page: Page) -> str:
+    """The page as Markdown, without pictures and figures. Section headings are of the second level."""
+    parts = [f"# {escape_markdown(page.title)}", escape_markdown(page.lead)]
+    if page.key_numbers:
+        parts.append(_markdown_numbers(page.key_numbers))
+    parts += [f"- {escape_markdown(note.text)}" for note in page.warnings]
+    for section in page.sections:
+        parts += [f"## {escape_markdown(section.heading)}", *_markdown_section(section)]
+    if page.remarks:
+        parts += ["## Notes", "\n".join(f"- {escape_markdown(note.text)}" for note in page.remarks)]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def model_section(run: Trained, *, grade_rule: str = "", recalibration: str = "", views: int = 1) -> Section:
-    """The run, its training data, and how its probabilities become grades, unless the page says it elsewhere."""
-    facts = run.facts
-    known = [("run", run_name(run)), ("method", display_name(run.config.method))]
-    own = facts is not None and facts.own_network
-    known.append(("network", "your own" if own else str(run.config.network)))
-    known.append(("networks", f"{run.method.networks}"))
-    if facts is not None:
-        if trained_on := (facts.data.get("samples") or {}).get("train"):
-            known.append(("training samples", f"{trained_on:,}"))
-        if "started" in facts.provenance:
-            known.append(("trained", str(facts.provenance["started"])[:10]))
-        known.append(("trained by", f"srjt {facts.version}"))
-    if not grade_rule:
-        return Section(slug="model", heading="Model", facts=known)
-    text = [f"A grade is {grade_rule}."]
-    text.append(
-        f"The probabilities are recalibrated: {recalibration}."
-        if recalibration
-        else "The probabilities are not recalibrated."
-    )
-    if views > 1:
-        text.append(f"They are averaged over {views} views of each image.")
-    return Section(slug="model", heading="Model", text=[" ".join(text)], facts=known)
-
-
-def made_section(
-    run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None
-) -> Section:
-    """The command, the data with their hashes, the time, the machine and the versions."""
-    made = describe_provenance(run.device, command=command)
-    known: list[tuple[str, str]] = []
-    for source in sources[:SOURCES]:
-        described = describe_source(os.fspath(source))
-        known.append(("data", described["path"]))
-        if "sha256" in described:
-            known.append(("… SHA-256", described["sha256"]))
-    if len(sources) > SOURCES:
-        known.append(("… and", f"{len(sources) - SOURCES:,} more"))
-    packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
-    known += [
-        ("written", str(made["started"]).replace("T", " ").replace("+00:00", " UTC")),
-        ("device", str(made["device"])),
-        ("versions", f"srjt {__version__}, Python {made['python']}, {packages}"),
-        ("system", str(made["system"])),
+def _markdown_numbers(numbers: Sequence[KeyNumber]) -> str:
+    rows = [("", "value", "95 % interval", "compared with"), ("---", "--:", "---", "---")]
+    rows += [
+        tuple(map(escape_markdown, (number.label, number.value, number.interval, number.compared)))
+        for number in numbers
     ]
-    return Section(slug="reproduce", heading="Reproduce", code=command or "", facts=known)
+    return "\n".join(pipe_row(row) for row in rows)
 
 
-# The section of a run's page that says how the run was made: enough to make it again.
-
-
-def provenance_section(facts: RunFacts, metrics: pd.DataFrame, *, unused: Collection[str]) -> Section:
-    """The command, the data file with its hash, time, machine and versions, as far as the run has recorded them."""
-    made, source = facts.provenance, facts.data.get("source")
-    known: list[tuple[str, str]] = []
-    if isinstance(source, dict) and "path" in source:
-        known.append(("labels from", str(source["path"])))
-        if "sha256" in source:
-            known.append(("… SHA-256", str(source["sha256"])))
-    known.append(("data fingerprint", str(facts.data.get("fingerprint", ""))))
-    if "started" in made:
-        known.append(("started", str(made["started"]).replace("T", " ").replace("+00:00", " UTC")))
-    if (seconds := training_seconds(metrics)) is not None:
-        known.append(("training time", duration(seconds)))
-    if "device" in made:
-        processes = int(made.get("processes", 1))
-        known.append(("device", str(made["device"]) + (f", {processes} processes" if processes > 1 else "")))
-    versions = [f"srjt {facts.version}"]
-    if "python" in made:
-        versions.append(f"Python {made['python']}")
-    versions += [f"{name} {version}" for name, version in dict(made.get("packages") or {}).items()]
-    known.append(("versions", ", ".join(versions)))
-    if "system" in made:
-        known.append(("system", str(made["system"])))
-    return Section(
-        slug="reproduce",
-        heading="Reproduce",
-        code=str(made.get("command") or ""),
-        facts=known,
-        parts=settings_section(facts.config.to_dict(), own_network=facts.own_network, unused=unused),
-    )
-
-
-def training_seconds(metrics: pd.DataFrame) -> float | None:
-    """Seconds of all epochs, training and evaluation; None if they were not recorded."""
-    seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
-    return float(seconds.sum()) if len(seconds) else None
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people read them."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def source_name(facts: RunFacts) -> str:
-    """The name of the file or folder that the labels were read from; empty if it is not known."""
-    source = facts.data.get("source")
-    return Path(str(source["path"])).name if isinstance(source, dict) and "path" in source else ""
+def _markdown_section(section: Section) -> Iterator[str]:
+    yield from map(escape_markdown, section.text)
+    if section.code:
+        yield f"```bash\n{section.code}\n```"
+    if section.facts or section.counts:
+        counted = ", ".join(f"{grade}: {count:,}" for grade, count in section.counts)
+        facts = [*section.facts, *([(section.counted, counted)] if counted else [])]
+        yield "\n".join(f"- {escape_markdown(term)}: {escape_markdown(value)}" for term, value in facts)
+    yield from (table.markdown().rstrip() for table in section.tables)
+    for part in section.parts:
+        yield f"### {escape_markdown(part.heading)}"
+        yield from _markdown_section(part)

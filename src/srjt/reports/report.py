@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import singledispatch
 from pathlib import Path
 
 import pandas as pd
@@ -27,11 +28,11 @@ from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_figures, write_page
 from srjt.reports.pages.answers import predictions_page
 from srjt.reports.pages.audit import audit_page
-from srjt.reports.pages.evaluation import comparison_page, evaluation_page
+from srjt.reports.pages.comparison import comparison_page
+from srjt.reports.pages.evaluation import evaluation_page
 from srjt.reports.pages.readers import readers_page
 from srjt.reports.pages.run import State, live_page, run_page
 from srjt.reports.pages.study import study_page
-from srjt.reports.reader_facts import findings
 from srjt.reports.statistics import PAPER_METRICS
 from srjt.reports.study_tables import study_tables
 from srjt.studies.results import StudyResults, collect_results
@@ -60,6 +61,18 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
         write_json(path, comparison.to_dict(), follow_links=True)
     else:
         write_output(path, figure_bytes(forest_figure(comparison), suffix[1:]))
+
+
+# ``result.report()``: a new kind of result is one line here.
+
+
+@singledispatch
+def page_of(result: object) -> Page:
+    """The page of a result."""
+    raise SrjtError(f"There is no page for a {type(result).__name__}.")
+
+
+page_of.register(Comparison, comparison_page)
 
 
 # ``srjt.report``: a study, a run, an audit, several readers, predictions or an evaluation as one HTML page.
@@ -202,8 +215,7 @@ def _readers_page(folder: Path, grade_names: Mapping[str, str] | None) -> Page:
     facts = read_reader_facts(folder)
     if grade_names is not None:
         facts["grade_names"] = Grades(facts["grades"], grade_names).names
-        facts["findings"] = findings(facts)
-    return readers_page(facts)
+    return readers_page(facts, folder)
 
 
 def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) -> StudyResults:

@@ -1,16 +1,23 @@
-"""A table, and its text as Markdown, CSV, LaTeX or dictionaries for a page; and the cells about several readers."""
+"""A table, and its text as Markdown, CSV, LaTeX or dictionaries for a page."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from srjt.data.grades import Grades
+import pandas as pd
+
+from srjt.errors import printable
+from srjt.ordinal.metrics import METRICS
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 # A table, and its text as Markdown, CSV, LaTeX or dictionaries for a page.
 
@@ -91,15 +98,32 @@ class Table:
         """A pipe table with its title above and its caption below. ¹: best, ²: second best."""
         signs = {"best": "¹", "second": "²", "bold": "**bold**", "partial": "†n", "missing": MISSING}
         heads = [
-            _markdown(f"{column.group}: {column.heading}" if column.group else column.heading)
+            escape_markdown(f"{column.group}: {column.heading}" if column.group else column.heading)
             for column in self.columns
         ]
-        lines = [f"### {_markdown(self.title)}", "", _pipes(heads)]
-        lines.append(_pipes([":--" if column.kind == "text" else ":-:" for column in self.columns]))
-        lines += [_pipes([_markdown_cell(cell) for cell in row.cells]) for row in self.rows]
+        lines = [f"### {escape_markdown(self.title)}", "", pipe_row(heads)]
+        lines.append(pipe_row([":--" if column.kind == "text" else ":-:" for column in self.columns]))
+        lines += [pipe_row([_markdown_cell(cell) for cell in row.cells]) for row in self.rows]
         legend = [f"{signs[kind]}: {sentence}" for kind, sentence in self.legend.items()]
-        lines += ["", _sentences(_markdown(self.caption), legend)]
+        lines += ["", _sentences(escape_markdown(self.caption), legend)]
         return "\n".join(lines) + "\n"
+
+    def rich(self) -> RichTable:
+        """For a terminal. A long heading or text is broken into lines, a number is not."""
+        from rich.table import Table as RichTable
+
+        table = RichTable(title=printable(self.title) or None, title_justify="left", title_style="bold")
+        for column in self.columns:
+            number = column.kind != "text"
+            group = f"{column.group} " if column.group else ""
+            table.add_column(
+                printable(f"{group}{column.heading}"), justify="right" if number else "left", overflow="fold"
+            )
+        for row in self.rows:
+            if row.rule:
+                table.add_section()
+            table.add_row(*(printable(cell.text) for cell in row.cells))
+        return table
 
     def csv(self) -> str:
         """One header row; numbers with six digits, a mean with its std and number of runs. No marks."""
@@ -190,6 +214,70 @@ class Table:
         }
 
 
+Format = str | Callable[[Any], str]  # ".3f", ",", "+.2f", ".1%", or a function
+
+
+def data_table(
+    frame: pd.DataFrame,
+    *,
+    title: str,
+    formats: Mapping[str, Format] | None = None,
+    caption: str = "",
+    slug: str = "",
+    groups: Mapping[str, str] | None = None,
+    rule_before: Sequence[int] = (),
+) -> Table:
+    """A table from a DataFrame, column by column.
+
+    A column of numbers is right-aligned and sorted by value, an ordered categorical by its order; a missing value is a
+    dash. formats: column → how its values are written (numbers: ".3f" unless they are integers). groups: column → the
+    heading above it. rule_before: rows with a line above.
+    """
+    given, columns, cells = formats or {}, [], []
+    for place, name in enumerate(frame.columns):
+        values = frame.iloc[:, place]
+        codes = (
+            values.cat.codes if isinstance(values.dtype, pd.CategoricalDtype) and values.cat.ordered else None
+        )
+        number = codes is None and pd.api.types.is_numeric_dtype(values) and values.dtype != bool
+        usual = "" if not number else "," if pd.api.types.is_integer_dtype(values) else ".3f"
+        kind: Literal["number", "text"] = "number" if number else "text"
+        columns.append(Column(name=str(name), label=str(name), group=(groups or {}).get(name, ""), kind=kind))
+        order = values if number else codes
+        cells.append([
+            _cell(value, given.get(name, usual), None if order is None else order.iloc[row])
+            for row, value in enumerate(values)
+        ])  # fmt: skip
+    rows = [Row(cells=row, rule=place in rule_before) for place, row in enumerate(zip(*cells, strict=True))]
+    return Table(
+        slug=slug or re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"),
+        title=title,
+        caption=caption,
+        columns=tuple(columns),
+        rows=tuple(rows),
+    )
+
+
+def _cell(value: Any, how: Format, order: Any) -> TableCell:
+    if value is None or (isinstance(value, float) and math.isnan(value)) or value is pd.NA:
+        return TableCell(text=MISSING)
+    text = how(value) if callable(how) else format(value, how) if how else str(value)
+    number = None if order is None else float(order)
+    return TableCell(text=text.replace("-", "−") if how and not callable(how) else text, value=number)
+
+
+def between(low: float, high: float, pattern: str = ".3f") -> str:
+    """ "0.31 – 0.53"; a dash where there is no interval."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return MISSING
+    return f"{low:{pattern}} – {high:{pattern}}".replace("-", "−")
+
+
+def metric_heading(name: str) -> str:
+    """A metric in words, with an arrow in the better direction."""
+    return f"{METRICS[name].long_name} {'↓' if METRICS[name].lower_is_better else '↑'}"
+
+
 def _sentences(caption: str, legend: list[str]) -> str:
     return f"{caption} {'; '.join(legend)}." if legend else caption
 
@@ -198,11 +286,11 @@ def _six_digits(number: float | int | None) -> str:
     return "" if number is None else f"{number:.6g}"
 
 
-def _pipes(cells: list[str]) -> str:
+def pipe_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Escape characters that Markdown or HTML would interpret, or that would end the cell."""
     one_line = " ".join(text.split())
     escaped = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", one_line)
@@ -210,7 +298,7 @@ def _markdown(text: str) -> str:
 
 
 def _markdown_cell(cell: TableCell) -> str:
-    text = _markdown(cell.text)
+    text = escape_markdown(cell.text)
     if cell.bold:
         text = f"**{text}**"
     text += {"": "", "best": " ¹", "second": " ²"}[cell.mark]
@@ -255,61 +343,3 @@ def _latex_cell(cell: TableCell) -> str:
     if cell.mark:
         text = rf"\srjt{cell.mark}{{{text}}}"
     return rf"{text}$^{{\dagger {cell.runs}}}$" if cell.partial else text
-
-
-# Tables and cells of the page of several readers.
-
-SAID = 6  # readings of an item that are shown
-
-
-def plain_table(
-    slug: str,
-    title: str,
-    caption: str,
-    labels: Sequence[str],
-    rows: list[Row],
-    *,
-    text_columns: int = 1,
-    text_last: bool = False,
-) -> Table:
-    """A table of ``rows``. The first columns hold text, and so does the last with ``text_last``; the others numbers."""
-    last = len(labels) - 1 if text_last else len(labels)
-    columns = tuple(
-        Column(name=label, label=label, kind="text" if place < text_columns or place >= last else "number")
-        for place, label in enumerate(labels)
-    )
-    return Table(slug=slug, title=title, caption=caption, columns=columns, rows=tuple(rows))
-
-
-def number_cell(value: float | None, pattern: str) -> TableCell:
-    if value is None:
-        return TableCell(text=MISSING)
-    return TableCell(text=pattern.format(value).replace("-", "−"), value=float(value))
-
-
-def range_cell(interval: Sequence[float | None], pattern: str) -> TableCell:
-    text = range_text(interval, pattern)
-    return TableCell(text=text.replace("-", "−"), value=None if text == MISSING else interval[0])
-
-
-def range_text(interval: Sequence[float | None], pattern: str) -> str:
-    """ "91% to 97%", with decimals where the ends would look the same; a dash where there is no interval."""
-    low, high = interval
-    if low is None or high is None:
-        return MISSING
-    for finer in (pattern, *(pattern.replace(".0%", f".{digits}%") for digits in (1, 2))):
-        if finer.format(low) != finer.format(high):
-            break
-    return f"{finer.format(low)} to {finer.format(high)}"
-
-
-def interval_text(found: Mapping[str, Any], *, percent: bool) -> str:
-    pattern = "{:.1%}" if percent else "{:.3f}"
-    text = f"{pattern.format(found['value'])} (95 % interval: {range_text(found['interval'], pattern)})"
-    return text.replace("-", "−")
-
-
-def said_text(readings: Sequence[Sequence[str]], grades: Grades) -> str:
-    """Who said what of an item. readings: reader and grade of each."""
-    few = [f"{reader}: {grades.show(grade)}" for reader, grade in readings[:SAID]]
-    return ", ".join(few) + (", …" if len(readings) > SAID else "")

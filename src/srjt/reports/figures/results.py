@@ -384,7 +384,7 @@ LETTER = 0.073
 
 
 def forest_figure(comparison: Comparison) -> CaptionedFigure:
-    """Differences from the first run; metrics of which more is better on the left, the others on the right."""
+    """Differences from the first run; metrics of which more is better above, the others below."""
     first = printable(comparison.runs[0])
     shown = [row for row in comparison.differences if math.isfinite(row.difference.value)]
     clear = [row for row in shown if row.difference.low > 0 or row.difference.high < 0]
@@ -405,18 +405,22 @@ def _draw(comparison: Comparison, shown: list[Difference]) -> Figure:
         "← less is better": [row for row in shown if METRICS[row.metric].lower_is_better],
     }
     runs = comparison.runs[1:]
+    drawn = {title: rows for title, rows in panels.items() if rows}
     longest = max(len(METRICS[row.metric].long_name) for row in shown) if shown else 1
-    rows = max(map(len, panels.values())) + len(runs) * (len(runs) > 1)
-    left, wide, gap, bottom, top = 0.15 + LETTER * longest, 2.2, 0.25, 0.5, 0.35
-    width, height = 2 * (left + wide + gap), bottom + top + FOREST_ROW * max(rows, 1)
+    counts = [len(rows) + len(runs) * (len(runs) > 1) for rows in drawn.values()]
+    left, wide, bottom, top = 0.15 + LETTER * longest, 2.0, 0.5, 0.35
+    width = left + wide + 0.2
+    height = sum(bottom + top + FOREST_ROW * rows for rows in counts) or 1.0
     figure = new_figure(width, height)
-    axes: Any = None
-    for place, (title, differences) in enumerate(panels.items()):
-        x = left + place * (left + wide + gap)
-        box = (x / width, bottom / height, wide / width, (height - bottom - top) / height)
+    axes, y = None, height
+    for rows, (title, differences) in zip(counts, drawn.items(), strict=True):
+        y -= top + FOREST_ROW * rows
+        box = (left / width, y / height, wide / width, FOREST_ROW * rows / height)
         axes = figure.add_axes(box, sharex=axes)
         _draw_panel(axes, differences, runs=runs, rows=rows)
         axes.set_title(title, pad=8)
+        y -= bottom
+    if axes is not None:
         axes.set_xlabel(f"difference from {printable(comparison.runs[0], longest=24)}", labelpad=2)
     return figure
 

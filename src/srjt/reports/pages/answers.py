@@ -21,18 +21,9 @@ from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.ordinal.intervals import Interval
 from srjt.ordinal.metrics import METRICS, NaiveBaseline
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
-from srjt.reports.page import (
-    Note,
-    Page,
-    Section,
-    Tile,
-    made_section,
-    model_section,
-    run_name,
-    thumbnail,
-    thumbnails_of,
-)
+from srjt.reports.page import Note, Page, Section, Tile
 from srjt.reports.run_summary import GradeScores, JudgedSide, judge_sides
+from srjt.reports.sections import made_section, model_section, run_name, thumbnail, thumbnails_of
 from srjt.reports.statistics import METRIC_NAMES
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell
 from srjt.training.folder import NAIVE

@@ -1,4 +1,4 @@
-"""The page of an evaluation, a run judged by labels of new samples, and of a comparison of runs."""
+"""The page of an evaluation: a run judged by labels of new samples."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ import numpy as np
 from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
-from srjt.inference.compare import Comparison
 from srjt.inference.decide import Abstention, Decision, refer_if
 from srjt.inference.evaluate import Evaluation, are_row_numbers, shared_labels
 from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal.intervals import Interval
-from srjt.ordinal.metrics import METRICS, NaiveBaseline
+from srjt.ordinal.metrics import NaiveBaseline
 from srjt.readers.compare import NetworkComparison
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.results import (
     decision_figures,
-    forest_figure,
     reliability_figure,
     risk_coverage_figure,
 )
-from srjt.reports.page import Note, Page, Section, made_section, model_section, run_name, thumbnails_of
+from srjt.reports.page import Note, Page, Section
 from srjt.reports.pages.answers import (
     by_grade_table,
     confusion_of,
@@ -35,7 +33,7 @@ from srjt.reports.pages.answers import (
     scores_table,
 )
 from srjt.reports.run_summary import scores_by_grade
-from srjt.reports.statistics import decimals
+from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell
 from srjt.training.folder import baseline_from, compare_with_naive
 from srjt.training.trained import Trained
@@ -369,94 +367,3 @@ def _readers(found: NetworkComparison) -> Section:
         rows=tuple(rows),
     )
     return Section(slug="readers", heading="Beside the readers", text=[found.sentence], tables=[table])
-
-
-# The page of a comparison of runs.
-
-
-def comparison_page(comparison: Comparison) -> Page:
-    """The differences as a figure and as a table."""
-    first = comparison.runs[0]
-    return Page(
-        kind="Comparison",
-        title=f"{', '.join(comparison.runs[1:])} against {first}",
-        lead=describe_samples(comparison),
-        notes=[Note(text=text) for text in comparison_notes(comparison)],
-        sections=[
-            Section(slug="figure", heading="Differences", figures=[forest_figure(comparison)]),
-            Section(slug="numbers", heading="Numbers", tables=[_table(comparison)]),
-        ],
-    )
-
-
-def describe_samples(comparison: Comparison) -> str:
-    """How many samples, and by which labels they are judged."""
-    patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
-    return f"{count_of(comparison.samples, 'test sample')}{patients}, judged by their {comparison.judged_by}."
-
-
-def comparison_notes(comparison: Comparison) -> list[str]:
-    """What the numbers cannot say, as sentences."""
-    notes = [
-        f"{run} was trained on {count:,} of the samples, or on others with their ids: its numbers look too good."
-        for run, count in comparison.trained_on.items()
-    ]
-    if comparison.patients is None:
-        notes.append("No patient ids: the intervals resample samples and are probably too narrow.")
-    return [*notes, comparison.about_seeds]
-
-
-def p_value_note(comparison: Comparison) -> str:
-    """Where the intervals and p-values come from, and what they are corrected for."""
-    corrected = (
-        " The last column corrects each metric for the number of runs, by Holm."
-        if len(comparison.runs) > 2
-        else ""
-    )
-    return (
-        "Intervals and two-sided p-values from the same bootstrap draws for all runs. They are not corrected for the "
-        f"number of metrics.{corrected}"
-    )
-
-
-def _table(comparison: Comparison) -> Table:
-    first, several = comparison.runs[0], len(comparison.runs) > 2
-    rows, last = [], ""
-    for row in comparison.differences:
-        metric = METRICS[row.metric]
-        numbers = (row.first, row.value)
-        cells = [
-            TableCell(text=row.run),
-            TableCell(text=f"{metric.long_name} {'↓' if metric.lower_is_better else '↑'}"),
-            *(_cell(number) for number in numbers),
-            *(_cell(number, signed=True) for number in row.difference),
-            _cell(row.p_value),
-            *([_cell(row.adjusted)] if several else []),
-        ]
-        rows.append(Row(cells=tuple(cells), rule=bool(last) and row.run != last))
-        last = row.run
-    interval = f"{comparison.level:.0%} interval"
-    columns = [
-        Column(name="run", label="run"),
-        Column(name="metric", label="metric"),
-        Column(name="first", label=first, kind="number"),
-        Column(name="value", label="this run", kind="number"),
-        Column(name="difference", label="difference", kind="number"),
-        Column(name="low", label="from", group=interval, kind="number"),
-        Column(name="high", label="to", group=interval, kind="number"),
-        Column(name="p", label="p", kind="number"),
-        *([Column(name="adjusted", label="p, Holm", kind="number")] if several else []),
-    ]
-    return Table(
-        slug="differences",
-        title=f"Differences from {first}",
-        caption=p_value_note(comparison),
-        columns=tuple(columns),
-        rows=tuple(rows),
-    )
-
-
-def _cell(number: float, *, signed: bool = False) -> TableCell:
-    if not math.isfinite(number):
-        return TableCell(text=MISSING)
-    return TableCell(text=decimals(number, signed=signed), value=number)

@@ -26,9 +26,10 @@ from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart, mean_over_networks
 from srjt.reports.figures.results import combined_networks, reliability_figure, run_figures
 from srjt.reports.figures.study import describe_ends
-from srjt.reports.page import Note, Page, Section, duration, provenance_section
+from srjt.reports.page import Note, Page, Section
 from srjt.reports.pages.answers import answers_section, examples_section
 from srjt.reports.run_summary import JudgedSide, judged_run
+from srjt.reports.sections import duration, provenance_section
 from srjt.reports.statistics import METRIC_NAMES
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.paired_tests import LOWER_IS_BETTER

@@ -1,0 +1,203 @@
+"""Sections that many pages share: the model, the settings, how a run was made; and small pictures of samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from srjt._version import __version__
+from srjt.data.checks import data_uri
+from srjt.data.images.decode import BadImageError, read_image
+from srjt.data.manifest import Manifest
+from srjt.reports.page import Section
+from srjt.studies.results import display_name
+from srjt.training.folder import RunFacts, describe_provenance, describe_source
+from srjt.training.trained import Trained
+
+# The settings of a run or a study as a section of a page.
+
+WITHOUT_PUBLISHED_WEIGHTS = ("tiny", "tiny-gn", "linear", "mlp")  # "pretrained" has no effect on these
+
+
+def settings_section(
+    config: Mapping[str, Any], *, own_network: bool = False, unused: Collection[str] = ()
+) -> list[Section]:
+    """The settings that were given and have an effect; no section if there are none. unused: others without one."""
+    shown = {
+        name: value
+        for name, value in config.items()
+        if value not in (None, {}, [], ()) and name not in unused
+    }
+    small = shown.get("network") in WITHOUT_PUBLISHED_WEIGHTS
+    if own_network or small or "weights" in shown:
+        shown.pop("pretrained", None)
+    if own_network:
+        shown["network"] = "your own"
+    facts = [(name.replace("_", " "), _text(value)) for name, value in shown.items()]
+    return [Section(slug="settings", heading="Settings", facts=facts)] if facts else []
+
+
+def _text(value: Any) -> str:
+    """A value as a reader writes it: yes or no, numbers, lists; the rows of a matrix are separated by semicolons."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{str(name).replace('_', ' ')}: {_text(item)}" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        nested = any(isinstance(item, (list, tuple)) for item in value)
+        return ("; " if nested else ", ").join(_text(item) for item in value)
+    return str(value)
+
+
+# Small pictures of samples, wherever their images are.
+
+PICTURE = 144  # pixels
+
+
+def thumbnail(path: str | os.PathLike[str]) -> str:
+    """The picture of an image file; "" if it cannot be read."""
+    try:
+        return data_uri(Image.fromarray(read_image(path, size=PICTURE, resize="squash")))
+    except (BadImageError, MemoryError):
+        return ""
+
+
+def thumbnails_of(images: Sequence[str], data: Manifest | None) -> Callable[[int], str]:
+    """Row → its picture, for images named as in ``data``; without data the names are paths. Features have none."""
+    if data is None:
+        return lambda row: thumbnail(images[row])
+    place = {str(image): row for row, image in enumerate(data.table["image"])}
+    paths = data.paths
+
+    def picture(row: int) -> str:
+        found = place.get(images[row])
+        if found is None or data.are_features:
+            return ""
+        if data.arrays is None:
+            return thumbnail(paths[found])
+        pixels = Image.fromarray(np.asarray(data.arrays[found], dtype=np.uint8))
+        return data_uri(pixels.resize((PICTURE, PICTURE), Image.Resampling.BILINEAR))
+
+    return picture
+
+
+# Which model answered, and how the page was made: sections of the pages about new samples.
+
+SOURCES = 5  # that are named
+
+
+def run_name(run: Trained) -> str:
+    """The folder's name, or the method of a run that has none."""
+    return display_name(run.config.method) if run.folder is None else run.folder.resolve().name
+
+
+def model_section(run: Trained, *, grade_rule: str = "", recalibration: str = "", views: int = 1) -> Section:
+    """The run, its training data, and how its probabilities become grades, unless the page says it elsewhere."""
+    facts = run.facts
+    known = [("run", run_name(run)), ("method", display_name(run.config.method))]
+    own = facts is not None and facts.own_network
+    known.append(("network", "your own" if own else str(run.config.network)))
+    known.append(("networks", f"{run.method.networks}"))
+    if facts is not None:
+        if trained_on := (facts.data.get("samples") or {}).get("train"):
+            known.append(("training samples", f"{trained_on:,}"))
+        if "started" in facts.provenance:
+            known.append(("trained", str(facts.provenance["started"])[:10]))
+        known.append(("trained by", f"srjt {facts.version}"))
+    if not grade_rule:
+        return Section(slug="model", heading="Model", facts=known)
+    text = [f"A grade is {grade_rule}."]
+    text.append(
+        f"The probabilities are recalibrated: {recalibration}."
+        if recalibration
+        else "The probabilities are not recalibrated."
+    )
+    if views > 1:
+        text.append(f"They are averaged over {views} views of each image.")
+    return Section(slug="model", heading="Model", text=[" ".join(text)], facts=known)
+
+
+def made_section(
+    run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None
+) -> Section:
+    """The command, the data with their hashes, the time, the machine and the versions."""
+    made = describe_provenance(run.device, command=command)
+    known: list[tuple[str, str]] = []
+    for source in sources[:SOURCES]:
+        described = describe_source(os.fspath(source))
+        known.append(("data", described["path"]))
+        if "sha256" in described:
+            known.append(("… SHA-256", described["sha256"]))
+    if len(sources) > SOURCES:
+        known.append(("… and", f"{len(sources) - SOURCES:,} more"))
+    packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
+    known += [
+        ("written", str(made["started"]).replace("T", " ").replace("+00:00", " UTC")),
+        ("device", str(made["device"])),
+        ("versions", f"srjt {__version__}, Python {made['python']}, {packages}"),
+        ("system", str(made["system"])),
+    ]
+    return Section(slug="reproduce", heading="Reproduce", code=command or "", facts=known)
+
+
+# The section of a run's page that says how the run was made: enough to make it again.
+
+
+def provenance_section(facts: RunFacts, metrics: pd.DataFrame, *, unused: Collection[str]) -> Section:
+    """The command, the data file with its hash, time, machine and versions, as far as the run has recorded them."""
+    made, source = facts.provenance, facts.data.get("source")
+    known: list[tuple[str, str]] = []
+    if isinstance(source, dict) and "path" in source:
+        known.append(("labels from", str(source["path"])))
+        if "sha256" in source:
+            known.append(("… SHA-256", str(source["sha256"])))
+    known.append(("data fingerprint", str(facts.data.get("fingerprint", ""))))
+    if "started" in made:
+        known.append(("started", str(made["started"]).replace("T", " ").replace("+00:00", " UTC")))
+    if (seconds := training_seconds(metrics)) is not None:
+        known.append(("training time", duration(seconds)))
+    if "device" in made:
+        processes = int(made.get("processes", 1))
+        known.append(("device", str(made["device"]) + (f", {processes} processes" if processes > 1 else "")))
+    versions = [f"srjt {facts.version}"]
+    if "python" in made:
+        versions.append(f"Python {made['python']}")
+    versions += [f"{name} {version}" for name, version in dict(made.get("packages") or {}).items()]
+    known.append(("versions", ", ".join(versions)))
+    if "system" in made:
+        known.append(("system", str(made["system"])))
+    return Section(
+        slug="reproduce",
+        heading="Reproduce",
+        code=str(made.get("command") or ""),
+        facts=known,
+        parts=settings_section(facts.config.to_dict(), own_network=facts.own_network, unused=unused),
+    )
+
+
+def training_seconds(metrics: pd.DataFrame) -> float | None:
+    """Seconds of all epochs, training and evaluation; None if they were not recorded."""
+    seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
+    return float(seconds.sum()) if len(seconds) else None
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def source_name(facts: RunFacts) -> str:
+    """The name of the file or folder that the labels were read from; empty if it is not known."""
+    source = facts.data.get("source")
+    return Path(str(source["path"])).name if isinstance(source, dict) and "path" in source else ""
