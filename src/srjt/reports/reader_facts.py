@@ -17,7 +17,7 @@ from srjt.readers.agreement import Agreement
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
 
-DOUBTFUL = 40  # items and readings
+DOUBTFUL = 24  # items and readings
 PERIODS = 12  # at most this many points of a reader's drift
 LEAST = 10  # readings of a point, at least
 OWN_COLUMNS = {"consensus", "probability", "gain"}  # of a table that srjt readers has written

@@ -164,12 +164,12 @@ def _key_numbers(f: SimpleNamespace, summary: Mapping[str, Any]) -> list[KeyNumb
             compared=guess,
         ),
         KeyNumber(
-            label="labels that the networks give, held out",
+            label="labels that the networks give",
             value=f"{f.accuracy:.0%}",
             compared=f"always the most frequent: {f.naive_accuracy:.0%}",
         ),
         KeyNumber(
-            label="distance from the label, in grades",
+            label="grades away from the label",
             value=f"{f.mae:.2f}",
             compared=f"always the median: {f.naive_mae:.2f}",
         ),
@@ -180,13 +180,13 @@ def _key_numbers(f: SimpleNamespace, summary: Mapping[str, Any]) -> list[KeyNumb
         numbers.append(KeyNumber(label=label, value=wrong, interval=between(*verified["interval"], ".0%")))
     if (truth := summary.get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
-        numbers.append(KeyNumber(label="labels that are known to be wrong", value=wrong))
+        numbers.append(KeyNumber(label="known wrong labels", value=wrong))
         if "average_precision" in truth:
             numbers.append(
                 KeyNumber(
-                    label=f"wrong among the {wrong} most doubtful",
+                    label=f"wrong of the {wrong} most doubtful",
                     value=f"{truth['precision_at_wrong']:.0%}",
-                    compared=f"by chance: {truth['rate']:.0%}; average precision: {truth['average_precision']:.2f}",
+                    compared=f"by chance: {truth['rate']:.0%}",
                 )
             )
     return numbers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from srjt.reports.pages.audit import gallery, thumbnail
 from srjt.reports.table import Table, between, data_table
 
 # on the page; everything is in readers.json and in the tables
-READERS, HEAT_MAP, MATRICES, DRIFTING, PAIRS, NEXT, PROBLEMS, SAID = 200, 24, 12, 8, 60, 30, 20, 6
+READERS, HEAT_MAP, MATRICES, DRIFTING, PAIRS, NEXT, PROBLEMS, SAID = 200, 24, 12, 8, 60, 20, 20, 6
 IN_TERMINAL = 8  # readers
 FEW = 10  # readings: of a reader with fewer little is known
 REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
@@ -47,8 +48,7 @@ WARNINGS: list[Rule[Any]] = [
      "their {f.noun}s."),
     (lambda f: f.problems, "The table has problems, listed below: {f.problems}."),
     (lambda f: f.constant, "Always the same grade, which says nothing about an image: {f.constant}."),
-    (lambda f: f.offered, "Column {f.offered} looks like trusted grades: --reference-column {f.offered} compares with "
-     "it."),
+    (lambda f: f.offered, "{f.offered} looks like trusted grades: add --reference-column {f.offered}"),
 ]  # fmt: skip
 REMARKS: list[Rule[Any]] = [
     (lambda f: not f.nothing_learnt, "Intervals are 95 % and resample {f.resampled}."),
@@ -122,7 +122,6 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
     frame = pd.DataFrame(facts["readers"])
     sections = []
     if not f.nothing_learnt:
-        pictures = _Pictures(folder)
         sections = [
             Section(
                 slug="readers",
@@ -130,10 +129,9 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
                 tables=[_readers(frame.head(READERS), len(frame))],
                 figures=_reader_figures(facts),
             ),
-            _doubtful_readings(facts, pictures),
-            _uncertain(facts, pictures),
+            *_doubtful(facts, _Pictures(folder)),
+            *_agreement(facts),
         ]
-        sections += _agreement(facts)
     if facts["next"] is not None:
         sections.append(_next(facts, f))
     return Page(
@@ -299,73 +297,47 @@ class _Pictures:
         return thumbnail(self.folder, name) if name and self.folder is not None else ""
 
 
-def _doubtful_readings(facts: Mapping[str, Any], pictures: _Pictures) -> Section:
-    frame = pd.DataFrame(facts["doubtful_readings"]).rename(
-        columns={"consensus": "suggested", "probability": "quality"}
+def _doubtful(facts: Mapping[str, Any], pictures: _Pictures) -> list[Section]:
+    """The readings that are least probably right, and the items of which the consensus is least certain."""
+    grades, noun = grades_of(facts), facts["noun"]
+    readings = pd.DataFrame(facts["doubtful_readings"]).assign(
+        grade=lambda f: f["grade"].map(grades.show), consensus=lambda f: f["consensus"].map(grades.show)
     )
-    for column in ("grade", "suggested"):
-        frame[column] = frame[column].map(grades_of(facts).show)
-    shown = [pictures(item) for item in frame["id"]]
-    heading = f"The {len(frame)} most doubtful readings"
-    if any(shown):
+    items = pd.DataFrame(
+        [
+            (item["id"], grades.show(item["grade"]), item["certainty"], said_text(item["said"], grades))
+            for item in facts["consensus"]["doubtful"]
+        ],
+        columns=[noun, "consensus", "certainty", "readings"],
+    )
+    titles = f"The {len(readings)} most doubtful readings", f"The {len(items)} least certain {noun}s"
+    shown = [pictures(name) for name in readings["id"]], [pictures(name) for name in items[noun]]
+    counts = list(zip(grades.shown, facts["consensus"]["counts"], strict=True))
+    consensus = Section(slug="uncertain", heading=titles[1], counts=counts, counted=f"{noun}s, by consensus")
+    if any(map(any, shown)):
         hint = "A → B: read as A, consensus B; the number is the probability that the reading is right."
-        return Section(slug="doubtful", heading=heading, hint=hint, tiles=gallery(frame, shown))
-    names = {"id": facts["noun"], "grade": "read as", "suggested": "consensus", "quality": "right"}
-    table = data_table(
-        frame[["id", "reader", "grade", "suggested", "quality"]].rename(columns=names),
-        title="",
-        slug="doubtful-readings",
-        caption="Right: the probability, given all readings. All readings are in readings.csv.",
-    )
-    return Section(slug="doubtful", heading=heading, tables=[table], closed=True)
-
-
-def _uncertain(facts: Mapping[str, Any], pictures: _Pictures) -> Section:
-    """The consensus, and the items of which it is least certain."""
-    grades, noun, found = grades_of(facts), facts["noun"], facts["consensus"]
-    rows = [
-        (item["id"], grades.show(item["grade"]), item["certainty"], said_text(item["said"], grades))
-        for item in found["doubtful"]
-    ]
-    section = Section(
-        slug="consensus",
-        heading="Consensus",
-        counts=list(zip(grades.shown, found["counts"], strict=True)),
-        counted=f"{noun}s",
-    )
-    shown = [pictures(name) for name, _, _, _ in rows]
-    heading = f"The {len(rows)} least certain {noun}s"
-    if any(shown):
+        as_labels = readings.rename(columns={"consensus": "suggested", "probability": "quality"})
         tiles = [
-            Tile(
-                picture=picture,
-                title=grade,
-                number=f"{certainty:.2f}",
-                share=certainty,
-                detail=said,
-                text=name,
+            Tile(picture=picture, title=grade, number=f"{sure:.2f}", share=sure, detail=said, text=name)
+            for picture, (name, grade, sure, said) in zip(
+                shown[1], items.itertuples(index=False), strict=True
             )
-            for picture, (name, grade, certainty, said) in zip(shown, rows, strict=True)
         ]
-        return _with_part(section, Section(slug="uncertain", heading=heading, tiles=tiles))
-    table = data_table(
-        pd.DataFrame(rows, columns=[noun, "consensus", "certainty", "readings"]),
-        title=heading,
-        slug="doubtful-items",
-        caption="All of them are in consensus.csv.",
-        formats={"certainty": ".2f"},
-    )
-    return (
-        _with_part(section, Section(slug="uncertain", heading="Least certain", tables=[table]))
-        if rows
-        else section
-    )
-
-
-def _with_part(section: Section, part: Section) -> Section:
-    from dataclasses import replace
-
-    return replace(section, parts=[part])
+        doubtful = Section(slug="doubtful", heading=titles[0], hint=hint, tiles=gallery(as_labels, shown[0]))
+        return [doubtful, replace(consensus, tiles=tiles)]
+    names = {"id": noun, "grade": "read as", "probability": "right"}
+    tables = [
+        data_table(
+            readings.rename(columns=names), title="", slug="readings", caption="All are in readings.csv."
+        ),
+        data_table(
+            items, title="", slug="items", caption="All are in consensus.csv.", formats={"certainty": ".2f"}
+        ),
+    ]
+    return [
+        Section(slug="doubtful", heading=titles[0], tables=tables[:1]),
+        replace(consensus, tables=tables[1:] if len(items) else []),
+    ]
 
 
 def said_text(readings: Sequence[Sequence[str]], grades: Grades) -> str:
@@ -419,7 +391,7 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
 def _next(facts: Mapping[str, Any], f: SimpleNamespace) -> Section:
     text, heading = [first_sentence(NEXT_READINGS, f)], "What to read next"
     if not facts["next"]:
-        return Section(slug="next", heading=heading, text=text)
+        return Section(slug="next", heading=heading, text=text, brief=True)
     frame = pd.DataFrame(facts["next"][:NEXT])
     table = data_table(
         frame[[facts["noun"], "reader", "gain"]].astype({"reader": str}),
@@ -427,7 +399,8 @@ def _next(facts: Mapping[str, Any], f: SimpleNamespace) -> Section:
         slug="next",
         caption="Gain: by how much the reading is expected to reduce the error of the consensus, in grades.",
     )
-    return Section(slug="next", heading=heading, text=text, code=str(facts["review_command"]), tables=[table])
+    command = str(facts["review_command"])
+    return Section(slug="next", heading=heading, text=text, code=command, tables=[table], brief=True)
 
 
 def _understood(facts: Mapping[str, Any]) -> Section:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +15,20 @@ from srjt.errors import count_of
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS
+from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.study import (
     ablation_figures,
     mae_against_rate,
     noise_figures,
     noise_matrix,
+    score_curves,
     study_noises,
 )
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
 from srjt.reports.sections import duration, settings_section
 from srjt.reports.statistics import METRIC_NAMES, PAPER_METRICS, noise_name, noise_phrase
-from srjt.reports.study_tables import StudyTables, finished, networks_phrase, study_tables
-from srjt.reports.table import MISSING, Table, data_table
+from srjt.reports.study_tables import NAIVE_LABEL, StudyTables, finished, networks_phrase, study_tables
+from srjt.reports.table import MISSING, Table, TableCell, data_table
 from srjt.studies.config import parse_noise
 from srjt.studies.results import display_name
 from srjt.training.folder import not_beaten
@@ -147,7 +150,7 @@ def _composition(results: StudyResults) -> str:
     return f"{methods}, {noises}, {count_of(runs['fold'].nunique(), 'fold')}, {seeds}"
 
 
-def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, str, str]]:
+def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, TableCell | None]]:
     """Noise → the name, the mean and the naive score of the method with the best mean; none if only one is compared."""
     scores = finished(results.scores, results.runs)
     if metric not in set(scores.loc[scores["split"] == "test", "metric"]):
@@ -155,15 +158,12 @@ def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, str, 
     tables = StudyTables(scores=results.scores, runs=results.runs, metrics=[metric], naive=results.naive)
     cells = {}
     for table in tables.comparison():
+        naive = {row.cells[0].text: row.cells for row in table.rows}.get(NAIVE_LABEL.capitalize())
         for place, column in enumerate(table.columns):
             best = [row.cells for row in table.rows if row.cells[place].mark == "best"]
             if best:
                 names = " and ".join(row[0].text for row in best)
-                cells[column.name.split(" ")[0]] = (
-                    names,
-                    best[0][place].text,
-                    table.rows[-1].cells[place].text,
-                )
+                cells[column.name.split(" ")[0]] = names, best[0][place], naive[place] if naive else None
     return cells
 
 
@@ -223,32 +223,47 @@ def noise_rates(results: StudyResults) -> pd.DataFrame:
 def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> Page:
     """The page of a study, finished or not."""
     facts = study_facts(results)
-    overview = mae_against_rate(results)
+    first = [*mae_against_rate(results), *_curves(results)][:1]
     return Page(
         kind="Study",
         title=str(results.facts.get("name") or results.folder.name or "Study"),
         lead=first_sentence(LEAD, facts),
-        key_numbers=[
-            KeyNumber(label="finished runs", value=f"{facts.done:,} of {facts.runs:,}", compared=facts.composition),
-            *(
-                KeyNumber(label=f"{facts.metric}, {noise_name(noise)}", value=mean, compared=f"{name}; naive: {naive}")
-                for noise, (name, mean, naive) in list(facts.best_cells.items())[:NAMED]
-            ),
-        ],
-        figure=overview[0] if overview else None,
+        key_numbers=_key_numbers(facts),
+        figure=first[0] if first else None,
         notes=[
             *study_warnings(facts),
             *(Note(text=sentence, warning=False) for sentence in sentences(NOISE, facts)),
         ],
         sections=[
             *(_results(results, metrics) if facts.test else []),
-            *_figures(results, overview[1:]),
+            *_figures(results, but={figure.name for figure in first}),
             _noise(results),
             _runs(results),
             _data(results),
             _reproduce(results.facts),
         ],
-    )  # fmt: skip
+    )
+
+
+def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
+    numbers = [
+        KeyNumber(
+            label="finished runs", value=f"{facts.done:,} of {facts.runs:,}", compared=facts.composition
+        )
+    ]
+    for noise, (name, best, naive) in list(facts.best_cells.items())[:NAMED]:
+        beside = f"{name}; naive: {naive.text.split(' ± ')[0]}" if naive else name
+        mean, _, std = best.text.partition(" ± ")
+        label = f"{facts.metric}, {noise_name(noise)}"
+        numbers.append(
+            KeyNumber(label=label, value=mean, interval=f"± {std}" if std else "", compared=beside)
+        )
+    return numbers
+
+
+def _curves(results: StudyResults) -> list[CaptionedFigure]:
+    curves = (score_curves(results, noise, metric="mae") for noise in study_noises(results))
+    return [curve for curve in curves if curve is not None]
 
 
 def study_warnings(facts: SimpleNamespace) -> list[Note]:
@@ -261,29 +276,30 @@ def study_warnings(facts: SimpleNamespace) -> list[Note]:
 
 
 def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
-    tables = study_tables(results, metrics=metrics)
-
-    def of_kind(*kinds: str) -> list[Table]:
-        return [table for table in tables if table.slug.split("-")[0] in kinds]
-
+    kinds: dict[str, list[Table]] = {"comparison": [], "ablation": [], "pooled": [], "paired": []}
+    for table in study_tables(results, metrics=metrics):
+        of_kind = kinds[table.slug.split("-")[0]]
+        if of_kind and of_kind[-1].caption == table.caption:
+            of_kind[-1] = replace(of_kind[-1], caption="")  # said once, below the last table
+        of_kind.append(replace(table, title=table.title.split(": ", 1)[-1]))
     figures = [figure for noise in study_noises(results) for figure in ablation_figures(results, noise)]
+    tests = [*kinds["pooled"], *kinds["paired"]]
     sections = [
-        Section(slug="tables", heading="Results", tables=of_kind("comparison"), brief=True),
-        Section(
-            slug="ablation", heading="Selection and updating", tables=of_kind("ablation"), figures=figures
-        ),
-        Section(slug="paired", heading="Paired tests", tables=of_kind("pooled", "paired"), closed=True),
+        Section(slug="tables", heading="Results", tables=kinds["comparison"], brief=True),
+        Section(slug="ablation", heading="Selection and updating", tables=kinds["ablation"], figures=figures),
+        Section(slug="paired", heading="Paired tests", tables=tests, closed=True),
     ]
     return [section for section in sections if section.tables or section.figures]
 
 
-def _figures(results: StudyResults, further: Sequence[Any]) -> list[Section]:
-    parts = [
-        Section(slug=f"figures-{number}", heading=noise_name(noise), figures=figures)
-        for number, noise in enumerate(study_noises(results))
-        if (figures := noise_figures(results, noise))
-    ]
-    if further:
+def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
+    """but: the names of figures that stand elsewhere."""
+    parts = []
+    for number, noise in enumerate(study_noises(results)):
+        shown = [figure for figure in noise_figures(results, noise) if figure.name not in but]
+        if shown:
+            parts.append(Section(slug=f"figures-{number}", heading=noise_name(noise), figures=shown))
+    if further := [figure for figure in mae_against_rate(results) if figure.name not in but]:
         parts.append(Section(slug="figures-rate", heading="Error against noise rate", figures=further))
     return [Section(slug="figures", heading="Figures", parts=parts)] if parts else []
 
