@@ -40,11 +40,11 @@ from srjt.data import Manifest, folds
 from srjt.errors import cores
 from srjt.methods import lookup
 from srjt.studies import study
-from srjt.studies.config import StudyConfig, load_preset
+from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
 from srjt.studies.plan import SilentWatcher, StudyData, open_data
 from srjt.studies.results import collect_results
-from srjt.training.config import TrainConfig
+from srjt.training.config import TrainConfig, load_preset
 from srjt.training.crossfit import cross_fit
 from srjt.training.devices import device_name
 from srjt.training.workers import Task, WorkerPool

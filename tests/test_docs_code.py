@@ -187,6 +187,17 @@ def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) ->
                 srjt(words, monkeypatch)
 
 
+def test_the_page_of_files_names_what_a_run_writes(prepared: Path) -> None:
+    section = (ROOT / "docs/files.md").read_text().partition("## A run\n")[2].partition("\n## ")[0]
+    named = {
+        name
+        for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
+        for name in re.findall("`(.+?)`", row)
+    }
+    written = {path.name + "/" * path.is_dir() for path in (prepared / "runs/mine").iterdir()}
+    assert {name for name in written if not name.startswith(".")} <= named
+
+
 def test_blocks_are_left_out_for_a_reason_only() -> None:
     found = [block for page in PAGES for block in blocks(page.read_text())]
     left_out = [block for block in found if block.note.startswith("not run")]

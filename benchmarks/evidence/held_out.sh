@@ -3,7 +3,7 @@
 #     bash benchmarks/evidence/held_out.sh [eyepacs | deepdrid]
 #
 # Run from a folder that holds lite0.safetensors, eyepacs256/ and deepdrid256/ (after halves.py); results in held_out/.
-# Against srjt stand, for each setting, the paper's methods with the best figures in the tables of docs/evidence-tables.md.
+# Against srjt stand, for each setting, the paper's methods with the best figures in results/tables/.
 set -e
 only=$1 here=$(dirname "$0") jobs=${JOBS:-8}
 case $only in ''|eyepacs|deepdrid) ;; *) echo "eyepacs or deepdrid, or neither; got $only" >&2; exit 2;; esac

@@ -1,16 +1,18 @@
-"""Write the tables of the evidence pages, the README and the paper from the stored results.
+"""Write the tables of the evidence page, the README and the paper from the stored results; all others as CSV files.
 
     python benchmarks/evidence/page.py             # a minute or two on one core, no GPU
     python benchmarks/evidence/page.py --check     # writes nothing; status 1 if a table is not that of the results
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``; all else on a page is written by hand.
-``stored_tables.py`` reads the CSV files, this file the studies and the predictions for the held-out patients.
+A table that no page shows becomes ``results/tables/NAME.csv``. ``stored_tables.py`` reads the CSV files, this file the
+studies and the predictions for the held-out patients.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import io
 import json
 import re
@@ -31,8 +33,10 @@ from srjt.studies.results import RUN_COLUMNS, StudyResults
 from srjt.training.checkpoint import last_epochs, read_metrics
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/evidence.md", "docs/evidence-tables.md", "README.md", "paper/paper.md")
+PAGES = ("docs/evidence.md", "README.md", "paper/paper.md")
 RESULTS = Path(__file__).parent / "results"
+TABLES = "benchmarks/evidence/results/tables"
+MARKS = str.maketrans("", "", "*`¹²")  # bold, code, best and second best
 PLACE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 # our own archives; Python before 3.10.12 and 3.11.4 has no filters
 SAFE: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -98,11 +102,19 @@ def pipe_table(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.startswith("|")) + "\n"
 
 
-def all_tables(names: set[str]) -> dict[str, str]:
-    """The tables that are on a page."""
+def all_tables() -> dict[str, str]:
     made = from_studies()
-    made |= {name: from_predictions(options) for name, options in HELD_OUT.items() if name in names}
-    return made | {name: make(RESULTS) for name, make in stored_tables.TABLES.items() if name in names}
+    made |= {name: from_predictions(options) for name, options in HELD_OUT.items()}
+    return made | {name: make(RESULTS) for name, make in stored_tables.TABLES.items()}
+
+
+def as_csv(table: str) -> str:
+    """A pipe table as CSV, without marks: a mean, its deviation and an interval stay one cell."""
+    head, _, *rows = table.translate(MARKS).splitlines()
+    text = io.StringIO()
+    cells = ([cell.strip() for cell in row[1:-1].split("|")] for row in (head, *rows))
+    csv.writer(text, lineterminator="\n").writerows(cells)
+    return text.getvalue()
 
 
 def filled(text: str, tables: dict[str, str]) -> str:
@@ -116,18 +128,25 @@ def main(words: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true")
-    given = parser.parse_args(words)
-    pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
-    tables = all_tables({match[2] for text in pages.values() for match in PLACE.finditer(text)})
+    check = parser.parse_args(words).check
     old = []
-    for name, text in pages.items():
-        new = filled(text, tables)
-        if new != text:
+    for name, text in contents(all_tables()).items():
+        path = ROOT / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             old.append(name)
-            if not given.check:
-                (ROOT / name).write_text(new, encoding="utf-8")
-    print(f"{'To be written' if given.check else 'Written'}: {', '.join(old) or 'nothing'}")
-    return int(given.check and bool(old))
+            if not check:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+    print(f"{'To be written' if check else 'Written'}: {', '.join(old) or 'nothing'}")
+    return int(check and bool(old))
+
+
+def contents(tables: dict[str, str]) -> dict[str, str]:
+    """What each page and each CSV file should hold, by its path in the repository."""
+    pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
+    shown = {match[2] for text in pages.values() for match in PLACE.finditer(text)}
+    files = {f"{TABLES}/{name}.csv": as_csv(text) for name, text in tables.items() if name not in shown}
+    return {name: filled(text, tables) for name, text in pages.items()} | files
 
 
 if __name__ == "__main__":

@@ -95,12 +95,12 @@ def noise_rates(folder: Path) -> str:
 
 def label_errors(folder: Path) -> str:
     found = pd.read_csv(folder / "label_errors.csv").groupby("family").mean(numeric_only=True)
-    columns = ["AP ours", "cleanlab's best", "1 - p(label)", "margin", "oracle", "off"]
+    columns = ["AP ours", "cleanlab's best", "oracle", "off"]
     rows = [
         [name, *(f"{found.loc[family, column]:.{2 if column == 'off' else 3}f}" for column in columns)]
         for family, name in FAMILIES.items()
     ]
-    return pipes(["readers", "ours", "cleanlab's best", "1 − p(label)", "margin", "oracle", "distance"], rows)
+    return pipes(["readers", "ours", "cleanlab's best", "oracle", "distance"], rows)
 
 
 def readers_simulated(folder: Path) -> str:
@@ -191,7 +191,7 @@ def readers_real(folder: Path) -> str:
     brixia = pd.read_csv(folder / "readers_brixia.csv").assign(
         case="Brixia, one radiologist, half with reference"
     )
-    votes = pd.read_csv(folder / "readers_votes.csv")
+    votes = pd.read_csv(folder / "readers_votes.csv").query("votes in [1, 3, 10]")
     votes = votes.assign(case="APPA-REAL, votes: " + votes["votes"].astype(str))
     return reader_table(pd.concat([acne, brixia, votes]), "case", ["ours", "votes", "Dawid–Skene"])
 
@@ -211,10 +211,17 @@ def reader_table(runs: pd.DataFrame, by: str, methods: list[str]) -> str:
     return pipes(head, rows)
 
 
-def ranges(folder: Path) -> str:
+def ranges(
+    folder: Path, names: tuple[str, ...] = ("labels", "unknown", "class-conditional", "verified")
+) -> str:
     files = ("ranges_simulated.csv", "ranges_deepdrid.csv", "ranges_votes.csv")
     found = pd.concat([pd.read_csv(folder / file) for file in files])
-    return range_table(found, RANGES)
+    return range_table(found, {name: RANGES[name] for name in names})
+
+
+def ranges_peers(folder: Path) -> str:
+    """Beside TorchCP, the ranges that the most cautious correction gives, and those of the true grades."""
+    return ranges(folder, tuple(RANGES))
 
 
 def ranges_per_patient(folder: Path) -> str:
@@ -405,6 +412,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "reader-targets-confirmed": reader_targets_confirmed,
     "readers-real": readers_real,
     "ranges": ranges,
+    "ranges-peers": ranges_peers,
     "ranges-per-patient": ranges_per_patient,
     "ranges-shared": ranges_shared,
     "ranges-by-grade": ranges_by_grade,

@@ -6,6 +6,7 @@ pydantic is imported at the first check, so that ``srjt train --help`` reads the
 from __future__ import annotations
 
 import dataclasses
+import math
 import reprlib
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,12 +29,21 @@ DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
+class SettingError(SrjtError):
+    """A setting has a value that it cannot have. The message begins with its name; is_option: in a shell, a flag."""
+
+    def __init__(self, name: str, problem: str, *, is_option: bool = True) -> None:
+        super().__init__(f"{name} {problem}")
+        self.name, self.is_option = name, is_option
+
+
 def setting(default: Any, help: str = "", **metadata: Any) -> Any:
     """A dataclass field with what the command line and the error sentences need.
 
     help, panel, metavar, flag: of the option on the command line; a field without help has none.
     shown: the default as the help shows it, where it is not the plain value.
     takes: the kind of value, in words, where the type alone does not tell.
+    gt, ge: 0, if a number must be positive, or must not be negative; lt, le: what it is less than, or at most.
     listed: True if a single value may stand for a list of one; the list is not empty, and each value counts once.
     """
     about = {"help": help, **metadata}
@@ -65,9 +75,27 @@ def check_types(config: Any) -> None:
                 raise suggest(
                     field.name, given if isinstance(given, (str, bool)) else show(given), choices
                 ) from None
-            takes = field.metadata.get("takes") or _KINDS.get(_required(hint), "another kind of value")
-            raise SrjtError(f"{field.name} takes {takes}; got {show(given)}.") from None
+            takes = field.metadata.get("takes") or _KINDS.get(required_type(hint), "another kind of value")
+            raise SettingError(
+                field.name, f"takes {takes}; got {show(given)}.", is_option=bool(field.metadata.get("help"))
+            ) from None
+        if isinstance(value, (int, float)) and (problem := _out_of_bounds(value, field.metadata)):
+            raise SettingError(field.name, f"{problem}; got {show(value)}.")
         object.__setattr__(config, field.name, value)
+
+
+def _out_of_bounds(value: float, bounds: Mapping[str, Any]) -> str:
+    """What a number should be; "" if it is. Not a number is outside of every bound."""
+    low, high = bounds.get("gt", bounds.get("ge", -math.inf)), bounds.get("lt", bounds.get("le", math.inf))
+    above = value > low if "gt" in bounds else value >= low
+    below = value < high if "lt" in bounds else value <= high
+    if above and below and not (math.isinf(value) and bounds.keys() & {"gt", "ge", "lt", "le"}):
+        return ""
+    if high == 1:
+        return f"lies in {'(' if 'gt' in bounds else '['}{low:g}, 1{')' if 'lt' in bounds else ']'}"
+    if above and math.isfinite(high):
+        return f"is at most {high:g}"
+    return "must be positive" if "gt" in bounds else "cannot be negative"
 
 
 def from_names(config: type[Config], values: Mapping[str, Any], *, kind: str = "setting") -> Config:
@@ -172,7 +200,7 @@ def _checked_fields(config: type) -> list[tuple[dataclasses.Field[Any], Any, Typ
         hint = hints[field.name]
         if field.init and hint is not Any:
             # strict: "yes" and 1 are not true; numbers may be texts, because YAML reads 1e-4 as one
-            rules = ConfigDict(arbitrary_types_allowed=True, strict=_required(hint) is bool)
+            rules = ConfigDict(arbitrary_types_allowed=True, strict=required_type(hint) is bool)
             checked.append((field, hint, TypeAdapter(hint, config=rules)))
     return checked
 
@@ -192,7 +220,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def _required(hint: Any) -> Any:
+def required_type(hint: Any) -> Any:
     """The type itself, of a type that may be None."""
     if get_origin(hint) in (Union, types.UnionType):
         return next(part for part in get_args(hint) if part is not type(None))
@@ -200,12 +228,12 @@ def _required(hint: Any) -> Any:
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
-    hint = _required(hint)
+    hint = required_type(hint)
     return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def _accepts_bool(hint: Any) -> bool:
-    return _required(hint) in (bool, Any) or get_origin(hint) is Mapping
+    return required_type(hint) in (bool, Any) or get_origin(hint) is Mapping
 
 
 def _holds_bool(value: Any) -> bool:

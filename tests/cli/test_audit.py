@@ -182,7 +182,7 @@ def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_
          "--noise-rate auto to estimate it, or --method srjt, which needs none."),
         (["--method", "garg"], "or --noise-rate auto to estimate it."),
         (["--method", "sord", "--noise-rate", "0.2", "--soft-labels", "estimated"],
-         "--soft-labels 'estimated' needs --noise-rate 'auto'"),
+         "--soft-labels estimated needs --noise-rate auto"),
         (["--method", "mixup", "--noise-rate", "auto", "--soft-labels", "estimated"],
          "mixup does not learn from soft labels"),
     ],

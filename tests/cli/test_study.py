@@ -48,14 +48,13 @@ def study(command: Srjt) -> Srjt:
     return run
 
 
-@pytest.mark.parametrize("given", [("--image-size", "64"), ("--image-size=64",)])
-def test_a_setting_that_is_not_an_option_has_a_hint(command: Srjt, given: tuple[str, ...]) -> None:
-    code, _, err = command("study", "labels.csv", *given)
-    assert code == 2
-    assert err.endswith("study has no option --image-size: write --set image_size=64.\n")
-    assert (
-        "--set method=" not in command("study", "labels.csv", "--method", "srjt")[2]
-    )  # it is --methods here
+def test_a_study_has_the_settings_of_a_training(command: Srjt) -> None:
+    """Those that the help does not list, too; but --methods instead of --method."""
+    for option, value in (("--image-size", 0), ("--weight-decay", -1)):
+        code, _, err = command("study", "labels.csv", option, value)
+        assert (code, err.startswith(f"srjt: {option} ")) == (2, True)
+    code, _, err = command("study", "labels.csv", "--method", "srjt")
+    assert (code, "--methods" in err) == (2, True)
 
 
 @pytest.mark.parametrize(("verb", "option"), [("study", "--methods"), ("review", "--port")])

@@ -8,6 +8,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 
 import srjt
 from srjt.cli import app
-from srjt.cli.train import duration, size
+from srjt.cli.train import duration, offer_preset, size
 from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
 from srjt.training.cost import training_cost
@@ -184,7 +185,7 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         (["--set", "epochs=[1"], "not valid YAML"),
         (["--set", "milestones=5"], "milestones takes a list"),
         (["--set", "method_options.co_lambda=high"], "co_lambda takes a number; got 'high'."),
-        (["--set", "weight_decay=-1"], "weight_decay cannot be negative"),
+        (["--set", "weight_decay=-1"], "--weight-decay cannot be negative"),
         (["--config", "none.yaml"], "There is no configuration file none.yaml"),
         (["--crop", "64"], "--crop (64) cannot be larger than --image-size (32)"),
         (["--fold", "0"], "cannot be combined"),
@@ -275,6 +276,26 @@ def test_no_patients_is_warned_of(command: Srjt, labelled: Path) -> None:
 def labels(tmp_path: Path) -> Path:
     data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
     return Path(srjt.data.synthetic.write(data, tmp_path / "set"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "hours", "offered"),
+    [({}, 20, True), ({}, 0.5, False), ({"network": "tiny"}, 20, False), ({"preset": "cpu"}, 20, False)],
+)
+def test_a_training_of_hours_on_a_cpu_offers_a_short_one(
+    settings: dict[str, Any],
+    hours: float,
+    offered: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cost = SimpleNamespace(seconds=3600 * hours)
+    monkeypatch.setattr("srjt.training.cost.training_cost", lambda *_, **__: cost)
+    data = srjt.data.synthetic.generate(images=20, patients=5, size=32)
+    offer_preset(data, TrainConfig().replace(**settings), training=12, device="cpu")
+    printed = capsys.readouterr().out
+    assert ("--preset cpu" in printed and "20.0 hours" in printed) == offered
+    assert bool(printed) == offered
 
 
 def test_it_prints_the_plan_and_writes_nothing(labels: Path, tmp_path: Path) -> None:

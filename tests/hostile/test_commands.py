@@ -116,7 +116,13 @@ def test_numbers_that_no_option_means(command: Command, arguments: tuple[object,
     code, said = command(*arguments)
     assert code == 2
     assert any(
-        words in said for words in ("at most 63 bits", "jobs must be between", "less than or equal")
+        words in said
+        for words in (
+            "at most 63 bits",
+            "jobs must be between",
+            "less than or equal",
+            "seed cannot be negative",
+        )
     ), said
 
 

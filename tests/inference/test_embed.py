@@ -88,7 +88,7 @@ def test_bad_images_as_everywhere(labels: Path, tmp_path: Path) -> None:
         ({"backbone": "resnet"}, "Unknown network 'resnet'"),
         ({"backbone": "tiny", "pretrained": True}, "no published ImageNet weights for the network 'tiny'"),
         ({"crop": 64}, "`crop` .64. must lie between 1 and `image_size`"),
-        ({"batch_size": 0}, "batch_size must be positive"),
+        ({"batch_size": 0}, "`batch_size` must be positive"),
         ({"weights": "nowhere.pt"}, "There is no weights file at nowhere.pt"),
     ],
 )

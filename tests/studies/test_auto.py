@@ -66,7 +66,7 @@ def test_what_cannot_be_is_one_sentence(small: Small) -> None:
         small(noise_rate="lots")
     with pytest.raises(SrjtError, match="A study sets soft labels by method"):
         small(noise_rate="auto", train={"soft_labels": "estimated"})
-    with pytest.raises(SrjtError, match="soft_labels 'estimated' needs noise_rate 'auto'"):
+    with pytest.raises(SrjtError, match="`soft_labels='estimated'` needs `noise_rate='auto'`"):
         plan(small(methods=("co-teaching+ours:label_matrix=estimated",)))
     with pytest.raises(
         SrjtError, match=r"give `noise_rate` for data that are noisy already \(a number, or auto\)"

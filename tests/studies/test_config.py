@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from srjt import methods, noise
 from srjt.errors import SrjtError
-from srjt.studies.config import PRESETS, StudyConfig, load_preset, parse_method, parse_noise
-from srjt.training.config import TrainConfig
+from srjt.studies.config import StudyConfig, parse_method, parse_noise
+from srjt.training.config import PRESETS, TrainConfig, load_preset
 
 # What a study is asked: the same from Python, a file or a preset.
 

@@ -127,8 +127,8 @@ def test_the_table_handed_out_is_a_copy() -> None:
 
 
 def test_only_the_papers_presets_are_its_setting() -> None:
-    presets = ("limuc", "dr", "demo", None)
-    assert [paper_dataset({"preset": preset}) for preset in presets] == ["limuc", "dr", None, None]
+    presets = ("limuc", "dr", "demo", "paper", None)
+    assert [paper_dataset({"preset": preset}) for preset in presets] == ["limuc", "dr", None, None, None]
     assert paper_dataset({}) is None
 
 

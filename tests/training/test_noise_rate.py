@@ -189,7 +189,7 @@ def test_soft_labels_may_follow_the_estimate(noisy: Manifest, asked: TrainConfig
 def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: TrainConfig) -> None:
     with pytest.raises(SrjtError, match="standard does not learn from soft labels"):
         resolve_noise_rate(noisy, config=asked.replace(method="standard", soft_labels="estimated"))
-    with pytest.raises(SrjtError, match="soft_labels 'estimated' needs noise_rate 'auto'"):
+    with pytest.raises(SrjtError, match="`soft_labels='estimated'` needs `noise_rate='auto'`"):
         asked.replace(noise_rate=0.2, soft_labels="estimated")
     own = asked.replace(soft_labels="estimated", method_options={"label_matrix": np.eye(4)})
     with pytest.raises(SrjtError, match="do not pass both"):
@@ -201,7 +201,7 @@ def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: Tra
 
 
 def test_the_training_itself_refuses_an_unresolved_noise_rate(noisy: Manifest, asked: TrainConfig) -> None:
-    with pytest.raises(SrjtError, match="noise_rate 'auto' has not been resolved"):
+    with pytest.raises(SrjtError, match="`noise_rate='auto'` has not been resolved"):
         single_run(noisy, config=asked, device="cpu")
 
 

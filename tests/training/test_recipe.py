@@ -53,7 +53,7 @@ def test_what_is_given_stays() -> None:
 
 
 def test_soft_labels_are_not_for_the_recipe() -> None:
-    with pytest.raises(SrjtError, match="soft_labels 'estimated' needs noise_rate 'auto'"):
+    with pytest.raises(SrjtError, match="`soft_labels='estimated'` needs `noise_rate='auto'`"):
         TrainConfig(soft_labels="estimated", noise_rate=0.2)
     with pytest.raises(SrjtError, match="srjt does not learn from soft labels"):
         needs_estimate(TrainConfig(soft_labels="estimated", noise_rate="auto"))

@@ -27,12 +27,12 @@ ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column", 
 
 @options.reads_a_source(without=("split_column", "reader_column"))
 @options.takes_settings(
-    only=(
+    shown=(
         "method", "noise_rate", "network", "pretrained", "weights", "image_size", "crop", "epochs", "batch_size",
         "learning_rate", "seed", "precision",
     ),
     panel="Training",
-    shown={"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"},
+    defaults={"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"},
 )  # fmt: skip
 def audit(
     *,
@@ -47,7 +47,7 @@ def audit(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Column that names the reader of each label. [dim]default: reader, if it exists[/]",
+            help="Column that names the reader of each label. [default: reader, if it exists]",
             show_default=False,
         ),
     ] = None,
@@ -226,7 +226,7 @@ def readers(
         typer.Option(
             min=1,
             metavar="N",
-            help="With --next: at most N readings by one reader. [dim]default: no limit[/]",
+            help="With --next: at most N readings by one reader. [default: no limit]",
             show_default=False,
         ),
     ] = None,
@@ -234,7 +234,7 @@ def readers(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV file for that list. [dim]default: worklist.csv in --out[/]",
+            help="CSV file for that list. [default: worklist.csv in --out]",
             show_default=False,
         ),
     ] = None,
@@ -250,7 +250,7 @@ def readers(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Column of the reading's date. [dim]default: found by its name[/]",
+            help="Column of the reading's date. [default: found by its name]",
             show_default=False,
             rich_help_panel="How the source is read",
         ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli import options, output, samples
+from srjt.cli import App, options, output, samples
 from srjt.cli.options import machine_options
 from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of, printable
@@ -94,7 +94,7 @@ def inspect(
     if errors_in(problems):
         raise typer.Exit(1)
     read_with = [str(source), *options.as_words(how)]
-    if small := machine_options(features=manifest.are_features):
+    if small := machine_options(len(manifest), features=manifest.are_features):
         embed = shlex.join(["srjt", "features", *read_with])
         say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
     typer.echo(f"Next: {shlex.join(['srjt', 'train', *read_with, '--fold', '0', '--out', 'run', *small])}")
@@ -290,7 +290,7 @@ def corrupt(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV file to write (.npz for features). [dim]default: named after the source, in this folder[/]",
+            help="CSV file to write (.npz for features). [default: named after the source, in this folder]",
         ),
     ] = None,
     force: options.Force = False,
@@ -500,9 +500,7 @@ def dr(
     ],
     images: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of the images. [dim]default: train/, images/ or DIR itself[/]"
-        ),
+        typer.Option(metavar="DIR", help="Folder of the images. [default: train/, images/ or DIR itself]"),
     ] = None,
 ) -> None:
     """Check Kaggle's Diabetic Retinopathy Detection data (35,126 labels of 17,563 patients, grades 0 to 4).
@@ -537,11 +535,9 @@ def dr(
     typer.echo(f"Next: srjt data inspect {directory}")
 
 
-data_app = typer.Typer(
+data_app = App(
     help="Inspect, check, split and corrupt data; make or download a data set.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
 )
-for command in (inspect, split, corrupt, synthetic, limuc, dr):
-    data_app.command()(command)
+data_app.add(inspect, split, corrupt, synthetic, limuc, dr)

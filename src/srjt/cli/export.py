@@ -125,7 +125,7 @@ def export(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File to write. [dim]default: model.onnx, without --folder[/]",
+            help="File to write. [default: model.onnx, without --folder]",
             show_default=False,
         ),
     ] = None,
@@ -141,13 +141,13 @@ def export(
     force: options.Force = False,
     format: Annotated[
         str | None,
-        typer.Option(metavar="onnx|torch.export", help="Format of the file. [dim]default: by its suffix[/]"),
+        typer.Option(metavar="onnx|torch.export", help="Format of the file. [default: by its suffix]"),
     ] = None,
     check: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="IMAGES",
-            help="Images, folders or a CSV file to check the result with. [dim]default: a few synthetic images[/]",
+            help="Images, folders or a CSV file to check the result with. [default: a few synthetic images]",
         ),
     ] = None,
     optimise: options.Optimise = None,

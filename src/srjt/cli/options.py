@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin,
 
 import typer
 
+from srjt.settings import required_type
 from srjt.training.config import TrainConfig
 
 # The option ``--import``, apart from all others: ``srjt methods`` needs no other, and the others take a
@@ -50,18 +51,18 @@ def _reading(kind: type, metavar: str, help: str) -> Any:
 
 # options of srjt.data.read, by its names
 READING: dict[str, Any] = {
-    "images": _reading(Path, "DIR", "Folder of the images. [dim]default: the table's, or images/ in it[/]"),
-    "image_column": _reading(str, "NAME", "Column of image files. [dim]default: found by its name[/]"),
+    "images": _reading(Path, "DIR", "Folder of the images. [default: the table's, or images/ in it]"),
+    "image_column": _reading(str, "NAME", "Column of image files. [default: found by its name]"),
     "grade_column": _reading(
         list[str],
         "NAME",
         "Column of grades; repeat it, or give a pattern such as 'grade_*', for the columns of several readers. "
-        "[dim]default: found by its name[/]",
+        "[default: found by its name]",
     ),
-    "patient_column": _reading(str, "NAME", "Column of patient ids. [dim]default: found by its name[/]"),
+    "patient_column": _reading(str, "NAME", "Column of patient ids. [default: found by its name]"),
     "true_grade_column": _reading(str, "NAME", "Column of true grades, if they are known."),
     "verified_grade_column": _reading(
-        str, "NAME", "Column of true grades of a random sample. [dim]default: found by its name[/]"
+        str, "NAME", "Column of true grades of a random sample. [default: found by its name]"
     ),
     "split_column": _reading(str, "NAME", "Column with train, validation or test."),
     "grades": _reading(str, "LIST", 'Grades from mild to severe: "none,mild,severe".'),
@@ -70,17 +71,15 @@ READING: dict[str, Any] = {
     "several_readings": _reading(
         str,
         "error|consensus",
-        "Several grades of one image: report them, or combine them. [dim]default: error[/]",
+        "Several grades of one image: report them, or combine them. [default: error]",
     ),
     "reader_column": _reading(
-        str, "NAME", "Column of readers, for several readings. [dim]default: found by its name[/]"
+        str, "NAME", "Column of readers, for several readings. [default: found by its name]"
     ),
     "reference_column": _reading(
-        str, "NAME", "Column of trusted grades, for several readings. [dim]default: found by its name[/]"
+        str, "NAME", "Column of trusted grades, for several readings. [default: found by its name]"
     ),
-    "kind": _reading(
-        str, "KIND", "table, folders, limuc, dr, medmnist or features. [dim]default: recognised[/]"
-    ),
+    "kind": _reading(str, "KIND", "table, folders, limuc, dr, medmnist or features. [default: recognised]"),
 }
 
 
@@ -114,29 +113,54 @@ def as_words(how: Mapping[str, Any]) -> list[str]:
     ]
 
 
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cpu|paper|limuc|dr|demo",
+        help="Start from these settings, which other options override. cpu: a small network, for a machine without a "
+        "GPU.",
+        show_default=False,
+    ),
+]
+
+
 def takes_settings(
     *,
-    only: Collection[str] = (),
+    shown: Collection[str] = (),
+    without: Collection[str] = (),
     panel: str | None = None,
-    shown: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> Callable[[Command], Command]:
-    """Give a command an option for each field of TrainConfig with a help text, or for those in ``only``.
+    """Give a command an option for each field of TrainConfig; it receives those that were given as ``settings``.
 
-    The command receives those that were given as ``settings``. panel: where the help lists them, instead of the
-    fields' own panels. shown: defaults that differ from TrainConfig's, as the help shows them.
+    shown: those that the help lists; all by default. panel: where it lists them, instead of the fields' own panels.
+    defaults: those that differ from TrainConfig's, as the help shows them.
     """
     hints = get_type_hints(TrainConfig)
     shared = {
         field.name: _setting_option(
-            field, hints[field.name], panel=panel, shown=(shown or {}).get(field.name)
+            field,
+            hints[field.name],
+            panel=panel,
+            default=(defaults or {}).get(field.name),
+            hidden=bool(shown) and field.name not in shown,
         )
         for field in dataclasses.fields(TrainConfig)
-        if (field.name in only if only else field.metadata["help"])
+        if field.metadata["help"] and field.name not in without
     }
-    return _expands("settings", shared, lambda given: {k: v for k, v in given.items() if v is not None})
+    shared = {"preset": Preset, **shared}
+    lists = {name for name in hints if get_origin(required_type(hints[name])) is tuple} - {"transition"}
+
+    def collect(given: dict[str, Any]) -> dict[str, Any]:
+        values = {name: value for name, value in given.items() if value is not None}
+        return {name: value.split(",") if name in lists else value for name, value in values.items()}
+
+    return _expands("settings", shared, collect)
 
 
-def _setting_option(field: dataclasses.Field[Any], hint: Any, *, panel: str | None, shown: str | None) -> Any:
+def _setting_option(
+    field: dataclasses.Field[Any], hint: Any, *, panel: str | None, default: str | None, hidden: bool
+) -> Any:
     about = field.metadata
     kind = hint if hint in (bool, int, float) else str
     metavar = about.get("metavar")
@@ -147,16 +171,17 @@ def _setting_option(field: dataclasses.Field[Any], hint: Any, *, panel: str | No
         metavar = "|".join(get_args(hint))
     elif metavar == "FILE":
         kind = Path
-    elif float in get_args(hint) and str not in get_args(hint) and metavar is None:
-        kind = float
-    default = shown or about.get("shown") or ("" if field.default is None else f"{field.default}")
-    help = f"{about['help']} [dim]default: {default}[/]" if default else about["help"]
+    elif metavar is None and {float, int} & {*get_args(hint)} and str not in get_args(hint):
+        kind = next(part for part in get_args(hint) if part in (int, float))
+    default = default or about.get("shown") or ("" if field.default is None else f"{field.default}")
+    help = f"{about['help']} [default: {default}]" if default else about["help"]
     return Annotated[
         kind | None,
         typer.Option(
-            flag, help=help, metavar=metavar, rich_help_panel=panel or about["panel"], show_default=False
+            flag, help=help, metavar=metavar, rich_help_panel=panel or about["panel"], show_default=False,
+            hidden=hidden,
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _expands(
@@ -169,12 +194,15 @@ def _expands(
 
     def expand(command: Command) -> Command:
         kinds = get_type_hints(command, include_extras=True)
+        options = {
+            option: kind for option, kind in shared.items() if option not in kinds
+        }  # its own take precedence
         parameters: list[inspect.Parameter] = []
         for own in inspect.signature(command).parameters.values():
             if own.name == name:
                 parameters += [
                     inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-                    for option, kind in shared.items()
+                    for option, kind in options.items()
                 ]
             else:  # by keyword, so that options without a default may follow those with one
                 kind = kinds[own.name]
@@ -182,7 +210,7 @@ def _expands(
 
         @functools.wraps(command)
         def expanded(**given: Any) -> Any:
-            values = collect({option: given.pop(option) for option in shared})
+            values = collect({option: given.pop(option) for option in options})
             return command(**given, **{name: values})
 
         expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -192,17 +220,20 @@ def _expands(
     return expand
 
 
-# Options for the commands that we suggest: a training that the machine can do.
+# Options for the commands that we suggest: a training that the machine can do, by a method that the data suffice for.
 
-# as in docs/ten-minutes.md
-SMALL_NETWORK = "--network tiny --image-size 64 --crop 56 --epochs 15"
+FEW_IMAGES = (
+    500  # with fewer, a network without pretrained weights is better off without the estimate of the noise
+)
 
 
-def machine_options(*, features: bool = False) -> list[str]:
+def machine_options(samples: int, *, features: bool = False) -> list[str]:
     """What to add to ``srjt train`` on this machine: a small network if there is no GPU. Features need none."""
     from srjt.training.devices import choose_device
 
-    return [] if features or choose_device().type == "cuda" else SMALL_NETWORK.split()
+    if features or choose_device().type == "cuda":
+        return []
+    return ["--preset", "cpu", *(["--method", "standard"] if samples < FEW_IMAGES else [])]
 
 
 # Options that several commands share, each declared once.
@@ -232,12 +263,16 @@ Config = Annotated[
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, e.g. weight_decay=0. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting by its name, e.g. method_options.weight=0.5. Repeatable.",
+    ),
 ]
 Device = Annotated[
     str | None,
     typer.Option(
-        help="cpu, cuda, cuda:1. [dim]default: a GPU if there is one[/]",
+        help="cpu, cuda, cuda:1. [default: a GPU if there is one]",
         show_default=False,
         rich_help_panel=COMPUTING,
     ),
@@ -250,7 +285,7 @@ Optimise = Annotated[
     typer.Option(
         metavar="mae|accuracy|qwk|macro_f1",
         help="Metric that the grades are for: it decides how they follow from the probabilities. "
-        "[dim]default: the run's; mae if it was trained with none[/]",
+        "[default: the run's; mae if it was trained with none]",
         show_default=False,
     ),
 ]
@@ -293,7 +328,7 @@ CalibrateOn = Annotated[
     Path | None,
     typer.Option(
         metavar="SOURCE",
-        help="Labelled samples that the run was not trained on. [dim]default: its validation side[/]",
+        help="Labelled samples that the run was not trained on. [default: its validation side]",
         show_default=False,
         rich_help_panel=CALIBRATION,
     ),
@@ -361,7 +396,7 @@ Threshold = Annotated[
     typer.Option(
         metavar="P|grade",
         help="Refer if the probability of --refer-from or more is at least P, or by the predicted grade. "
-        "[dim]default: 0.5[/]",
+        "[default: 0.5]",
         show_default=False,
         rich_help_panel=DECISIONS,
     ),

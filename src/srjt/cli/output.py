@@ -5,7 +5,6 @@ names of their options, streams that are closed or full, and files that are neve
 from __future__ import annotations
 
 import ast
-import codecs
 import contextlib
 import io
 import os
@@ -28,94 +27,44 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from srjt.reports.page import Page
+    from srjt.settings import SettingError
     from srjt.training.reporters import Reporter
 
-# Errors and warnings name a setting as it is written in Python, ```grade_column='severity'```; here it
-# becomes the option that is typed in a shell, ``--grade-column severity``.
+# Errors and warnings name an option as it is written in Python, ```grade_column='severity'```; here it
+# becomes what is typed in a shell, ``--grade-column severity``.
 
-# a setting in backticks, with or without a value; or a bare name that the message says something about. Other bare
-# names may be the user's: columns, files, grades.
-SETTING = re.compile(
-    r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`"
-    r"|^[a-z_]+(?= (?:takes|must (?:be|lie|list)|lies|says|needs|waits|works|is at most|is 1|cannot be negative)\b)"
-    r"|(?<=^Unknown )[a-z]+(?:_[a-z]+)+(?= ')"
-    r"|(?<![\w./`'\"-])[a-z]+(?:_[a-z]+)+(?= '[a-z]+')"  # soft_labels 'estimated'
-)
-# Python's → the command line's
-OTHER_NAMES = {"decoding": "decode", "imports": "import_", "overwrite": "force", "split": "fold"}
-
-_options: dict[str, Any] = {}  # of the command that runs, by name
-
-
-def use_options_of(command: Any) -> None:
-    """From now on, ``as_typed`` uses the options of this command and of its subcommands."""
-    _options.clear()
-    commands = [command, *getattr(command, "commands", {}).values()]
-    _options.update(
-        (option.name, option) for one in commands for option in one.params if option.opts[0][0] == "-"
-    )
+OPTION = re.compile(r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`")
+# those whose flag is not the name with dashes
+FLAGS = {"decoding": "--decode", "imports": "--import", "overwrite": "--force", "split": "--fold"}
 
 
 def as_typed(text: str) -> str:
-    """A message with its settings as options of the command that runs. Other settings lose their backticks."""
-    return SETTING.sub(_as_option, text)
+    """A message with its options as they are typed in a shell."""
+    return OPTION.sub(_typed_option, text)
 
 
-def _as_option(found: re.Match[str]) -> str:
-    if found["name"] is None:
-        return _options[found[0]].opts[-1] if found[0] in _options else found[0]
-    name, value = found["name"], found["value"]
-    name = name if name in _options else OTHER_NAMES.get(name, name)
-    option = _options.get(name)
-    if option is None:
-        if "set_" in _options and name in training_settings():
-            return f"--set {name}={value or '…'}"
-        return f"--{name.rstrip('_')}" if name in OTHER_NAMES.values() else found[0].strip("`")
-    flag: str = option.opts[-1]
-    if value is None:
+def in_options(problem: SettingError) -> str:
+    """The sentence about a setting, with its option instead of its name."""
+    text = str(problem)
+    return f"`{problem.name}`{text.removeprefix(problem.name)}" if problem.is_option else text
+
+
+def _typed_option(option: re.Match[str]) -> str:
+    flag = FLAGS.get(option["name"], f"--{option['name'].replace('_', '-')}")
+    if option["value"] is None:
         return flag
     try:
-        given = ast.literal_eval(value)
+        value = ast.literal_eval(option["value"])
     except (ValueError, SyntaxError):  # not written by us: a column may have a backtick in its name
-        return found[0]
-    if isinstance(given, bool):
-        return flag if given else next(iter(option.secondary_opts), f"no {flag}")
-    values = given if isinstance(given, list) else [given]
-    return " ".join(f"{flag} {shlex.quote(str(one))}" for one in values)
-
-
-def training_settings() -> set[str]:
-    """The names that ``--set`` knows."""
-    import dataclasses
-
-    from srjt.training.config import TrainConfig
-
-    return {field.name for field in dataclasses.fields(TrainConfig)}
+        return option[0]
+    if isinstance(value, bool):
+        return flag if value else f"--no-{flag[2:]}"
+    return " ".join(
+        f"{flag} {shlex.quote(str(one))}" for one in (value if isinstance(value, list) else [value])
+    )
 
 
 # Standard output that is closed, full, ASCII-only, or read by a program that has exited.
-
-
-class _Output(io.TextIOWrapper):
-    """Standard output; an error is one sentence, except for a reader that has exited."""
-
-    def write(self, text: str, /) -> int:
-        try:
-            return super().write(text)
-        except OSError as problem:
-            raise _explained(problem) from None
-
-    def flush(self) -> None:
-        try:
-            super().flush()
-        except OSError as problem:
-            raise _explained(problem) from None
-
-
-def _explained(problem: OSError) -> Exception:
-    if isinstance(problem, BrokenPipeError):
-        return problem
-    return SrjtError(f"Standard output cannot be written: {problem.strerror}.")
 
 
 def prepare_streams() -> None:
@@ -126,18 +75,8 @@ def prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr.reconfigure(errors="backslashreplace")
-    if sys.stdout is sys.__stdout__ and type(sys.stdout) is io.TextIOWrapper:
-        before = sys.stdout
-        line_buffering, write_through, encoding = before.line_buffering, before.write_through, before.encoding
-        sys.__stdout__ = sys.stdout = _Output(  # type: ignore[misc]  # __stdout__ is asked for the terminal's width
-            before.detach(),
-            encoding=encoding,
-            errors="backslashreplace",
-            line_buffering=line_buffering,
-            write_through=write_through,
-        )
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def colours_wanted() -> bool | None:
@@ -190,7 +129,9 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
     line of its own: both can be copied. before: what the sentence begins with ("srjt: "), which announces no command.
     style: as for ``typer.style``.
     """
-    text = "\n".join(map(printable, text.split("\n")))  # names in it may come from a file that was sent
+    text = "\n".join(
+        map(printable, as_typed(text).split("\n"))
+    )  # names in it may come from a file that was sent
     if is_terminal(err=err):
         sentence, command = COMMAND.fullmatch(text).groups()  # type: ignore[union-attr]
         width = shutil.get_terminal_size().columns
@@ -202,8 +143,6 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
     else:
         text = f"{before}{text}"
     stream = sys.stderr if err else sys.stdout
-    if _knows_ascii_only(_proxied(stream)):
-        text = text.encode("ascii", "replace").decode("ascii")
     # through rich, so that the text goes above its bar and not into it; but not what is meant for a file
     typer.secho(
         text, file=stream if is_terminal(err=err) else _proxied(stream), color=colours_wanted(), **style
@@ -226,10 +165,6 @@ def show(page: Page, *, err: bool = False) -> None:
             console.print(part)
 
 
-def _knows_ascii_only(stream: TextIO) -> bool:
-    return codecs.lookup(stream.encoding or "utf-8").name == "ascii"
-
-
 @contextmanager
 def warnings_as_sentences() -> Iterator[None]:
     """Show each warning once, when it comes up (a training may take hours), without the line of code it came from."""
@@ -242,7 +177,7 @@ def warnings_as_sentences() -> Iterator[None]:
             return
         if str(message) not in shown:
             shown.add(str(message))
-            say(printable(as_typed(str(message))), before="Warning: ", fg=typer.colors.YELLOW, err=True)
+            say(printable(message), before="Warning: ", fg=typer.colors.YELLOW, err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)

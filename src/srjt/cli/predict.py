@@ -160,7 +160,7 @@ def predict(
         str | None,
         typer.Option(
             metavar="fp32|bf16",
-            help="bf16 needs a GPU. [dim]default: that of the run[/]",
+            help="bf16 needs a GPU. [default: that of the run]",
             show_default=False,
             rich_help_panel=options.COMPUTING,
         ),
@@ -320,7 +320,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="train|validation|test",
-            help="Judge this side only. [dim]default: test, with --fold or --splits[/]",
+            help="Judge this side only. [default: test, with --fold or --splits]",
             show_default=False,
             rich_help_panel=options.EVALUATION,
         ),
@@ -563,7 +563,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar="SOURCE",
-            help="Labelled images to compare on. [dim]default: the runs' common test side[/]",
+            help="Labelled images to compare on. [default: the runs' common test side]",
         ),
     ] = None,
     out: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from srjt.cli import RunByDefault, options
+from srjt.cli import App, RunByDefault, options
 from srjt.cli.options import machine_options
 from srjt.cli.output import say
 from srjt.errors import count_of
@@ -52,7 +52,7 @@ def run(
     reviewer: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Your name in the log. [dim]default: the login name[/]", show_default=False
+            metavar="NAME", help="Your name in the log. [default: the login name]", show_default=False
         ),
     ] = None,
     limit: Annotated[
@@ -60,8 +60,8 @@ def run(
         typer.Option(
             min=1,
             metavar="N",
-            help="Number of labels to review, the most doubtful first. [dim]default: as many as are expected to "
-            "be wrong[/]",
+            help="Number of labels to review, the most doubtful first. [default: as many as are expected to "
+            "be wrong]",
             show_default=False,
         ),
     ] = None,
@@ -90,9 +90,7 @@ def run(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int,
-        typer.Option(
-            min=0, max=65535, help="Port to listen on. [dim]default: a free one[/]", show_default=False
-        ),
+        typer.Option(min=0, max=65535, help="Port to listen on. [default: a free one]", show_default=False),
     ] = 0,
     allow_remote: Annotated[
         bool, typer.Option("--allow-remote", help="Let other machines reach the page (with --host).")
@@ -315,7 +313,7 @@ def _print_next(audit: AuditFolder, out: Path, table: pd.DataFrame) -> None:
 
     words = [
         training_command(audit, out, columns=map(str, table.columns)),
-        *machine_options(features=audit.features),
+        *machine_options(len(table), features=audit.features),
     ]
     typer.echo(f"Next: {' '.join(words)}")
 
@@ -393,13 +391,11 @@ def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | N
         say(f"{path}: {count_of(len(differing), 'sample')} graded differently.")
 
 
-review_app = typer.Typer(
+review_app = App(
     cls=RunByDefault,
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
     help="Review doubtful labels in the browser, and export the corrected table.\n\n"
     "Example: srjt review audit/, then srjt review export audit/.",
 )
-for command in (run, export):
-    review_app.command()(command)
+review_app.add(run, export)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from srjt.cli.options import READING
-from srjt.cli.output import as_typed, say, writing
+from srjt.cli.output import say, writing
 from srjt.errors import SrjtError, printable, suggest, warn
 from srjt.files import read_limited
 
@@ -115,13 +115,12 @@ def layered_settings(
         options["transition"] = read_matrix(options["transition"])
     for_method = {name: value for name, value in (method_options or {}).items() if value is not None}
     settings = merged(
-        defaults or {},
         load_config(file) if file else {},
         options,
         {"method_options": for_method} if for_method else {},
         parse_overrides(assignments or []),
     )
-    return TrainConfig.from_dict(settings)
+    return TrainConfig.from_dict(defaults or {}).replace(**settings)  # a preset lies over the defaults
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,7 +292,7 @@ def print_problems(problems: list[Problem]) -> None:
 
     for kind, severity, count, first in examples(problems):
         colour = "red" if severity == "error" else "yellow"
-        say(f"{severity}: {count:,} {kind}: {as_typed(KINDS[kind][1])}", fg=colour)
+        say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg=colour)
         for problem in first:
             detail = f": {problem.detail}" if problem.detail else ""
             typer.echo(printable(f"    {problem.where}{detail}"))

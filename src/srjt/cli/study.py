@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli import RunByDefault, options
-from srjt.cli.output import as_typed, say
+from srjt.cli import App, RunByDefault, options
+from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
@@ -32,19 +32,13 @@ if TYPE_CHECKING:
 RUNS = "Every run"
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study.")]
 
-study_app = typer.Typer(
-    cls=RunByDefault,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Compare methods over noises and folds, as the paper does.\n\n"
-    "Example: srjt study labels.csv --noise quasi:0.2 --out DIR.",
-)
 
-
-@study_app.command()
 @options.reads_a_source(without=("split_column",))
-@options.takes_settings(only=("epochs", "network"), panel=RUNS)
+@options.takes_settings(
+    shown=("epochs", "network", "image_size", "crop", "batch_size", "learning_rate", "precision"),
+    without=("method", "soft_labels"),  # --methods names them, with their options
+    panel=RUNS,
+)
 def run(
     *,
     source: Annotated[
@@ -61,7 +55,7 @@ def run(
         typer.Option(
             metavar="NAMES",
             help="all, or names separated by spaces; with options: codis:select=soft. Repeatable. "
-            "[dim]default: all[/]",
+            "[default: all]",
         ),
     ] = None,
     import_: options.Import = None,
@@ -70,7 +64,7 @@ def run(
         typer.Option(
             metavar="NOISE",
             help="Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable. "
-            "[dim]default: none[/]",
+            "[default: none]",
         ),
     ] = None,
     noise_rate: Annotated[
@@ -84,24 +78,21 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV file of P, the matrix Pr(label | true grade) of such data. [dim]default: quasi, for ε[/]",
+            help="CSV file of P, the matrix Pr(label | true grade) of such data. [default: quasi, for ε]",
         ),
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(help="Number of folds. [dim]default: 5[/]", show_default=False)
+        int | None, typer.Option(help="Number of folds. [default: 5]", show_default=False)
     ] = None,
     fold: Annotated[list[int] | None, typer.Option(help="Run only this fold. Repeatable.")] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(help="Seed of the noise and the networks. Repeatable. [dim]default: 0[/]"),
+        typer.Option(help="Seed of the noise and the networks. Repeatable. [default: 0]"),
     ] = None,
     splits: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
     ] = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
-    preset: Annotated[
-        str | None, typer.Option(metavar="limuc|dr|demo", help="Use the settings of the paper, or of a demo.")
-    ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML file of the study; options override it.")
     ] = None,
@@ -111,7 +102,7 @@ def run(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Any other setting of the runs, e.g. crop=56. Repeatable.",
+            help="A setting by its name, e.g. method_options.weight=0.5. Repeatable.",
             rich_help_panel=RUNS,
         ),
     ] = None,
@@ -120,14 +111,14 @@ def run(
         typer.Option(
             min=1,
             metavar="N",
-            help="Number of runs at the same time. [dim]default: 1 per GPU, or 1 per CPU core[/]",
+            help="Number of runs at the same time. [default: 1 per GPU, or 1 per CPU core]",
             rich_help_panel=options.COMPUTING,
         ),
     ] = None,
     device: Annotated[
         str | None,
         typer.Option(
-            help="cpu, cuda:1, or several: cuda:0,cuda:1. [dim]default: all GPUs, or the CPU[/]",
+            help="cpu, cuda:1, or several: cuda:0,cuda:1. [default: all GPUs, or the CPU]",
             rich_help_panel=options.COMPUTING,
         ),
     ] = None,
@@ -142,7 +133,7 @@ def run(
     address: Annotated[
         str | None,
         typer.Option(
-            help="Address of the Ray cluster, or auto. [dim]default: $RAY_ADDRESS, else this machine[/]",
+            help="Address of the Ray cluster, or auto. [default: $RAY_ADDRESS, else this machine]",
             rich_help_panel=options.COMPUTING,
         ),
     ] = None,
@@ -154,9 +145,7 @@ def run(
     ] = None,
     cpus_per_run: Annotated[
         float | None,
-        typer.Option(
-            help="Ray: CPU cores for each run. [dim]default: 1[/]", rich_help_panel=options.COMPUTING
-        ),
+        typer.Option(help="Ray: CPU cores for each run. [default: 1]", rich_help_panel=options.COMPUTING),
     ] = None,
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
@@ -179,6 +168,7 @@ def run(
     from srjt.studies.study import choose_executor, resolve_config
 
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items() if v is not None}
+    preset = settings.pop("preset", None)
     train = {**settings, **({"imports": import_} if import_ else {})}
     study = resolve_config(
         {
@@ -212,16 +202,14 @@ def run(
     _run(study, out, execute, dry_run=dry_run, timed=time_, device=device, quiet=quiet)
 
 
-@study_app.command()
 def status(folder: Folder, import_: options.Import = None) -> None:
     """Count the finished, running, failed and remaining runs, and estimate the remaining time."""
     from srjt.studies.results import collect_results, status_lines
 
     for line in status_lines(collect_results(folder)):
-        say(as_typed(line))
+        say(line)
 
 
-@study_app.command()
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write.")] = Path(
@@ -255,7 +243,17 @@ def export(
     done = int((results.runs["status"] == "done").sum())
     say(f"{count_of(len(table), 'row')} of {count_of(done, 'finished run')} (of {len(results.runs)}): {out}")
     for line in problem_lines(results):
-        say(as_typed(line), fg=typer.colors.YELLOW, err=True)
+        say(line, fg=typer.colors.YELLOW, err=True)
+
+
+study_app = App(
+    cls=RunByDefault,
+    no_args_is_help=True,
+    add_completion=False,
+    help="Compare methods over noises and folds, as the paper does.\n\n"
+    "Example: srjt study labels.csv --noise quasi:0.2 --out DIR.",
+)
+study_app.add(run, status, export)
 
 
 def _names(text: str) -> list[str]:
@@ -437,7 +435,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="HTML file to write. [dim]default: report.html in the folder[/]",
+            help="HTML file to write. [default: report.html in the folder]",
             callback=options.html_file,
         ),
     ] = None,
@@ -450,7 +448,7 @@ def report(
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Metrics of the tables. [dim]default: accuracy,mae,macro_f1[/]"),
+        typer.Option(metavar="LIST", help="Metrics of the tables. [default: accuracy,mae,macro_f1]"),
     ] = None,
     maps: Annotated[
         bool,
@@ -501,11 +499,11 @@ def demo(
     images: Annotated[int, typer.Option(min=200, help="Number of images to learn from, per seed.")] = 700,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Seeds at the same time. [dim]default: one per core[/]"),
+        typer.Option(min=1, metavar="N", help="Seeds at the same time. [default: one per core]"),
     ] = None,
     open_page: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Open the page in a browser. [dim]default: in a terminal[/]"),
+        typer.Option("--open/--no-open", help="Open the page in a browser. [default: in a terminal]"),
     ] = None,
 ) -> None:
     """Train four methods on labels that err as readers do, and show who learns the mistakes, on a page.

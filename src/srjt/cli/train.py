@@ -170,7 +170,7 @@ def train(
         int | None,
         typer.Option(
             help="Methods that select: T′, epochs over which the kept share of a batch falls from 1 to 1 − ε. "
-            "[dim]default: 5[/]",
+            "[default: 5]",
             rich_help_panel=METHOD,
             show_default=False,
         ),
@@ -179,7 +179,7 @@ def train(
         float | None,
         typer.Option(
             help="Methods that select: τ, softmax temperature of the loss that ranks samples; below 1 it is sharper. "
-            "[dim]default: 0.1 for +ours, else 1[/]",
+            "[default: 0.1 for +ours, else 1]",
             rich_help_panel=METHOD,
             show_default=False,
         ),
@@ -193,7 +193,7 @@ def train(
         bool | None,
         typer.Option(
             "--official-split/--no-official-split",
-            help="Use the split column of the data. [dim]default: if there is one[/]",
+            help="Use the split column of the data. [default: if there is one]",
             rich_help_panel=options.EVALUATION,
             show_default=False,
         ),
@@ -297,6 +297,9 @@ def train(
             f"All {len(manifest):,} {what} are used for training: how well the run grades new ones will not be "
             "known. Use --fold 0 to hold some out."
         )
+    if not (quiet or manifest.are_features or (out / "run.json").exists()):
+        training = len(manifest) if fold is None else len(manifest) * (folds - 2) // folds
+        offer_preset(manifest, run_config, training=training, device=device)
     trackers = dict.fromkeys([*(log or []), *(["tensorboard"] if tensorboard else [])])
     if unknown := next((name for name in trackers if name not in ("html", *TRACKERS)), None):
         raise suggest("tracker", unknown, ("html", *TRACKERS))
@@ -335,6 +338,23 @@ def train(
         say(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
         say(f"The run is in {out}.")
         typer.echo(f"Next: {_next_command(out, how, features=manifest.are_features)}")
+
+
+def offer_preset(manifest: Manifest, config: TrainConfig, *, training: int, device: str | None) -> None:
+    """On a CPU, where the paper's network takes days: how long, and what would take minutes."""
+    from srjt.training.cost import training_cost
+    from srjt.training.devices import choose_device
+
+    if (config.network or "").startswith("tiny") or choose_device(device).type != "cpu":
+        return
+    device_cpu = choose_device("cpu")
+    seconds = training_cost(manifest, config, training=training, device=device_cpu, cpu_batch=2).seconds
+    if seconds > 3600:
+        say(
+            f"There is no GPU: this training takes about {duration(seconds)}. --preset cpu trains a small network in "
+            "minutes; srjt features computes the features of a large one once, and a training on them takes seconds.",
+            fg=typer.colors.YELLOW,
+        )
 
 
 def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:

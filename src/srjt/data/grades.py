@@ -230,7 +230,7 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = 
     else:
         listed = list(grades)
         if len(set(listed)) < max(len(listed), 2):
-            raise SrjtError(f"grades must list at least two grades, each once; got {listed}.")
+            raise SrjtError(f"`grades` must list at least two grades, each once; got {listed}.")
         classes = np.array(listed, dtype=object if y.dtype == object else None)
     code_of = {grade: code for code, grade in enumerate(classes.tolist())}
     unknown = [label for label in present.tolist() if label not in code_of]

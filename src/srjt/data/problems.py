@@ -157,7 +157,7 @@ def drop_unusable(
     19
     """
     if on_bad_image not in ("error", "skip"):
-        raise suggest("on_bad_image", on_bad_image, ["error", "skip"])
+        raise suggest("`on_bad_image`", on_bad_image, ["error", "skip"])
     bad = errors_in(problems)
     left_out = [problem for problem in problems if problem.kind in LEFT_OUT]
     if listed_in is not None and (bad or left_out):

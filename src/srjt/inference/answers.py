@@ -200,7 +200,7 @@ def as_columns(per: str | Sequence[str] | None) -> tuple[str, ...]:
     parts = [per] if isinstance(per, str) else [] if per is None else list(per)
     names = [name.strip() for part in parts for name in str(part).split(",")]
     if not all(names):
-        raise SrjtError(f"per needs the names of columns, such as patient; got {per!r}.")
+        raise SrjtError(f"`per` needs the names of columns, such as patient; got {per!r}.")
     return tuple(dict.fromkeys(names))
 
 

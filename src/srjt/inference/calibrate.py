@@ -51,7 +51,7 @@ _estimates: WeakKeyDictionary[HeldOut, dict[WhichNetwork, NoiseEstimate]] = Weak
 
 def check_label_noise(label_noise: str) -> None:
     if label_noise not in get_args(LabelNoise):
-        raise suggest("label_noise", label_noise, get_args(LabelNoise))
+        raise suggest("`label_noise`", label_noise, get_args(LabelNoise))
 
 
 def read_labelled(

@@ -148,7 +148,7 @@ def embed(
     if not 0 < crop <= image_size:
         raise SrjtError(f"`crop` ({crop}) must lie between 1 and `image_size` ({image_size}).")
     if batch_size < 1:
-        raise SrjtError(f"batch_size must be positive; got {batch_size}.")
+        raise SrjtError(f"`batch_size` must be positive; got {batch_size}.")
     target = choose_device(device)
     # before any image is decoded, so that missing weights are reported at once
     network = networks.build(

@@ -9,7 +9,6 @@ import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -18,7 +17,7 @@ from pydantic import Field
 
 from srjt import methods, noise
 from srjt.errors import SrjtError, suggest
-from srjt.settings import check_types, from_names, load_config, parse_yaml, setting, show
+from srjt.settings import check_types, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
 
 # Parse a noise: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``.
@@ -81,7 +80,6 @@ def parse_noise(text: str) -> NoiseSpec:
 
 # The settings of a study: the same from options, a YAML file or a preset.
 
-PRESETS = ("limuc", "dr", "demo")
 # settings of a run that the study decides; a variant may have its own noise rate
 RESERVED = {"method", "method_options", "noise_rate", "transition", "seed", "soft_labels"}
 ESTIMATED = "estimated"  # label_matrix of a method whose soft labels follow the estimated noise
@@ -231,13 +229,6 @@ class StudyConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> StudyConfig:
         """Settings from a mapping, as a file holds them; an unknown name is an error that suggests the nearest."""
         return from_names(cls, values, kind="study setting")
-
-
-def load_preset(name: str) -> dict[str, Any]:
-    """The settings of a preset; the header of its file says what it is for and what the paper reports."""
-    if name not in PRESETS:
-        raise suggest("preset", name, PRESETS)
-    return {**load_config(Path(__file__).parent / "presets" / f"{name}.yaml"), "preset": name}
 
 
 # Where the runs of a study take the noise rate from, as far as the plan decides it.

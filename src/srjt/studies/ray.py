@@ -468,10 +468,10 @@ def _resolve_gpus(
     """The share of a GPU for each run; an error, or a note, if no node has the resources of a run."""
     if requested is not None and not 0.0 <= requested <= 1.0:
         raise SrjtError(
-            f"gpus_per_run must be between 0 and 1, because a run uses one GPU; got {requested:g}."
+            f"`gpus_per_run` must be between 0 and 1, because a run uses one GPU; got {requested:g}."
         )
     if cpus <= 0:
-        raise SrjtError(f"cpus_per_run must be positive; got {cpus:g}.")
+        raise SrjtError(f"`cpus_per_run` must be positive; got {cpus:g}.")
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     gpus = requested if requested is not None else float(any(node.get("GPU", 0) for node in nodes))
     if not any(node.get("GPU", 0) >= gpus and node.get("CPU", 0) >= cpus for node in nodes):

@@ -16,7 +16,7 @@ from srjt.files import is_locked
 from srjt.methods.registry import import_modules
 from srjt.progress import show_bar
 from srjt.settings import load_config
-from srjt.studies.config import StudyConfig, load_preset
+from srjt.studies.config import StudyConfig
 from srjt.studies.folder import (
     error_file,
     explain_write_errors,
@@ -34,7 +34,7 @@ from srjt.studies.plan import (
     open_data,
 )
 from srjt.studies.results import StudyResults, collect_results
-from srjt.training.config import TrainConfig
+from srjt.training.config import TrainConfig, load_preset
 from srjt.training.workers import Ended, StopRequest, Task, WorkerPool, check_not_starting
 
 # Run a study on this machine: several runs at a time, in worker processes that execute one run after another.
@@ -61,7 +61,7 @@ class Slots:
         from srjt.training.devices import choose_device
 
         if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-            raise SrjtError(f"jobs must be between 1 and {MOST_JOBS:,}; got {jobs}.")
+            raise SrjtError(f"`jobs` must be between 1 and {MOST_JOBS:,}; got {jobs}.")
         if device is None and torch.cuda.is_available():
             gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         else:
@@ -285,8 +285,8 @@ def study(
         Keep nearly identical images on one side of a split, as identical ones always are.
     reading : mapping, optional
         Options of ``srjt.data.read``, or of ``srjt.data.synthetic.generate``.
-    preset : {"limuc", "dr", "demo"}, optional
-        Start from the paper's settings. ``config`` and arguments override them.
+    preset : {"cpu", "paper", "limuc", "dr", "demo"}, optional
+        Start from these settings. ``config`` and arguments override them.
     config : path, optional
         A YAML file of settings. Arguments override it.
     jobs : int, optional

@@ -8,12 +8,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from srjt import methods
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, suggest
 from srjt.ordinal import Purpose
-from srjt.settings import check_types, from_names, setting, show
+from srjt.settings import check_types, from_names, load_config, setting, show
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 StepMode = Literal["auto", "eager", "graph", "compiled"]
@@ -45,18 +46,9 @@ COMPUTE_ONLY = frozenset(
 # Nor does what the networks learn depend on which columns are written beside their predictions.
 NOT_LEARNT = COMPUTE_ONLY | {"keep_columns"}
 
-# Beyond these a value is a slip of the keyboard, and would fail much later and less clearly.
-LARGEST = {
-    "epochs": 10**6,
-    "batch_size": 10**6,
-    "eval_batch_size": 10**6,
-    "patience": 10**6,
-    "warmup_epochs": 10**6,
-    "image_size": 2**14,
-    "gamma": 1.0,
-    "weight_decay": 1e3,
-    "checkpoint_seconds": 1e9,
-}
+MANY = 10**6  # of epochs or samples: beyond it a value is a slip of the keyboard, and would fail much later
+
+PRESETS = ("cpu", "paper", "limuc", "dr", "demo")  # files in presets/; their headers say what they are for
 
 # Panels of the command line's help.
 METHOD, NETWORK, IMAGES, OPTIMISATION, EVALUATION, COMPUTING = (
@@ -70,7 +62,9 @@ class TrainConfig:
 
     Defaults for images are those of the paper or its published code, except the method and how it learns the weights,
     the rule for predicted grades (``optimise``) and the precision. On the command line a setting is an option
-    (``--batch-size 32``) or given by name (``--set weight_decay=0``).
+    (``--batch-size 32``) or given by name (``--set weight_decay=0``). Beside the fields, ``replace`` and ``from_dict``
+    take ``preset``, the name of settings that those given beside it override: ``"cpu"`` (a small network that a CPU
+    trains in minutes), ``"paper"``, ``"limuc"``, ``"dr"``, ``"demo"``.
 
     Parameters
     ----------
@@ -184,6 +178,8 @@ class TrainConfig:
         panel=METHOD,
         metavar="RATE|auto",
         takes="a number such as 0.2, or auto",
+        ge=0,
+        lt=1,
     )
     transition: tuple[tuple[float, ...], ...] | None = setting(
         None,
@@ -227,28 +223,58 @@ class TrainConfig:
     )
 
     # the images
-    image_size: int = setting(256, "Side of the stored images, in pixels.", panel=IMAGES)
-    crop: int = setting(224, "Side of the random crop from them.", panel=IMAGES)
-    resize: Literal["squash", "crop"] = setting("squash")
-    flip: bool = setting(True)
+    image_size: int = setting(256, "Side of the stored images, in pixels.", panel=IMAGES, gt=0, le=2**14)
+    crop: int = setting(224, "Side of the random crop from them.", panel=IMAGES, gt=0)
+    resize: Literal["squash", "crop"] = setting(
+        "squash", "Resize to a square, or the short side and then crop.", panel=IMAGES
+    )
+    flip: bool = setting(True, "Mirror training images at random.", panel=IMAGES, shown="yes")
 
     # the optimisation
-    epochs: int = setting(PAPER_EPOCHS, "Passes over the training samples.", panel=OPTIMISATION)
-    batch_size: int = setting(64, "Samples per step.", panel=OPTIMISATION)
-    # None: chosen by for_data
-    optimizer: Literal["adam", "adamw"] | None = setting(None)
-    schedule: Literal["steps", "cosine"] | None = setting(None)
-    warmup_epochs: int | None = setting(None)
-    learning_rate: float | None = setting(
-        None, "Learning rate.", panel=OPTIMISATION, shown="srjt 1e-3, others 1e-4; mlp 3e-4, linear 1e-3"
+    epochs: int = setting(
+        PAPER_EPOCHS, "Passes over the training samples.", panel=OPTIMISATION, gt=0, le=MANY
     )
-    weight_decay: float | None = setting(None)
+    batch_size: int = setting(64, "Samples per step.", panel=OPTIMISATION, gt=0, le=MANY)
+    # None: chosen by for_data
+    optimizer: Literal["adam", "adamw"] | None = setting(
+        None, "Adam with L2 regularisation, or with decoupled weight decay.", panel=OPTIMISATION,
+        metavar="adam|adamw", shown="adamw for srjt on images, else adam",
+    )  # fmt: skip
+    schedule: Literal["steps", "cosine"] | None = setting(
+        None, "The learning rate falls at the milestones, or along a cosine.", panel=OPTIMISATION,
+        metavar="steps|cosine", shown="cosine for srjt on images, else steps",
+    )  # fmt: skip
+    warmup_epochs: int | None = setting(
+        None, "First epochs, in which the learning rate rises from 30 %.", panel=OPTIMISATION,
+        shown="1 for srjt on images, else 0", ge=0, le=MANY)  # fmt: skip
+    learning_rate: float | None = setting(
+        None,
+        "Learning rate.",
+        panel=OPTIMISATION,
+        shown="srjt 1e-3, others 1e-4; mlp 3e-4, linear 1e-3",
+        gt=0,
+        lt=math.inf,
+    )
+    weight_decay: float | None = setting(
+        None, "Weight decay.", panel=OPTIMISATION, shown="1e-4 for adam, 0.05 for adamw", ge=0, le=1e3
+    )
     milestones: tuple[int, ...] | None = setting(
-        None, takes="a list of epochs such as [90, 120, 140]"
+        None,
+        "Epochs after which the learning rate falls.",
+        panel=OPTIMISATION,
+        metavar="LIST",
+        shown="90,120,140 of 150, scaled",
+        takes="a list of epochs such as [90, 120, 140]",
     )  # None: 90/120/140 of 150, scaled to the epochs
-    gamma: float = setting(0.1)
-    balance: float | None = setting(None)  # None: the method's recipe
-    seed: int = setting(0, "Seed of weights, sample order and augmentation.", panel=OPTIMISATION)
+    gamma: float = setting(
+        0.1, "Factor of the learning rate at each milestone.", panel=OPTIMISATION, gt=0, le=1
+    )
+    balance: float | None = setting(
+        None, "0 draws a grade as often as it occurs, 1 all grades equally often.", panel=OPTIMISATION,
+        shown="the method's", ge=0, le=1)  # fmt: skip
+    seed: int = setting(
+        0, "Seed of weights, sample order and augmentation.", panel=OPTIMISATION, ge=0, lt=2**63
+    )
 
     # what is kept, and what for
     optimise: Purpose = setting(
@@ -260,9 +286,17 @@ class TrainConfig:
         panel=EVALUATION,
     )  # fmt: skip
     patience: int | None = setting(
-        None, "With --keep best: stop after N epochs without a better one.", panel=EVALUATION, metavar="N"
+        None,
+        "With --keep best: stop after N epochs without a better one.",
+        panel=EVALUATION,
+        metavar="N",
+        gt=0,
+        le=MANY,
     )
-    keep_columns: tuple[str, ...] = setting((), takes="names of columns, such as [eye, centre]")
+    keep_columns: tuple[str, ...] = setting(
+        (), "Columns, such as the eye, that later commands may use.", panel=EVALUATION, metavar="LIST",
+        shown="none", takes="names of columns, such as [eye, centre]",
+    )  # fmt: skip
 
     # how it is computed
     precision: Precision = setting(
@@ -270,47 +304,31 @@ class TrainConfig:
     )
     step: StepMode = setting("auto", "eager, graph or compiled.", panel=COMPUTING, shown="the fastest")
     deterministic: bool = setting(False, "Same bits on a GPU too (slower).", panel=COMPUTING, shown="no")
-    sync_batchnorm: bool = setting(False)
-    memory_share: float = setting(0.5)
-    eval_batch_size: int = setting(1024)
-    checkpoint_seconds: float = setting(30.0)
-    track_wrong_labels: bool = setting(False)
+    sync_batchnorm: bool = setting(
+        False, "Synchronise batch normalisation over the processes.", panel=COMPUTING, shown="no"
+    )
+    memory_share: float = setting(
+        0.5, "Share of the free GPU memory that the images may fill.", panel=COMPUTING, gt=0, le=1
+    )
+    eval_batch_size: int = setting(1024, "Samples per step of an evaluation.", panel=COMPUTING, gt=0, le=MANY)
+    checkpoint_seconds: float = setting(
+        30.0, "Least time between two checkpoints.", panel=COMPUTING, ge=0, le=1e9
+    )
+    track_wrong_labels: bool = setting(
+        False,
+        "If true grades are known: how many wrong labels the networks repeat.",
+        panel=EVALUATION,
+        shown="no",
+    )
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in (
-            "epochs",
-            "batch_size",
-            "learning_rate",
-            "image_size",
-            "crop",
-            "gamma",
-            "eval_batch_size",
-            "patience",
-        ):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise SrjtError(f"{name} must be positive; got {show(value)}.")
-        for name in ("weight_decay", "checkpoint_seconds", "warmup_epochs"):
-            if (value := getattr(self, name)) is not None and not value >= 0:
-                raise SrjtError(f"{name} cannot be negative; got {value:g}.")
         if self.schedule == "cosine" and self.milestones is not None:
             raise SrjtError("milestones belong to the schedule 'steps', not to 'cosine': set one of them.")
-        for name, largest in LARGEST.items():
-            if (getattr(self, name) or 0) > largest:
-                raise SrjtError(f"{name} is at most {largest:g}; got {show(getattr(self, name))}.")
-        if not 0 <= self.seed < 2**63:
-            raise SrjtError("seed takes a whole number from 0 up, of at most 63 bits.")
         if self.crop > self.image_size:
             raise SrjtError(
                 f"`crop` ({show(self.crop)}) cannot be larger than `image_size` ({self.image_size})."
             )
-        if isinstance(self.noise_rate, float) and not 0.0 <= self.noise_rate < 1.0:
-            raise SrjtError(f"noise_rate lies in [0, 1); got {self.noise_rate:g}.")
-        if self.balance is not None and not 0.0 <= self.balance <= 1.0:
-            raise SrjtError(f"balance lies in [0, 1]; got {self.balance:g}.")
-        if not 0.0 < self.memory_share <= 1.0:
-            raise SrjtError(f"memory_share lies in (0, 1]; got {self.memory_share:g}.")
         if self.patience is not None and self.keep == "last":
             raise SrjtError("patience waits for a better epoch, which only keep 'best' looks for: set both.")
         self._check_method_options()
@@ -320,7 +338,7 @@ class TrainConfig:
             and self.requested_noise_rate != "auto"
         ):
             raise SrjtError(
-                "soft_labels 'estimated' needs noise_rate 'auto': they follow the estimated noise."
+                "`soft_labels='estimated'` needs `noise_rate='auto'`: they follow the estimated noise."
             )
 
     def _check_method_options(self) -> None:
@@ -367,7 +385,7 @@ class TrainConfig:
         """The noise rate as a number; an error while it is still to be estimated."""
         if self.noise_rate == "auto":
             raise SrjtError(
-                "noise_rate 'auto' has not been resolved: call srjt.train, which estimates the rate first."
+                "`noise_rate='auto'` has not been resolved: call srjt.train, which estimates the rate first."
             )
         return self.noise_rate
 
@@ -417,11 +435,11 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
         """Settings from a mapping, as a file holds them; an unknown name is an error that suggests the nearest."""
-        return from_names(cls, values)
+        return from_names(cls, _expand_preset(values))
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with changes; unknown names are errors here too."""
-        return from_names(TrainConfig, {**vars(self), **changes})
+        return from_names(TrainConfig, {**vars(self), **_expand_preset(changes)})
 
     def determining(self) -> dict[str, Any]:
         """Plain values of the settings that determine the result: what identifies a training."""
@@ -434,3 +452,19 @@ class TrainConfig:
             for name, mine in vars(self).items()
             if name not in COMPUTE_ONLY and mine != getattr(other, name)
         }
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    """The settings of a preset: those of a study, and under ``train`` those of every training."""
+    if name not in PRESETS:
+        raise suggest("preset", name, PRESETS)
+    return {**load_config(Path(__file__).parent / "presets" / f"{name}.yaml"), "preset": name}
+
+
+def _expand_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with those of the preset below them, in place of its name."""
+    if settings.get("preset") is None:
+        return {name: value for name, value in settings.items() if name != "preset"}
+    expanded = {**load_preset(str(settings["preset"]))["train"], **settings}
+    del expanded["preset"]
+    return expanded

@@ -57,7 +57,13 @@ class Cost:
 
 
 def training_cost(
-    data: Manifest, config: TrainConfig, *, training: int, evaluated: int = 0, device: torch.device
+    data: Manifest,
+    config: TrainConfig,
+    *,
+    training: int,
+    evaluated: int = 0,
+    device: torch.device,
+    cpu_batch: int = CPU_BATCH,
 ) -> Cost:
     """Time a few steps of a training of ``training`` samples, with ``evaluated`` others evaluated after every epoch.
 
@@ -86,7 +92,7 @@ def training_cost(
     weights = sum(p.numel() * p.element_size() for p in trained.parameters())
     batch = min(config.batch_size, training)
     steps = training // batch * config.epochs
-    tried = batch if device.type == "cuda" else min(batch, CPU_BATCH)
+    tried = batch if device.type == "cuda" else min(batch, cpu_batch)
     if uses_channels_last(trained, device):
         channels_last(trained)
     if device.type == "cuda":

@@ -325,7 +325,7 @@ class Process:
         device = next(networks.parameters()).device
         if sync_batchnorm and device.type != "cuda":
             raise SrjtError(
-                "sync_batchnorm works on GPUs only: turn it off, or choose a network without batch norm."
+                "`sync_batchnorm` works on GPUs only: turn it off, or choose a network without batch norm."
             )
         if sync_batchnorm:
             wrapped = nn.SyncBatchNorm.convert_sync_batchnorm(networks)

@@ -256,7 +256,7 @@ def choose_workers(
     if jobs == 1:
         return None
     if jobs != "auto" and jobs < 1:
-        raise SrjtError(f"jobs must be at least 1, or auto; got {jobs}.")
+        raise SrjtError(f"`jobs` must be at least 1, or auto; got {jobs}.")
     if reason := _why_alone(config, own_code=own_code, writes=writes):
         if jobs != "auto":
             raise SrjtError(f"Folds cannot be trained at the same time, because {reason}: use `jobs=1`.")

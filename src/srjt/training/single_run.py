@@ -187,13 +187,13 @@ def reader_targets(
         if "transition" in method.needs:
             raise SrjtError(
                 f"{config.method} corrects the errors of labels, and grades that are drawn from the readers' "
-                "probabilities are true grades: use reader_targets 'consensus', 'posterior' or 'certainty'."
+                "probabilities are true grades: use `reader_targets='consensus'`, 'posterior' or 'certainty'."
             )
         return ReaderTargets(draw_from=posterior)
     if not method.takes_probabilities:
         raise SrjtError(
-            f"{config.method} learns from grades, not from probabilities: use reader_targets 'consensus', or a method "
-            "such as standard, sord or co-teaching+ours."
+            f"{config.method} learns from grades, not from probabilities: use `reader_targets='consensus'`, or a "
+            "method such as standard, sord or co-teaching+ours."
         )
     return ReaderTargets(probabilities=posterior)
 

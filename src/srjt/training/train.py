@@ -231,7 +231,7 @@ def needs_estimate(config: TrainConfig) -> bool:
             "that does, such as co-teaching+ours or sord."
         )
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
-        raise SrjtError("soft_labels 'estimated' computes label_matrix: do not pass both.")
+        raise SrjtError("`soft_labels='estimated'` computes label_matrix: do not pass both.")
     return config.requested_noise_rate == "auto" and bool(needs or config.soft_labels == "estimated")
 
 
@@ -394,8 +394,8 @@ def _estimate_once(
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SrjtError(
-            "The noise cannot be estimated by several processes (noise_rate 'auto', the default of srjt): estimate the "
-            "rate with srjt audit first, and pass it as a number."
+            "The noise cannot be estimated by several processes (`noise_rate='auto'`, the default of srjt): estimate "
+            "the rate with srjt audit first, and pass it as a number."
         )
     if not file.exists():
         try:

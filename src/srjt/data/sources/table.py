@@ -51,7 +51,7 @@ def check_several_readings(
 ) -> bool:
     """Whether the readings of an image are combined. An error for an unknown choice and for options without effect."""
     if choice is not None and choice not in CHOICES:
-        raise suggest("several_readings", choice, CHOICES)
+        raise suggest("`several_readings`", choice, CHOICES)
     if choice == "consensus":
         return True
     if not (grade_column is None or isinstance(grade_column, str)) and len(grade_column) > 1:
