@@ -54,7 +54,7 @@ TEST_CAPTION: list[Rule[Any]] = [
     (lambda f: f.folds == 2, "There are two folds: the smaller and the larger difference instead of an interval."),
     (lambda f: f.folds > 2,
      "{f.confidence:.0%} interval and two-sided p-value by the corrected resampled t-test (Nadeau and Bengio, 2003; "
-     "test/train = {f.ratio:.3g}); p, Holm: corrected for {f.count}."),
+     "test/train = {f.ratio:.3g}); p, Holm: corrected for the {f.count}."),
     (lambda f: not f.pooled and f.folds > 1, "The best of several methods is chosen for each fold by the other folds."),
     (lambda f: not f.pooled and f.folds == 1, "The best of several methods is chosen by the same results."),
 ]  # fmt: skip
