@@ -50,7 +50,7 @@ from srjt.inference.ranges import (
     unit_evidence,
 )
 from srjt.noise.estimate import estimate_noise
-from srjt.noise.quality import KnownNoise, LabelNoise, estimated_noise
+from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise
 from srjt.ordinal.calibration import patient_weights
 from srjt.ordinal.decoding import Pooling, highest_per_unit, pool_probabilities
 from srjt.training.config import TrainConfig
@@ -268,7 +268,7 @@ def ranges(
     data: Data,
     cal: Ints,
     test: Ints,
-    known: KnownNoise,
+    known: NoiseBounds,
     *,
     coverage: float,
     rng: np.random.Generator,

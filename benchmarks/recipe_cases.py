@@ -32,7 +32,7 @@ import srjt
 from srjt import noise
 from srjt.data import Manifest, Split, folds, from_arrays
 from srjt.ordinal import decode, metrics
-from srjt.ordinal.decoding import grade_rule_for
+from srjt.ordinal.decoding import GradeRule, grade_rule_for
 from srjt.settings import parse_overrides
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
@@ -209,12 +209,15 @@ def one_run(
         "estimated_rate": "" if estimate is None else f"{estimate.rate:.4f}",
         "seconds": f"{seconds:.1f}",
     }  # fmt: skip
+    rule = _rule(run, given[split.validation])
     for side in ("validation", "test"):
         p = torch.as_tensor(run.held_out[side].probabilities, dtype=torch.float64)  # (K, N, C)
         judged = torch.as_tensor(given[split.validation] if side == "validation" else true[split.test])
         for who, probabilities in (("network", p), ("ensemble", p.mean(dim=0, keepdim=True))):
             for decoding in DECODINGS if side == "test" else ("predict",):
-                scores = [_scores(judged, one, len(matrix)) for one in _grades(run, probabilities, decoding)]
+                scores = [
+                    _scores(judged, one, len(matrix)) for one in _grades(run, probabilities, decoding, rule)
+                ]
                 for score in NAMES:
                     column = f"{score} {decoding if side == 'test' else 'noisy validation'} {who}"
                     row[column] = f"{np.mean([one[score] for one in scores]):.5f}"
@@ -224,11 +227,21 @@ def one_run(
     return row
 
 
-def _grades(run: srjt.Run, probabilities: torch.Tensor, decoding: str) -> torch.Tensor:
+def _grades(run: srjt.Run, probabilities: torch.Tensor, decoding: str, rule: GradeRule) -> torch.Tensor:
     """(K, N, C) probabilities → (K, N) grades; "predict": as ``srjt predict`` does, which undoes soft labels."""
     if decoding == "predict":
-        return grade_rule_for("mae", soft_labels=run.method.learnt_soft_labels()).grades(probabilities)
+        return rule.grades(probabilities)
     return run.method.grades_of(probabilities) if decoding == "argmax" else decode(probabilities, decoding)
+
+
+def _rule(run: srjt.Run, noisy: Ints) -> GradeRule:
+    """What a grade is for the metric that the run is for, fitted as ``srjt predict`` does."""
+    return grade_rule_for(
+        run.config.optimise,
+        validation=torch.as_tensor(run.held_out["validation"].probabilities, dtype=torch.float64).mean(dim=0),
+        labels=torch.as_tensor(noisy),
+        soft_labels=run.method.learnt_soft_labels(),
+    )
 
 
 def _scores(true: torch.Tensor, predicted: torch.Tensor, classes: int) -> dict[str, float]:

@@ -25,7 +25,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -42,12 +41,12 @@ from srjt.methods import lookup
 from srjt.studies import study
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
-from srjt.studies.plan import SilentWatcher, StudyData, open_data
+from srjt.studies.plan import SilentWatcher, StudyPlan, open_data
 from srjt.studies.results import collect_results
 from srjt.training.config import TrainConfig, load_preset
 from srjt.training.crossfit import cross_fit
 from srjt.training.devices import device_name
-from srjt.training.workers import Task, WorkerPool
+from srjt.training.workers import WorkerPool
 
 METHODS = (
     "standard", "sord", "label-smooth", "f-correction", "reweight", "mixup", "co-teaching", "co-teaching+ours",
@@ -62,8 +61,8 @@ LIMUC = {"images": 11_276, "patients": 564, "mix": (0.541, 0.271, 0.111, 0.077)}
 class ProcessPerRun(WorkerPool):
     """Never gives a worker a second task."""
 
-    def start(self, task: Task) -> None:
-        super().start(replace(task, settings=task.name))
+    def submit(self, name: str, function: Any, *arguments: Any, settings: Any = None) -> None:
+        super().submit(name, function, *arguments, settings=name)
 
 
 KINDS = {"workers that stay": WorkerPool, "a process per run": ProcessPerRun}
@@ -103,7 +102,7 @@ def workers(args: argparse.Namespace) -> None:
     data = open_data(config)
     per_hour = {}
     with WorkerPool(devices=(None,), networks=(str(config.train["network"]),)) as pool:
-        pool.start(Task(name="", function=nothing, arguments=(), folder=Path()))  # imports torch for both
+        pool.submit("", nothing)  # imports torch for both
         while not pool.wait():
             pass
     for name, kind in KINDS.items():
@@ -284,7 +283,7 @@ def plan(args: argparse.Namespace) -> None:
     manifest = Manifest(table=table, grades=("0", "1", "2", "3"), duplicates=np.arange(count))
     settings = {**load_preset("limuc"), "source": "none"}
     config = StudyConfig.from_dict({**settings, "train": {**settings["train"], "pretrained": False}})
-    data = StudyData(config, manifest, folds(manifest, folds=5, by="random"))
+    data = StudyPlan(config, manifest, folds(manifest, folds=5, by="random"))
     print_study_times(data, list(data.planned_runs()), device=args.device)
 
 

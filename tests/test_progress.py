@@ -188,7 +188,7 @@ def test_data_describe_themselves(data: Data) -> None:
     sides = {side: len(rows) for side, rows in data.split.sides().items()}
     assert repr(data.split) == "<Split: " + ", ".join(f"{n} {side}" for side, n in sides.items()) + ">"
     reading = srjt.data.from_arrays(np.zeros((3, 2)), [0, 1, HOSTILE], names=["0", "1"])
-    assert repr(reading) == "<Reading (arrays): 2 rows of features, grades 0, 1; 1 problem>"
+    assert repr(reading) == "<LoadedData (arrays): 2 rows of features, grades 0, 1; 1 problem>"
     text = shown(reading)
     assert "invalid-grade" in text
     assert "alert(1)" in text

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.ordinal.intervals import Difference, crossed_difference, holm, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import (
@@ -90,7 +90,7 @@ def main(words: Sequence[str] | None = None) -> None:
     table = _read(given.predictions)
     for name in [given.of, *(given.against or [])]:
         if name not in set(table["named"]):
-            raise suggest("method", name, set(table["named"]))
+            raise unknown_name("method", name, set(table["named"]))
     rows, trained = [], set()
     for noise in sorted(set(table["noise"])):
         ours = _runs(table, noise, given.of, views=given.views, alone=False)

@@ -71,7 +71,7 @@ def warnings_about(what: str) -> Iterator[None]:
         _ABOUT.reset(token)
 
 
-def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
+def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not among ``known``, with the nearest one as a suggestion."""
     import difflib  # slow to import, and rarely needed
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import SrjtError, printable, suggest
+from srjt.errors import SrjtError, printable, unknown_name
 from srjt.files import read_limited
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def check_types(config: Any) -> None:
                     raise ValueError("empty")
         except (ValidationError, TypeError, ValueError, OverflowError):
             if choices := _choices(hint):
-                raise suggest(
+                raise unknown_name(
                     field.name, given if isinstance(given, (str, bool)) else show(given), choices
                 ) from None
             takes = field.metadata.get("takes") or _KINDS.get(required_type(hint), "another kind of value")
@@ -103,7 +103,7 @@ def from_names(config: type[Config], values: Mapping[str, Any], *, kind: str = "
     known = {field.name for field in dataclasses.fields(config)}  # type: ignore[arg-type]
     for name in values:
         if name not in known:
-            raise suggest(kind, str(name), known)
+            raise unknown_name(kind, str(name), known)
     return config(**values)
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from browser import Browser, needs_browser
 from srjt.auditing.folder import read_audit
-from srjt.auditing.review_app import CANNOT_TELL, BlindSession, create_blind_app
+from srjt.auditing.review_app import CANNOT_TELL, BlindSession, create_app
 from srjt.auditing.review_log import Decisions, draw_sample, read_verified_grades, with_verified_grades
 from srjt.auditing.review_server import Server, listen
 from srjt.cli import main
@@ -42,7 +42,7 @@ def session(audit_folder: Path) -> Iterator[BlindSession]:
 @pytest.fixture
 def server(session: BlindSession) -> Iterator[Server]:
     opened = listen()
-    config = uvicorn.Config(create_blind_app(session, opened.access), log_level="error", lifespan="off")
+    config = uvicorn.Config(create_app(session, opened.access), log_level="error", lifespan="off")
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [opened.socket]}, daemon=True)
     thread.start()

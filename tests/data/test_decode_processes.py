@@ -99,9 +99,8 @@ def test_an_interrupted_end_leaves_the_files_of_others_alone(
     if processes:
         monkeypatch.setattr(build, "CORES_FOR_PROCESSES", 1)
         monkeypatch.setattr(build, "FILES_FOR_PROCESSES", 1)
-    files: list[int] = []
     pools: list[ThreadPoolExecutor] = []
-    open_for_writing, shutdown = build.open_for_writing, ThreadPoolExecutor.shutdown
+    shutdown = ThreadPoolExecutor.shutdown
 
     def interrupted(pool: ThreadPoolExecutor, **options: object) -> None:
         pools.append(pool)
@@ -110,37 +109,39 @@ def test_an_interrupted_end_leaves_the_files_of_others_alone(
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(
-        build, "open_for_writing", lambda path: (files.append(open_for_writing(path)), files[-1])[1]
-    )
     monkeypatch.setattr(ThreadPoolExecutor, "shutdown", interrupted)
     with pytest.raises(KeyboardInterrupt):
         opened(images, tmp_path, workers=2, progress=interrupt)
-    assert [os.path.basename(os.readlink(f"/proc/self/fd/{file}")) for file in files] == [
-        "pixels.npy",
-        "done",
-    ]
     shutdown(pools[0])
-    for file in files:
-        os.close(file)
+    links = {
+        int(link.name): os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()
+    }
+    files = {file: os.path.basename(name) for file, name in links.items() if name.startswith(str(tmp_path))}
+    assert {"pixels.npy", "done"} <= set(files.values())
+    for file, name in files.items():
+        if name in ("pixels.npy", "done"):
+            os.close(file)
 
 
 @pytest.mark.slow
-def test_processes_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+def test_a_process_ends_with_the_one_that_started_it(images: Manifest, tmp_path: Path) -> None:
+    (tmp_path / "pixels").touch()
     program = (
-        "import time; from pathlib import Path; from srjt.data.images.decode import DecodeProcesses\n"
-        "p = DecodeProcesses(2, files=[], pixels=Path('x'), offset=0, size=8, resize='crop')\n"
-        "p.start()\n"
-        "print(*(process.pid for process in p._started), flush=True); time.sleep(600)"
+        "import sys, time; from pathlib import Path; from srjt.data.images.decode import DecodeProcesses\n"
+        "p = DecodeProcesses(pixels=Path(sys.argv[1]), offset=0, size=8, resize='crop')\n"
+        "rows = p.decode([0] * 100_000, [Path(sys.argv[2])] * 100_000)\n"
+        "next(rows); print(p._started[0].pid, flush=True); time.sleep(600)"
     )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path / "pixels", images.paths[0]], stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
-    pids = [int(pid) for pid in process.stdout.readline().split()]
-    assert len(pids) == 2
+    pid = int(process.stdout.readline())
+    assert is_running(pid)
     process.kill()
     process.communicate()
     for _ in range(3000):
-        if not any(is_running(pid) for pid in pids):
+        if not is_running(pid):
             return
         time.sleep(0.01)
     raise AssertionError("a process is left behind")

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from fixtures.dicom_files import write_dicom
-from srjt.data import LeakageWarning, Reading, folds, read
+from srjt.data import LeakageWarning, LoadedData, folds, read
 from srjt.data.sources.folders import KEY, read_images
 from srjt.errors import SrjtError
 
@@ -78,7 +78,7 @@ def test_impossible_sources(tmp_path: Path) -> None:
 UNKNOWN = "missing-patient"
 
 
-def read_folder(folder: Path, patients: Mapping[str, str | None]) -> Reading:
+def read_folder(folder: Path, patients: Mapping[str, str | None]) -> LoadedData:
     """A folder per grade of DICOM files with these names and PatientIDs; None: without the tag."""
     for k, (name, patient) in enumerate(patients.items()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def read_folder(folder: Path, patients: Mapping[str, str | None]) -> Reading:
     return reading
 
 
-def said(reading: Reading) -> list[str]:
+def said(reading: LoadedData) -> list[str]:
     return [note for note in reading.notes if note.startswith("patient:")]
 
 
@@ -161,7 +161,7 @@ def test_unknown_patients_among_known_ones(tmp_path: Path) -> None:
     assert said(read(tmp_path)) == []  # no DICOM file
 
 
-def patients_of(reading: Reading) -> dict[str, str]:
+def patients_of(reading: LoadedData) -> dict[str, str]:
     return dict(
         zip((Path(name).name for name in reading.manifest.ids), reading.manifest.patients or [], strict=True)
     )

@@ -22,7 +22,7 @@ from srjt.inference.answers import (
     units_of,
     validation_answers,
 )
-from srjt.inference.decide import Rule, abstain_from, check_options, decide, referral_rule
+from srjt.inference.decide import ReferralRule, abstain_from, check_options, decide, referral_rule
 from srjt.inference.predict import predict_held_out
 from srjt.noise.matrices import transition_matrix
 from srjt.noise.quality import highest_grade_posterior
@@ -41,7 +41,7 @@ def validation(run: Trained, **how: Any) -> Any:
     return partial(validation_answers, run, predict=partial(predict_held_out, run), **how)
 
 
-def rule_for(run: Trained, **options: Any) -> Rule:
+def rule_for(run: Trained, **options: Any) -> ReferralRule:
     how = {"refer_from": 2, "threshold": None, "sensitivity": None, "validation": validation(run), **options}
     return referral_rule(run, **how)
 

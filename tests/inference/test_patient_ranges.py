@@ -17,7 +17,7 @@ from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
 from srjt.inference.calibrate import fit_after_training
 from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges, unit_evidence
-from srjt.noise.quality import KnownNoise, LabelNoise, given_noise
+from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise
 from srjt.ordinal.decoding import highest_per_unit
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
@@ -54,7 +54,7 @@ def clinic(
     return side, units
 
 
-def known(side: HeldOut) -> KnownNoise:
+def known(side: HeldOut) -> NoiseBounds:
     return given_noise(MATRIX, np.bincount(side.labels, minlength=CLASSES) / len(side))
 
 
@@ -194,7 +194,7 @@ def test_the_conservative_range_allows_for_every_label_of_a_patient() -> None:
     never = (
         np.diag([1.0, 1.0, 1.0, 0.0]) + np.eye(CLASSES)[[3]].T @ np.eye(CLASSES)[[2]]
     )  # label 3 cannot occur
-    impossible = KnownNoise(joint=never / 4, rates=(0.2, 0.2), determined=True)
+    impossible = NoiseBounds(joint=never / 4, rates=(0.2, 0.2), determined=True)
     rule = calibrate_ranges(side, coverage=0.8, noise=impossible, units=units, pooled=HIGHEST)
     assert rule.basis == "conservative"
     assert "labels of one patient contradict the estimated noise" in str(rule)

@@ -24,7 +24,7 @@ from srjt.inference.ranges import (
     image_evidence,
     unit_evidence,
 )
-from srjt.noise.quality import KnownNoise, LabelNoise, given_noise, highest_grade_posterior, scaled_joint
+from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise, highest_grade_posterior, scaled_joint
 from srjt.ordinal.calibration import range_scores
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
@@ -56,7 +56,7 @@ def drawn(patients: int, *, seed: int, images: int = 2) -> tuple[HeldOut, np.nda
     return side, true
 
 
-def known(side: HeldOut) -> KnownNoise:
+def known(side: HeldOut) -> NoiseBounds:
     return given_noise(MATRIX, np.bincount(side.labels, minlength=CLASSES) / len(side))
 
 
@@ -114,7 +114,7 @@ def test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_pro
     """3 % of the labels may be wrong at all: half of the 0.1 that is left. The threshold is that of 0.93 of them."""
     side, _ = drawn(200, seed=4, images=1)
     joint = scaled_joint(known(side).joint, rate=0.03)
-    noisy = KnownNoise(joint=joint, rates=(0.0, 0.03), determined=True)
+    noisy = NoiseBounds(joint=joint, rates=(0.0, 0.03), determined=True)
     scores = range_scores(side.probabilities[0])
     evidence = image_evidence(side, noisy, "unknown")
     found = conservative_thresholds(scores, evidence, noisy, coverage=0.9, by_grade=False)
@@ -126,7 +126,7 @@ def test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_pro
 
 def test_the_default_takes_as_many_labels_for_wrong_as_are_plausible() -> None:
     side = HeldOut(ids=["a", "b"], probabilities=np.full((1, 2, 2), 0.5), labels=np.array([0, 1]))
-    noisy = KnownNoise(joint=np.array([[0.4, 0.1], [0.1, 0.4]]), rates=(0.1, 0.4), determined=True)
+    noisy = NoiseBounds(joint=np.array([[0.4, 0.1], [0.1, 0.4]]), rates=(0.1, 0.4), determined=True)
     (weights,) = image_evidence(side, noisy, "unknown").candidates[0]
     np.testing.assert_allclose(weights, [[0.6, 0.4], [0.4, 0.6]])
     twins = replace(
@@ -166,7 +166,7 @@ def test_more_noise_and_more_coverage_widen_the_ranges() -> None:
                 calibrate_ranges(
                     side,
                     coverage=coverage,
-                    noise=KnownNoise(joint=joint, rates=(0.0, high), determined=False),
+                    noise=NoiseBounds(joint=joint, rates=(0.0, high), determined=False),
                 ),
                 side,
                 true,

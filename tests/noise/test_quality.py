@@ -17,7 +17,7 @@ from srjt.noise.estimate import estimate_noise
 from srjt.noise.matrices import corrupt, transition_matrix
 from srjt.noise.model import bayes, by_grade, by_severity
 from srjt.noise.quality import (
-    KnownNoise,
+    NoiseBounds,
     _likelihood,
     estimated_noise,
     given_noise,
@@ -296,7 +296,7 @@ def test_errors_become_more_or_less_frequent(rate: float) -> None:
 
 
 def test_how_far_labels_are_wrong() -> None:
-    known = KnownNoise(joint=JOINT, rates=(0.1, 0.3), determined=True)
+    known = NoiseBounds(joint=JOINT, rates=(0.1, 0.3), determined=True)
     tails = [known.wrong_by(d) for d in range(5)]
     assert tails[0] == pytest.approx(1.0)
     assert tails[1] == pytest.approx(0.3)

@@ -20,7 +20,7 @@ from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
 from srjt.inference.answers import NoValidationError, answers_from
 from srjt.inference.compare import Comparison, compare
-from srjt.inference.decide import Rule, abstain_from, decide
+from srjt.inference.decide import ReferralRule, abstain_from, decide
 from srjt.inference.predict import predict_held_out
 from srjt.reports.figures import study as figures
 from srjt.reports.figures.canvas import (
@@ -315,7 +315,7 @@ def decided(highest: int = 3, **rule: Any) -> tuple[Any, Any]:
     side = replace(side, labels=np.minimum(side.labels, highest))
     run = made_run(held_out={"test": side})
     answers = answers_from(run, predict_held_out(run, side), side.labels, groups=side.groups)
-    chosen = Rule(**{"position": 2, "threshold": 0.4, "found": "", **rule})
+    chosen = ReferralRule(**{"position": 2, "threshold": 0.4, "found": "", **rule})
     decision = decide(run, answers, chosen, resamples=20)
 
     def nothing(*, why: str) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
-from srjt.studies.plan import PlannedRun, StudyData, open_data
+from srjt.studies.plan import PlannedRun, StudyPlan, open_data
 from srjt.studies.study import Slots, run_locally
 
 Small = Callable[..., StudyConfig]
@@ -80,7 +80,7 @@ def witness() -> Witness:
 
 def run_study(
     folder: Path, config: StudyConfig, watcher: Any = None, jobs: int = 2
-) -> tuple[StudyData, list[PlannedRun], dict[str, str]]:
+) -> tuple[StudyPlan, list[PlannedRun], dict[str, str]]:
     """As ``srjt study`` does it."""
     data = open_data(config)
     planned_runs = write_plan(folder, data, command="srjt study …")

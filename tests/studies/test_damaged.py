@@ -27,7 +27,7 @@ from srjt.studies.folder import (
     write_plan,
 )
 from srjt.studies.plan import SilentWatcher, open_data
-from srjt.studies.ray_task import write_run_files
+from srjt.studies.ray import write_run_files
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
 

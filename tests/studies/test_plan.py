@@ -27,7 +27,7 @@ from srjt.studies import plan
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
 from srjt.studies.plan import (
-    StudyData,
+    StudyPlan,
     longest_first,
     measure_times,
     open_data,
@@ -127,7 +127,7 @@ def test_other_labels_change_the_keys(small: Small) -> None:
     labels = data.manifest.labels.copy()
     labels[data.splits[0].train[0]] = (labels[data.splits[0].train[0]] + 1) % 4
     table = data.manifest.table.assign(grade=labels)
-    other = StudyData(data.config, dataclasses.replace(data.manifest, table=table), data.splits)
+    other = StudyPlan(data.config, dataclasses.replace(data.manifest, table=table), data.splits)
     assert not {c.key for c in data.planned_runs()} & {c.key for c in other.planned_runs()}
 
 

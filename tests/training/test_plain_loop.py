@@ -15,7 +15,7 @@ from srjt.data.images.feed import normalise, open_feed
 from srjt.training.batches import Preprocess, TrainingSet, draw_plan
 from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, StackedNetworks
-from srjt.training.loop import Fitted, fit
+from srjt.training.loop import TrainingResult, fit
 from srjt.training.reporters import SilentReporter
 from srjt.training.trained import build_method, build_networks
 
@@ -62,7 +62,7 @@ def rate_at(epoch: int) -> float:
     return 1e-3 * 0.1 ** sum(epoch > round(m * EPOCHS / 150) for m in (90, 120, 140))
 
 
-def trained(data: Any, method: str, **settings: Any) -> Fitted:
+def trained(data: Any, method: str, **settings: Any) -> TrainingResult:
     config, committee = first_committee(method, **settings)
     feed = open_feed(data.manifest.arrays, device="cpu")
     rows = data.split.train
@@ -88,7 +88,7 @@ def trained(data: Any, method: str, **settings: Any) -> Fitted:
     )
 
 
-def assert_equal(run: Fitted, networks: list[nn.Module]) -> None:
+def assert_equal(run: TrainingResult, networks: list[nn.Module]) -> None:
     for member, mine in zip(run.networks.members, networks, strict=True):
         ours, theirs = member.state_dict(), mine.state_dict()
         assert ours.keys() == theirs.keys()

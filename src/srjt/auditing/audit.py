@@ -39,7 +39,7 @@ from srjt.data.images.decode import read_image
 from srjt.data.images.store import OnBadImage
 from srjt.data.readers_folder import select_readings
 from srjt.data.sources.inputs import LabelledData, labelled_samples
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import lock_folder
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
@@ -206,7 +206,7 @@ def audit(
 
     Parameters
     ----------
-    manifest : Manifest, Reading, path, DataFrame, pair of arrays, or torch dataset
+    manifest : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
         The samples, as for ``srjt.train``. All of them are audited. Verified grades (``verified_grade`` in its
         table), the true grades of a random sample of the labels, make the noise rate unbiased; the quality of these
         labels is 1 or 0.
@@ -269,7 +269,7 @@ def audit(
     check_not_starting("srjt.audit")
     manifest = labelled_samples(manifest, on_bad_image=on_bad_image, progress=progress)
     if reader is not None and reader not in manifest.table:
-        raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
+        raise unknown_name("column (for the reader)", reader, map(str, manifest.table.columns))
     names = Grades(manifest.grades, grade_names).names
     config = with_noise_rate((config or TrainConfig(**DEFAULTS)).replace(**settings))
     folder = None if out is None else Path(out)

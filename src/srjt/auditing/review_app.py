@@ -288,17 +288,10 @@ def _encode(path: Path, *, size: int | None = None) -> EncodedImage:
 
 # The web application of the review: the page, the images, the decisions.
 
-PAGE_FILES = {
-    "index.html": "text/html",
-    "review.css": "text/css",
-    "icon.svg": "image/svg+xml",
-    "review.js": "text/javascript",
-    "audit.js": "text/javascript",
-    "grade_name.js": "text/javascript",
-    "image_cache.js": "text/javascript",
-    "api.js": "text/javascript",
-    "zoom.js": "text/javascript",
-}
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml", ".js": "text/javascript"}
+SHARED_FILES = ("review.css", "icon.svg", "grade_name.js", "image_cache.js", "api.js", "zoom.js")
+REVIEW_FILES: tuple[str, ...] = ("index.html", "review.js", "audit.js", *SHARED_FILES)
+BLIND_FILES: tuple[str, ...] = ("sample.html", "sample.js", *SHARED_FILES)
 MAX_UNDO = 200  # decisions that the page can undo
 
 
@@ -380,16 +373,50 @@ class ReviewSession:
         }
 
 
-def create_app(session: ReviewSession, access: AccessRules) -> Starlette:
+def create_app(session: ReviewSession | BlindSession, access: AccessRules) -> Starlette:
     """The application behind the security rules. Handlers are plain functions: Starlette runs them in threads."""
-    audit, decisions = session.audit, session.decisions
+    if isinstance(session, BlindSession):
+        files, routes = BLIND_FILES, _blind_routes(session)
+    else:
+        files, routes = REVIEW_FILES, _review_routes(session)
 
     def page(request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
-        if name not in PAGE_FILES:
+        name = request.path_params.get("name", files[0])
+        if name not in files:
             raise HTTPException(404)
         content = (resources.files("srjt.auditing") / "page" / name).read_bytes()
-        return Response(content, media_type=PAGE_FILES[name])
+        return Response(content, media_type=MEDIA_TYPES[Path(name).suffix])
+
+    return Starlette(
+        routes=[Route("/", page), Route("/page/{name}", page), *routes],
+        middleware=[Middleware(SecurityMiddleware, access=access)],
+    )
+
+
+Work = Callable[[dict[str, Any]], "dict[str, Any] | Response"]  # body of a request → the answer
+
+
+def _post(path: str, work: Work, *, what: str) -> Route:
+    """A request with a JSON object. what: is not saved on a full disk, or if another process has locked the log."""
+
+    async def handler(request: Request) -> Response:
+        try:
+            body = json.loads(await request.body())
+        except (ValueError, RecursionError, ClientDisconnect):  # the last: nobody reads the answer
+            body = None
+        if not isinstance(body, dict):
+            raise HTTPException(400, "The request is not a JSON object.")
+        try:
+            answer = await run_in_threadpool(work, body)
+        except SrjtError as problem:
+            return PlainTextResponse(f"{problem} The {what} was not saved.", 503)
+        return answer if isinstance(answer, Response) else JSONResponse(answer)
+
+    return Route(path, handler, methods=["POST"])
+
+
+def _review_routes(session: ReviewSession) -> list[Route]:
+    audit, decisions = session.audit, session.decisions
 
     def samples(request: Request) -> Response:
         return Response(session.samples_json, media_type="application/json")
@@ -461,40 +488,27 @@ def create_app(session: ReviewSession, access: AccessRules) -> Starlette:
         decisions.undo(revision, reviewer=session.reviewer, label=audit.grades[audit.labels[line]])
         return {**session.updates(since), "line": line}
 
-    def post(work: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
-        async def handler(request: Request) -> Response:
+    def unless_decided(work: Work) -> Work:
+        def checked(body: dict[str, Any]) -> dict[str, Any] | Response:
             try:
-                body = json.loads(await request.body())
-            except (ValueError, RecursionError, ClientDisconnect):  # the last: nobody reads the answer
-                body = None
-            if not isinstance(body, dict):
-                raise HTTPException(400, "The request is not a JSON object.")
-            try:
-                return JSONResponse(await run_in_threadpool(work, body))
+                return work(body)
             except ConflictError as conflict:
                 updates = session.updates(_integer(body, "since"))
                 return JSONResponse({**updates, "current": session.decision_json(conflict.current)}, 409)
-            except SrjtError as problem:  # a full disk, or a log that another process has locked
-                return PlainTextResponse(f"{problem} The decision was not saved.", 503)
 
-        return handler
+        return checked
 
-    return Starlette(
-        routes=[
-            Route("/", page),
-            Route("/page/{name}", page),
-            Route("/image/{line}", image(full_image)),
-            Route("/thumb/{line}", image(thumbnail)),
-            Route("/map/{line}", image(where_they_look)),
-            Route("/api/samples", samples),
-            Route("/api/updates", updates),
-            Route("/api/neighbours/{line}", neighbours),
-            Route("/api/problem/{line}", problem),
-            Route("/api/decide", post(decide), methods=["POST"]),
-            Route("/api/undo", post(undo), methods=["POST"]),
-        ],
-        middleware=[Middleware(SecurityMiddleware, access=access)],
-    )
+    return [
+        Route("/image/{line}", image(full_image)),
+        Route("/thumb/{line}", image(thumbnail)),
+        Route("/map/{line}", image(where_they_look)),
+        Route("/api/samples", samples),
+        Route("/api/updates", updates),
+        Route("/api/neighbours/{line}", neighbours),
+        Route("/api/problem/{line}", problem),
+        _post("/api/decide", unless_decided(decide), what="decision"),
+        _post("/api/undo", unless_decided(undo), what="decision"),
+    ]
 
 
 def grade_keys(grades: Sequence[str]) -> list[str]:
@@ -520,10 +534,10 @@ def _requested_line(request: Request, audit: AuditFolder) -> int:
     return line
 
 
-def _integer(body: dict[str, Any], name: str) -> int:
+def _integer(body: dict[str, Any], name: str, low: int = 0, high: int = 2**53 - 1) -> int:
     value = body.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise HTTPException(400, f"{name} must be a non-negative integer.")
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise HTTPException(400, f"{name} must be a whole number from {low} to {high}.")
     return value
 
 
@@ -553,16 +567,6 @@ def _to_python(value: object) -> object:
 # like the grade, a line of the audit is the rank of its doubt, and a file may have the label in its
 # metadata: the server sends none.
 
-BLIND_PAGE_FILES = {
-    "sample.html": "text/html",
-    "review.css": "text/css",
-    "icon.svg": "image/svg+xml",
-    "sample.js": "text/javascript",
-    "grade_name.js": "text/javascript",
-    "image_cache.js": "text/javascript",
-    "api.js": "text/javascript",
-    "zoom.js": "text/javascript",
-}
 CANNOT_TELL = -1  # an answer
 
 
@@ -593,16 +597,8 @@ class BlindSession:
         record(self.audit.ids[self.lines[position]], reviewer=self.reviewer, grade=name)
 
 
-def create_blind_app(session: BlindSession, access: AccessRules) -> Starlette:
-    """The application behind the same security rules as the review's."""
+def _blind_routes(session: BlindSession) -> list[Route]:
     audit = session.audit
-
-    def page(request: Request) -> Response:
-        name = request.path_params.get("name", "sample.html")
-        if name not in BLIND_PAGE_FILES:
-            raise HTTPException(404)
-        content = (resources.files("srjt.auditing") / "page" / name).read_bytes()
-        return Response(content, media_type=BLIND_PAGE_FILES[name])
 
     def sample(request: Request) -> Response:
         try:
@@ -623,33 +619,14 @@ def create_blind_app(session: BlindSession, access: AccessRules) -> Starlette:
             raise HTTPException(404, "The image cannot be read.") from None
         return Response(encoded.content, media_type=encoded.media_type)
 
-    async def answer(request: Request) -> Response:
-        try:
-            body = json.loads(await request.body())
-        except (ValueError, RecursionError, ClientDisconnect):  # the last: nobody reads the answer
-            body = None
-        position = _integer_between(body, "position", 0, len(session.lines) - 1)
-        grade = _integer_between(body, "grade", CANNOT_TELL, len(audit.grades) - 1)
-        try:
-            await run_in_threadpool(session.answer, position, grade)
-        except SrjtError as problem:  # a full disk, or a log that another process has locked
-            return PlainTextResponse(f"{problem} The answer was not saved.", 503)
-        return JSONResponse({"position": position, "grade": grade})
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        position = _integer(body, "position", 0, len(session.lines) - 1)
+        grade = _integer(body, "grade", CANNOT_TELL, len(audit.grades) - 1)
+        session.answer(position, grade)
+        return {"position": position, "grade": grade}
 
-    return Starlette(
-        routes=[
-            Route("/", page),
-            Route("/page/{name}", page),
-            Route("/image/{position}", image),
-            Route("/api/sample", sample),
-            Route("/api/answer", answer, methods=["POST"]),
-        ],
-        middleware=[Middleware(SecurityMiddleware, access=access)],
-    )
-
-
-def _integer_between(body: Any, name: str, low: int, high: int) -> int:
-    value = body.get(name) if isinstance(body, dict) else None
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise HTTPException(400, f"{name} must be a whole number from {low} to {high}.")
-    return value
+    return [
+        Route("/image/{position}", image),
+        Route("/api/sample", sample),
+        _post("/api/answer", answer, what="answer"),
+    ]

@@ -24,14 +24,15 @@ from srjt.auditing.review_app import (
     BlindSession,
     ReviewSession,
     create_app,
-    create_blind_app,
 )
 from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
     import uvicorn
 
-# Bounds on connections: clients that never finish their requests must not keep the reviewer out.
+# Bounds on connections: clients that never finish their requests must not keep the reviewer out. uvicorn's own
+# limits do not prevent it: ``limit_concurrency`` refuses the newest connection, which is the reviewer's, and
+# ``timeout_keep_alive`` waits for a first answer.
 #
 # A connection has ``REQUEST_SECONDS`` for each request, headers and body. There are at most
 # ``MAX_CONNECTIONS``: a new one replaces the one that has been waiting longest for a complete request. A
@@ -182,9 +183,7 @@ def create_web_server(session: ReviewSession | BlindSession, server: Server) -> 
 
     log_once()
     config = uvicorn.Config(
-        create_blind_app(session, server.access)
-        if isinstance(session, BlindSession)
-        else create_app(session, server.access),
+        create_app(session, server.access),
         http=BoundedConnection,
         backlog=BACKLOG,
         log_level="error",

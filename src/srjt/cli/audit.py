@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from srjt.auditing.audit import Audit
-    from srjt.data.sources.assemble import Reading
+    from srjt.data.sources.assemble import LoadedData
     from srjt.training.folds import Jobs
 
 # ``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong.
@@ -164,7 +164,7 @@ def _jobs(text: str) -> Jobs:
 
 
 def _table(
-    reading: Reading, source: Path, columns: dict[str, str | None], *, several_readings: bool
+    reading: LoadedData, source: Path, columns: dict[str, str | None], *, several_readings: bool
 ) -> tuple[Path | None, str]:
     """The file that holds the labels, if there is one, and its column of grades."""
     from srjt.data.sources.columns import TABLE_SUFFIXES, choose_columns, load_table

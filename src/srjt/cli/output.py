@@ -159,8 +159,7 @@ def show(page: Page, *, err: bool = False) -> None:
     console = Console(markup=False, highlight=False, stderr=err)
     for part in terminal(page):
         if isinstance(part, Text):
-            style = {"yellow": {"fg": "yellow"}, "dim": {"dim": True}}.get(str(part.style), {})
-            say(part.plain, err=err, **style)
+            say(part.plain, err=err, fg="yellow" if part.style == "yellow" else None, dim=part.style == "dim")
         else:
             console.print(part)
 

@@ -367,7 +367,7 @@ def evaluate(
     from srjt.cli.samples import calibration_samples, check_fold, chosen_split, grouped, usable
     from srjt.console import Console
     from srjt.data.sources import read
-    from srjt.errors import SrjtError, suggest
+    from srjt.errors import SrjtError, unknown_name
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
     from srjt.inference.predict import check_choices, refuse_other_options
@@ -399,7 +399,7 @@ def evaluate(
             manifest = grouped(manifest, near=group_near_duplicates)
         sides = split(manifest).sides()
         if (side := side or "test") not in sides:
-            raise suggest("side", side, sides)
+            raise unknown_name("side", side, sides)
         manifest = manifest.select(sides[side])
         if not len(manifest):
             raise SrjtError(f"The {side} side has no samples.")

@@ -15,7 +15,7 @@ import typer
 
 from srjt.cli.options import READING
 from srjt.cli.output import say, writing
-from srjt.errors import SrjtError, printable, suggest, warn
+from srjt.errors import SrjtError, printable, unknown_name, warn
 from srjt.files import read_limited
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from srjt.data.manifest import Manifest
     from srjt.data.problems import Problem
-    from srjt.data.sources.assemble import Reading
+    from srjt.data.sources.assemble import LoadedData
     from srjt.data.splits import Split
     from srjt.training.config import TrainConfig
 
@@ -157,7 +157,7 @@ def check_settings(settings: TrainConfig, *, fold: int | None = None, folds: int
     needs_estimate(settings)  # an error if the soft labels cannot follow the estimate
     name = settings.network
     if name is not None and name not in networks.names() and not name.startswith("timm:"):
-        raise suggest("network", name, (*networks.names(), "timm:NAME"))
+        raise unknown_name("network", name, (*networks.names(), "timm:NAME"))
     if folds is not None:
         check_fold(fold, folds)
 
@@ -190,7 +190,7 @@ def grouped(manifest: Manifest, *, near: bool) -> Manifest:
         return group_duplicates(manifest, near=near, progress=progress)
 
 
-def usable(reading: Reading, *, on_bad_image: str, skipped: Path) -> Manifest:
+def usable(reading: LoadedData, *, on_bad_image: str, skipped: Path) -> Manifest:
     """The samples that can be used; the others are an error, or are listed in ``skipped``."""
     from srjt.data.problems import drop_unusable
 
@@ -236,7 +236,7 @@ def calibration_samples(
                 f"--calibrate-set takes name=value, for example grade_column=severity; got {assignment!r}."
             )
         if name not in READING or name == "grades":  # the grades are those of the run
-            raise suggest("option of --calibrate-set", name, [key for key in READING if key != "grades"])
+            raise unknown_name("option of --calibrate-set", name, [key for key in READING if key != "grades"])
         own[name] = value or None  # nothing: found by its name
     try:
         reading = read(source, grades=list(grades), **{**options, **own})

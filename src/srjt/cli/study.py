@@ -24,7 +24,7 @@ from srjt.errors import SrjtError, count_of
 if TYPE_CHECKING:
     from srjt.reports.table import Table
     from srjt.studies.config import StudyConfig
-    from srjt.studies.plan import PlannedRun, StudyData
+    from srjt.studies.plan import PlannedRun, StudyPlan
     from srjt.studies.study import Executor
 
 # ``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study export``.
@@ -306,7 +306,7 @@ def _run(
         )
 
 
-def _print_notes(config: StudyConfig, data: StudyData) -> None:
+def _print_notes(config: StudyConfig, data: StudyPlan) -> None:
     """What the user should know before the runs begin."""
     from srjt.data.duplicates import describe_duplicates
     from srjt.methods.registry import lookup
@@ -346,7 +346,7 @@ def _print_notes(config: StudyConfig, data: StudyData) -> None:
         )
 
 
-def _counts(data: StudyData, *, runs: int, done: int) -> str:
+def _counts(data: StudyPlan, *, runs: int, done: int) -> str:
     samples = "rows of features" if data.manifest.are_features else "images"
     folds = len(data.fold_numbers)
     return (
@@ -358,7 +358,7 @@ def _counts(data: StudyData, *, runs: int, done: int) -> str:
 class _Watcher:
     """A live display of all runs on a terminal; elsewhere one line per finished run."""
 
-    def __init__(self, folder: Path, data: StudyData) -> None:
+    def __init__(self, folder: Path, data: StudyPlan) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         from srjt.console import Console

@@ -17,7 +17,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.output import OptionsReporter, say
-from srjt.errors import SrjtError, count_of, printable, suggest
+from srjt.errors import SrjtError, count_of, printable, unknown_name
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from srjt.data.splits import Split
     from srjt.ordinal.metrics import NaiveBaseline
     from srjt.reports.run_summary import JudgedSide
-    from srjt.studies.plan import PlannedRun, StudyData
+    from srjt.studies.plan import PlannedRun, StudyPlan
     from srjt.training.config import TrainConfig
     from srjt.training.reporters import Reporter
     from srjt.training.trained import Trained
@@ -78,7 +78,7 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
     say("Nothing was trained: leave out --dry-run to start.", dim=True)
 
 
-def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
+def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
     """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
     from rich.progress import Progress
     from rich.table import Column, Table
@@ -302,7 +302,7 @@ def train(
         offer_preset(manifest, run_config, training=training, device=device)
     trackers = dict.fromkeys([*(log or []), *(["tensorboard"] if tensorboard else [])])
     if unknown := next((name for name in trackers if name not in ("html", *TRACKERS)), None):
-        raise suggest("tracker", unknown, ("html", *TRACKERS))
+        raise unknown_name("tracker", unknown, ("html", *TRACKERS))
     leads = os.environ.get("RANK", "0") == "0"  # of several processes one prints
     quiet = quiet or not leads
     if resume and not (out / "run.json").exists():

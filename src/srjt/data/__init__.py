@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from srjt.data.duplicates import DuplicateImagesWarning, LeakageWarning, group_duplicates
     from srjt.data.manifest import Manifest
     from srjt.data.problems import Problem, drop_unusable, write_problems
-    from srjt.data.sources import Reading, from_arrays, read
+    from srjt.data.sources import LoadedData, from_arrays, read
     from srjt.data.sources.readings import ReadingsTable, read_readings
     from srjt.data.splits import Split, folds, official_split, read_splits, write_splits
 
 __all__ = [
     "DuplicateImagesWarning",
     "LeakageWarning",
+    "LoadedData",
     "Manifest",
     "Problem",
-    "Reading",
     "ReadingsTable",
     "Split",
     "check",
@@ -48,7 +48,7 @@ __getattr__ = lazy_names(
         "LeakageWarning": "srjt.data.duplicates",
         "Manifest": "srjt.data.manifest",
         "Problem": "srjt.data.problems",
-        "Reading": "srjt.data.sources",
+        "LoadedData": "srjt.data.sources",
         "ReadingsTable": "srjt.data.sources.readings",
         "Split": "srjt.data.splits",
         "check": "srjt.data.checks",

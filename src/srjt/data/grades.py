@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 
 # Convert written grades to 0 … C−1. The order matters most, so it is never guessed.
 
@@ -325,7 +325,7 @@ class Grades(tuple[str, ...]):
             for position, spelling in enumerate(spellings):
                 if key == spelling.casefold():
                     return position
-        raise suggest("grade", wanted, [*self, *self.names.values()])
+        raise unknown_name("grade", wanted, [*self, *self.names.values()])
 
 
 def parse_grade_names(text: str | None) -> dict[str, str] | None:
@@ -353,7 +353,7 @@ def _check_display_names(names: Mapping[str, str], grades: Sequence[str]) -> dic
     owner: dict[str, str] = {}
     for grade, name in name_of.items():
         if grade not in grades:
-            raise suggest("grade (in the grade names)", grade, grades)
+            raise unknown_name("grade (in the grade names)", grade, grades)
         if not name or not name.isprintable() or len(name) > LONGEST:
             raise SrjtError(
                 f"The name of the grade {grade!r} must have 1 to {LONGEST} printable letters; got {name[:80]!r}."

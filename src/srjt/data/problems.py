@@ -11,7 +11,7 @@ from typing import Literal
 
 from srjt.data.duplicates import LeakageWarning
 from srjt.data.manifest import Manifest, neutralise_formula
-from srjt.errors import SrjtError, count_of, suggest, warn
+from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import text_output
 
 Severity = Literal["error", "warning"]
@@ -136,7 +136,7 @@ def drop_unusable(
     manifest : Manifest
         The samples.
     problems : sequence of Problem
-        Their problems, from ``Reading.problems`` and ``check``. Repeated rows and files that are not images are
+        Their problems, from ``LoadedData.problems`` and ``check``. Repeated rows and files that are not images are
         counted in a warning, and so are samples without a patient (a ``LeakageWarning``).
     on_bad_image : {"error", "skip"}
         Raise an error if there are unusable samples, or leave them out.
@@ -157,7 +157,7 @@ def drop_unusable(
     19
     """
     if on_bad_image not in ("error", "skip"):
-        raise suggest("`on_bad_image`", on_bad_image, ["error", "skip"])
+        raise unknown_name("`on_bad_image`", on_bad_image, ["error", "skip"])
     bad = errors_in(problems)
     left_out = [problem for problem in problems if problem.kind in LEFT_OUT]
     if listed_in is not None and (bad or left_out):

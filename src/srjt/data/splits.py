@@ -19,7 +19,7 @@ from srjt import noise
 from srjt.data.duplicates import LeakageWarning, group_duplicates
 from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.data.sources.assemble import SPLIT_NAMES
-from srjt.errors import SrjtError, count_of, suggest, warn
+from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import text_output
 
 # Folds with train, validation and test sides that share no patient and no image, and the CSV files that
@@ -98,7 +98,7 @@ def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "rando
     5
     """
     if by not in BY:
-        raise suggest("split rule", by, BY)
+        raise unknown_name("split rule", by, BY)
     if folds < 3:
         raise SrjtError(f"At least 3 folds are needed for train, validation and test, not {folds}.")
     part = assign_folds(manifest, folds=folds, seed=seed, by=by)

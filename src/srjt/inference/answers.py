@@ -15,7 +15,7 @@ import torch
 
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.quality import highest_grade_posterior
@@ -218,7 +218,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data
     """The units of the samples by one or several columns. A unit that several patients share is an error."""
     for name in per:
         if name not in table:
-            raise suggest(f"column (for `per`, in {source})", name, [str(c) for c in table.columns])
+            raise unknown_name(f"column (for `per`, in {source})", name, [str(c) for c in table.columns])
     # the data's own id and image, where srjt needs a column of that name itself
     own = {name: f"{name}_source" for name in ("id", "image") if f"{name}_source" in table}
     cells = [[as_text(cell) for cell in table[own.get(name, name)]] for name in per]

@@ -17,7 +17,7 @@ from srjt.data.grades import as_text
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources.inputs import LabelledData, labelled_samples
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.inference.answers import (
     WhichNetwork,
     keep_at_training,
@@ -30,7 +30,7 @@ from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
 from srjt.methods.registry import lookup
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import largest_rho, transition_matrix
-from srjt.noise.quality import KnownNoise, LabelNoise, estimated_noise, given_noise, transition_of
+from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise, transition_of
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.ordinal.decoding import LearnedPooling, Pooling
 from srjt.training.config import TrainConfig
@@ -51,7 +51,7 @@ _estimates: WeakKeyDictionary[HeldOut, dict[WhichNetwork, NoiseEstimate]] = Weak
 
 def check_label_noise(label_noise: str) -> None:
     if label_noise not in get_args(LabelNoise):
-        raise suggest("`label_noise`", label_noise, get_args(LabelNoise))
+        raise unknown_name("`label_noise`", label_noise, get_args(LabelNoise))
 
 
 def read_labelled(
@@ -112,7 +112,7 @@ def label_noise_of(
     config: TrainConfig,
     estimate: NoiseEstimate | None = None,
     network: WhichNetwork = "ensemble",
-) -> KnownNoise:
+) -> NoiseBounds:
     """What is known about the noise of the labels of a side.
 
     A matrix that was given for training; else the run's estimate; else an estimate from these labels and predictions,
@@ -141,8 +141,8 @@ def side_estimate(side: HeldOut, *, network: WhichNetwork = "ensemble") -> Noise
 
 
 def doubted_noise_of(
-    noise: KnownNoise, side: HeldOut, *, config: TrainConfig, network: WhichNetwork
-) -> KnownNoise:
+    noise: NoiseBounds, side: HeldOut, *, config: TrainConfig, network: WhichNetwork
+) -> NoiseBounds:
     """The noise for a promise, where a rate was given for training and nothing was estimated.
 
     A rate that was given is a guess, and the matrix of errors by one grade that a recipe makes of it a guess, too. The
@@ -174,7 +174,7 @@ def is_assumed_matrix(config: TrainConfig) -> bool:
 def recalibration_of(
     side: HeldOut,
     *,
-    noise: KnownNoise | None,
+    noise: NoiseBounds | None,
     network: WhichNetwork = "ensemble",
     label_noise: LabelNoise = "unknown",
 ) -> Recalibration | None:
@@ -241,7 +241,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
+class AfterTraining:
     """What ``predictions`` applies to the networks' probabilities; nothing by default.
 
     calibrate_on: the samples that recalibration and ranges are fitted to, if it is not the validation side.
@@ -292,7 +292,7 @@ def fit_after_training(
     on_bad_image: OnBadImage = "error",
     per: tuple[str, ...] = (),
     pool: Pooling = "highest",
-) -> Fitted:
+) -> AfterTraining:
     """Fit to the validation side of a run, or to ``calibrate_on``; the arguments are those of ``srjt.predict``."""
     check_label_noise(label_noise)
     if coverage is None and coverage_by is not None:
@@ -306,7 +306,7 @@ def fit_after_training(
         estimate, config = None, run.config.replace(noise_rate=None, transition=None)
     elif coverage is None and (not recalibrate or views > 1 or "validation" not in run.held_out):
         learned = learn_pooling(run, per=per, network=network) if per and pool == "learned" else None
-        return Fitted(learned=learned)
+        return AfterTraining(learned=learned)
     else:
         side = calibration_side(run, views=views)
         columns = side.table
@@ -328,7 +328,7 @@ def fit_after_training(
             units=_calibration_units(side, columns, per, given=calibrate_on is not None) if per else None,
             pooled=Pooled(per, pool, learned) if per else None,
         )  # fmt: skip
-    return Fitted(
+    return AfterTraining(
         recalibration=recalibration,
         ranges=ranges,
         learned=learned,

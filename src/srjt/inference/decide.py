@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from srjt.data.sources.assemble import GRADED
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import (
     Answers,
     NoValidationError,
@@ -60,7 +60,7 @@ class Validation(Protocol):
     def __call__(self, *, why: str) -> Answers: ...
 
 
-class Rule(NamedTuple):
+class ReferralRule(NamedTuple):
     """When to refer: p(grade ≥ ``position``) ≥ ``threshold``, or the predicted grade if ``threshold`` is None."""
 
     position: int
@@ -119,7 +119,7 @@ def check_options(
 ) -> None:
     """Raise an error for options that cannot be meant, before anything is computed."""
     if pool not in get_args(Pooling):
-        raise suggest("pooling", pool, get_args(Pooling))
+        raise unknown_name("pooling", pool, get_args(Pooling))
     for name, value in (("threshold", threshold), ("sensitivity", sensitivity)):
         if refer_from is None and value is not None:
             raise SrjtError(f"A {name} needs the grade from which to refer: `refer_from`.")
@@ -136,7 +136,7 @@ def referral_rule(
     validation: Validation,
     per: tuple[str, ...] = (),
     views: int = 1,
-) -> Rule:
+) -> ReferralRule:
     """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
     position = run.grades.find(refer_from)
     if position == 0:
@@ -146,12 +146,12 @@ def referral_rule(
         )
     if sensitivity is None:
         if threshold is None:
-            return Rule(position, 0.5, "The threshold is the default.")
+            return ReferralRule(position, 0.5, "The threshold is the default.")
         if threshold == "grade":
-            return Rule(position, None, "The predicted grade decides.")
+            return ReferralRule(position, None, "The predicted grade decides.")
         if not isinstance(threshold, (int, float)) or not 0.0 <= threshold <= 1.0:  # nan is refused too
             raise SrjtError(f"A threshold is a probability from 0 to 1, or 'grade'; got {threshold!r}.")
-        return Rule(position, float(threshold), "The threshold is given.")
+        return ReferralRule(position, float(threshold), "The threshold is given.")
     if threshold is not None:
         raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
     known = validation(why=f"A threshold for a sensitivity of {sensitivity:g}")
@@ -172,10 +172,10 @@ def referral_rule(
         found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."
     if views > 1:
         found += f" It was found on one view of each image and is applied to {views}."
-    return Rule(position, chosen, f"{found} {describe_labels(run, per=per)}")
+    return ReferralRule(position, chosen, f"{found} {describe_labels(run, per=per)}")
 
 
-def decide(run: Trained, answers: Answers, rule: Rule, *, resamples: int = 1000) -> Decision:
+def decide(run: Trained, answers: Answers, rule: ReferralRule, *, resamples: int = 1000) -> Decision:
     """How good the decision is on these answers."""
     positive = answers.labels >= rule.position
     score = referral_probability(answers.probabilities, refer_from=rule.position)
@@ -196,7 +196,7 @@ def decide(run: Trained, answers: Answers, rule: Rule, *, resamples: int = 1000)
     )
 
 
-def referred(answers: Answers, rule: Rule) -> Bools:
+def referred(answers: Answers, rule: ReferralRule) -> Bools:
     if rule.threshold is None:
         return np.greater_equal(answers.grades, rule.position)
     score = referral_probability(answers.probabilities, refer_from=rule.position)
@@ -273,7 +273,7 @@ class Abstention:
 
 
 def abstain_from(
-    answers: Answers, *, rule: Rule | None, share: float | None, validation: Validation
+    answers: Answers, *, rule: ReferralRule | None, share: float | None, validation: Validation
 ) -> Abstention:
     """What is gained by abstaining from a share of the samples.
 
@@ -313,12 +313,12 @@ def abstain_from(
     )
 
 
-def find_cut(rule: Rule | None, share: float, validation: Validation) -> float:
+def find_cut(rule: ReferralRule | None, share: float, validation: Validation) -> float:
     """The confidence below which this share of the validation side lies."""
     return abstention_cut(confidence_of(validation(why="The cut of abstention"), rule), share=share)
 
 
-def confidence_of(answers: Answers, rule: Rule | None) -> Floats:
+def confidence_of(answers: Answers, rule: ReferralRule | None) -> Floats:
     """Of the referral: the distance from the threshold. Of the grade: its probability."""
     if rule is None:
         return answers.probabilities[np.arange(len(answers)), answers.grades]
@@ -326,7 +326,7 @@ def confidence_of(answers: Answers, rule: Rule | None) -> Floats:
     return decision_confidence(score, threshold=0.5 if rule.threshold is None else rule.threshold)
 
 
-def _wrong(answers: Answers, rule: Rule | None) -> Bools:
+def _wrong(answers: Answers, rule: ReferralRule | None) -> Bools:
     if rule is None:
         return np.not_equal(answers.grades, answers.labels)
     return np.not_equal(referred(answers, rule), answers.labels >= rule.position)
@@ -350,7 +350,7 @@ class AnswerRule(NamedTuple):
     pool: Pooling
     learned: LearnedPooling | None
     grade_rule: GradeRule
-    refer: Rule | None
+    refer: ReferralRule | None
     cut: float | None  # of the confidence, below which a person decides
 
 
@@ -392,7 +392,7 @@ def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[s
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
             known = [str(column) for column in samples.columns if column not in ("id", "grade")]
-            raise suggest("column (of the data to predict)", name, known)
+            raise unknown_name("column (of the data to predict)", name, known)
     if per and samples.empty:
         raise SrjtError(
             f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}."

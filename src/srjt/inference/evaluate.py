@@ -34,7 +34,7 @@ from srjt.inference.answers import (
     units_of,
     validation_answers,
 )
-from srjt.inference.calibrate import Fitted, Labelled, fit_after_training, read_labelled
+from srjt.inference.calibrate import AfterTraining, Labelled, fit_after_training, read_labelled
 from srjt.inference.decide import (
     Abstention,
     Decision,
@@ -114,7 +114,9 @@ class Overlap:
         return f"{same}: if they are the same, the scores look too good. {advice}"
 
 
-def find_overlaps(run: Trained, fitted: Fitted, data: Manifest, *, threshold: bool) -> tuple[Overlap, ...]:
+def find_overlaps(
+    run: Trained, fitted: AfterTraining, data: Manifest, *, threshold: bool
+) -> tuple[Overlap, ...]:
     """The overlaps of ``data`` with the samples that labels were used of.
 
     threshold: whether a threshold for a sensitivity was found, which is always done on the validation side.
@@ -417,7 +419,7 @@ def evaluate(
     ----------
     run : Trained or path
         A trained run, or the path of its folder.
-    data : Manifest, Reading, path, DataFrame, pair of arrays, or torch dataset
+    data : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
         The samples, as for ``srjt.train``; their grades are those of the run.
     network : {"ensemble", "1", "2"}
         The mean of the networks' probabilities, or one network.

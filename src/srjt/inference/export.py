@@ -27,7 +27,7 @@ from srjt._version import __version__
 from srjt.data.images.decode import resized
 from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError, missing_extra, suggest
+from srjt.errors import SrjtError, missing_extra, unknown_name
 from srjt.files import write_atomically
 from srjt.inference.answers import decoded_grades, describe_rule, grade_rule, uses_own_rule
 from srjt.inference.calibrate import fit_after_training
@@ -261,7 +261,7 @@ def resolve_format(path: Path, format: str | None) -> Format:
             )
         return SUFFIXES[suffix]
     if format not in get_args(Format):
-        raise suggest("format", format, get_args(Format))
+        raise unknown_name("format", format, get_args(Format))
     return format  # type: ignore[return-value]
 
 

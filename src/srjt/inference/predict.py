@@ -22,10 +22,10 @@ from srjt.data.images.decode import is_image
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
-from srjt.data.sources.assemble import Reading
+from srjt.data.sources.assemble import LoadedData
 from srjt.data.sources.columns import NUMBERED, TABLE_SUFFIXES, choose_columns, load_table
 from srjt.data.sources.inputs import UnlabelledData, unlabelled_samples
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import (
     WhichNetwork,
     as_columns,
@@ -35,7 +35,7 @@ from srjt.inference.answers import (
     grade_rule,
     probabilities_of,
 )
-from srjt.inference.calibrate import Fitted, Labelled, fit_after_training
+from srjt.inference.calibrate import AfterTraining, Labelled, fit_after_training
 from srjt.inference.decide import (
     AnswerRule,
     Threshold,
@@ -142,7 +142,7 @@ Precision = Literal["fp32", "bf16"]
 def check_precision(run: Trained, precision: str | None) -> None:
     """Raise an error for an unknown precision, or one that changes nothing."""
     if precision is not None and precision not in get_args(Precision):
-        raise suggest("precision", precision, get_args(Precision))
+        raise unknown_name("precision", precision, get_args(Precision))
     if precision is not None and len(run.in_shape) == 1:
         raise SrjtError("A precision is for images; this run was trained on features, which take no time.")
     refuse_bf16_on_cpu(precision, run.device)
@@ -161,7 +161,7 @@ def with_precision(run: Trained, precision: Precision) -> Trained:
 def how_answered(
     run: Trained,
     rule: AnswerRule,
-    fitted: Fitted,
+    fitted: AfterTraining,
     *,
     grade_rule: str,
     network: WhichNetwork,
@@ -208,7 +208,7 @@ def _precision(run: Trained) -> str:
     )  # a CPU has no tf32
 
 
-def _calibrated_on(run: Trained, fitted: Fitted) -> str:
+def _calibrated_on(run: Trained, fitted: AfterTraining) -> str:
     side = fitted.calibrate_on
     where = "other labelled samples"
     if side is None:
@@ -253,9 +253,9 @@ def open_run(run: RunLike) -> Trained:
 def check_choices(network: str, decoding: str | None, optimise: str | None = None) -> None:
     """Raise an error for an unknown network, decoding or metric to optimise."""
     if network not in get_args(WhichNetwork):
-        raise suggest("network", network, get_args(WhichNetwork))
+        raise unknown_name("network", network, get_args(WhichNetwork))
     if decoding is not None and decoding not in get_args(Decoding):
-        raise suggest("decoding", decoding, get_args(Decoding))
+        raise unknown_name("decoding", decoding, get_args(Decoding))
     if optimise is not None:
         check_purpose(optimise)
 
@@ -290,7 +290,7 @@ def predict(
     ----------
     run : Trained or path
         A trained run, or the path of its folder.
-    data : Manifest, Reading, path or list of paths, DataFrame, array, or torch dataset
+    data : Manifest, LoadedData, path or list of paths, DataFrame, array, or torch dataset
         The samples; grades in it are not used. A path is an image, a folder of images, a table with a column of
         images, or a file of features. A DataFrame has a column of images, or columns of features (``f0``, ``f1``, …);
         an array is (N, H, W, 3) uint8 or (N, F).
@@ -423,7 +423,7 @@ def predict_held_out(
     network: WhichNetwork = "ensemble",
     optimise: Purpose | None = None,
     decoding: Decoding | None = None,
-    fitted: Fitted = Fitted(),
+    fitted: AfterTraining = AfterTraining(),
 ) -> pd.DataFrame:
     """The predictions of a run for one of its own held-out sides, as for new samples, but without ranges."""
     grades = run.method.grades_of(torch.from_numpy(np.ascontiguousarray(side.probabilities))).numpy()
@@ -433,7 +433,7 @@ def predict_held_out(
     )  # fmt: skip
 
 
-def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str] = ()) -> Reading:
+def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str] = ()) -> LoadedData:
     """Samples without grades, of the kind that the run was trained on."""
     features = len(run.in_shape) == 1
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
@@ -452,7 +452,7 @@ def predictions(
     network: WhichNetwork = "ensemble",
     optimise: Purpose | None = None,
     decoding: Decoding | None = None,
-    fitted: Fitted = Fitted(),
+    fitted: AfterTraining = AfterTraining(),
     samples: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """(K, N, C) probabilities and (K, N) grades → grade, p_<grade> …, expected_grade, entropy, disagreement.

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import WhichNetwork, probabilities_of
 from srjt.noise.quality import (
-    KnownNoise,
     LabelNoise,
+    NoiseBounds,
     given_noise,
     highest_grade_posterior,
     highest_grade_weights,
@@ -251,7 +251,7 @@ class Evidence:
 
 
 def image_evidence(
-    side: HeldOut, noise: KnownNoise | None, label_noise: LabelNoise, posterior: npt.ArrayLike | None = None
+    side: HeldOut, noise: NoiseBounds | None, label_noise: LabelNoise, posterior: npt.ArrayLike | None = None
 ) -> Evidence:
     """The evidence about images. posterior: p(true grade) of each, (N, C), if it is known."""
     basis, why, candidates = _image_weights(side, noise, label_noise, posterior)
@@ -267,7 +267,7 @@ def image_evidence(
 
 
 def _image_weights(
-    side: HeldOut, noise: KnownNoise | None, label_noise: LabelNoise, posterior: npt.ArrayLike | None
+    side: HeldOut, noise: NoiseBounds | None, label_noise: LabelNoise, posterior: npt.ArrayLike | None
 ) -> tuple[Basis, str, list[list[Floats]]]:
     classes = side.probabilities.shape[2]
     if posterior is not None:
@@ -298,7 +298,7 @@ def _image_weights(
     return "corrected", why, [misled]
 
 
-def unit_evidence(side: HeldOut, units: Ints, noise: KnownNoise | None, label_noise: LabelNoise) -> Evidence:
+def unit_evidence(side: HeldOut, units: Ints, noise: NoiseBounds | None, label_noise: LabelNoise) -> Evidence:
     """The evidence about patients, or other units (N,) of images: about their highest true grades."""
     sizes = np.bincount(units)
     if (sizes == 1).all():
@@ -329,7 +329,7 @@ def unit_evidence(side: HeldOut, units: Ints, noise: KnownNoise | None, label_no
 def _unit_weights(
     side: HeldOut,
     units: Ints,
-    noise: KnownNoise | None,
+    noise: NoiseBounds | None,
     label_noise: LabelNoise,
     labels: Ints,
     certain: npt.NDArray[np.bool_],
@@ -370,7 +370,7 @@ def _unit_weights(
     return "corrected", why, [misled]
 
 
-def _rate(noise: KnownNoise) -> str:
+def _rate(noise: NoiseBounds) -> str:
     low, high = noise.rates
     return f"{high:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
 
@@ -390,7 +390,7 @@ def calibrate_ranges(
     side: HeldOut,
     *,
     coverage: float,
-    noise: KnownNoise | None,
+    noise: NoiseBounds | None,
     by: str = "",
     parts: Sequence[object] | None = None,
     network: WhichNetwork = "ensemble",
@@ -407,7 +407,7 @@ def calibrate_ranges(
         The samples, with predictions and labels.
     coverage : float
         The promised probability.
-    noise : KnownNoise or None
+    noise : NoiseBounds or None
         Of the labels; None only if they are right, or with ``posterior``.
     by : str
         "grade": the promise holds for each true grade. Another name: for each value in ``parts``.
@@ -501,7 +501,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints | No
     )
 
 
-def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: KnownNoise | None) -> RangeRule:
+def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBounds | None) -> RangeRule:
     """The rule by labels that may be wrong."""
     by_grade = rule.by == "grade"
     basis, why, thresholds = known.basis, known.why, rule.thresholds
@@ -529,7 +529,7 @@ def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: KnownNoi
 
 
 def conservative_thresholds(
-    scores: Floats, known: Evidence, noise: KnownNoise, *, coverage: float, by_grade: bool
+    scores: Floats, known: Evidence, noise: NoiseBounds, *, coverage: float, by_grade: bool
 ) -> Floats:
     """Thresholds (C,) that hold whatever wrong labels depend on.
 

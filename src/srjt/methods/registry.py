@@ -13,7 +13,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from srjt.errors import SrjtError, suggest, warn
+from srjt.errors import SrjtError, unknown_name, warn
 
 if TYPE_CHECKING:
     from srjt.methods.base import Method
@@ -261,7 +261,7 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
                 f"The method {name!r} is registered by {missing[0]}, which is not imported: "
                 f"add --import {missing[0]} to the command, or import {missing[0]} first in Python."
             )
-        raise suggest("method", name, _registry())
+        raise unknown_name("method", name, _registry())
     return found
 
 
@@ -342,7 +342,7 @@ def create(
     found = lookup(name)
     for option in chosen:
         if option not in options(name):
-            raise suggest(f"option of {name}", option, options(name))
+            raise unknown_name(f"option of {name}", option, options(name))
     given = {"noise_rate": noise_rate, "transition": transition}
     for need in found.needs:
         if given[need] is None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from srjt.errors import SrjtError, UnknownNameError, missing_extra, suggest, warn
+from srjt.errors import SrjtError, UnknownNameError, missing_extra, unknown_name, warn
 from srjt.networks import weights
 from srjt.networks import weights as imagenet
 
@@ -270,7 +270,7 @@ def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -
     if name.startswith("timm:"):
         return _timm(name, in_shape=in_shape, pretrained=timm_weights)
     if name not in names():
-        raise suggest("network", name, (*names(), "timm:NAME"))
+        raise unknown_name("network", name, (*names(), "timm:NAME"))
     return _monai(name, channels=channels)
 
 

@@ -57,7 +57,7 @@ READER_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the blur's variance; the middles
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class WeightedForm:
     fit: Fit
     reader: float  # share of the blur's variance that is the reader's
     weight: float  # of all explanations they sum to 1
@@ -74,13 +74,13 @@ class Explanation:
 class Explanations:
     images: Images
     cells: Cells
-    all: tuple[Explanation, ...]
+    all: tuple[WeightedForm, ...]
     held_out: dict[str, float]  # mean held-out log-likelihood
     repeated: (
         float  # how many labels carry the information of one, because labels of a patient repeat each other
     )
 
-    def __iter__(self) -> Iterator[Explanation]:
+    def __iter__(self) -> Iterator[WeightedForm]:
         """Those that matter."""
         return (one for one in self.all if one.weight > 1e-4)
 
@@ -140,7 +140,7 @@ class Explanations:
         pairs = zip(self.all, _normalised(logs).tolist(), strict=True)
         return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
 
-    def _one_per_form(self) -> list[Explanation]:
+    def _one_per_form(self) -> list[WeightedForm]:
         return list({one.fit.form: one for one in self}.values())
 
 
@@ -188,7 +188,7 @@ def explain(labels: Ints, probabilities: Floats, *, owner: Ints | None = None) -
     for fit, weight, doubtful in zip(fits, weights, doubtful_weights, strict=True):
         for reader, share in _readers(fit.form):
             found.append(
-                Explanation(fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share)
+                WeightedForm(fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share)
             )
     means: dict[str, float] = {form: float(one.mean()) for form, one in zip(forms, held_out, strict=True)}
     return Explanations(images=images, cells=cells, all=tuple(found), held_out=means, repeated=own_repeated)

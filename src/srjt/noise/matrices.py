@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 
 # Ordinal label noise: which grade is mistaken for which, how often, and how often it really happened.
 #
@@ -37,7 +37,7 @@ def _weights(kind: str, num_classes: int) -> Floats:
         return np.where(distance > 0, 1.0 / np.maximum(distance, 1), 0.0)
     if kind == "truncated":  # P_ij = ρ for neighbours only (the paper prints 1 − ρ, a slip)
         return np.where(distance == 1, 1.0, 0.0)
-    raise suggest("noise kind", kind, get_args(Kind))
+    raise unknown_name("noise kind", kind, get_args(Kind))
 
 
 def largest_rho(kind: str, *, num_classes: int) -> float:

@@ -298,7 +298,7 @@ LabelNoise = Literal["unknown", "class-conditional", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnownNoise:
+class NoiseBounds:
     """What is known about the noise of labels.
 
     Attributes
@@ -332,7 +332,7 @@ class KnownNoise:
         return float(self.highest()[far].sum())
 
 
-def given_noise(transition: npt.ArrayLike, shares: npt.ArrayLike) -> KnownNoise:
+def given_noise(transition: npt.ArrayLike, shares: npt.ArrayLike) -> NoiseBounds:
     """Noise of a known transition matrix (C, C); shares: of the labels, (C,).
 
     Examples
@@ -344,13 +344,13 @@ def given_noise(transition: npt.ArrayLike, shares: npt.ArrayLike) -> KnownNoise:
     prior = np.maximum(np.linalg.lstsq(matrix.T, labelled, rcond=None)[0], 1e-6)
     joint = (prior / prior.sum())[:, None] * matrix
     rate = float(1.0 - np.trace(joint))
-    return KnownNoise(joint=joint, rates=(rate, rate), determined=True)
+    return NoiseBounds(joint=joint, rates=(rate, rate), determined=True)
 
 
-def estimated_noise(estimate: NoiseEstimate, *, rate: float | None = None) -> KnownNoise:
+def estimated_noise(estimate: NoiseEstimate, *, rate: float | None = None) -> NoiseBounds:
     """Noise of an estimate with its uncertainty; rate: the share of wrong labels, if that is known."""
     joint = estimate.prior[:, None] * estimate.transition
-    return KnownNoise(
+    return NoiseBounds(
         joint=joint if rate is None else scaled_joint(joint, rate=rate),
         rates=estimate.rate_interval if rate is None else (rate, rate),
         determined=estimate.identifiable or rate is not None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-from srjt.errors import lazy_names, suggest
+from srjt.errors import lazy_names, unknown_name
 
 if TYPE_CHECKING:
     from srjt.ordinal.decoding import decode, expected_grade, median_grade
@@ -50,7 +50,7 @@ PURPOSES: dict[Purpose, str] = {
 def check_purpose(purpose: str) -> None:
     """Raise an error for an unknown purpose."""
     if purpose not in get_args(Purpose):
-        raise suggest("metric to optimise", purpose, get_args(Purpose))
+        raise unknown_name("metric to optimise", purpose, get_args(Purpose))
 
 
 __getattr__ = lazy_names(

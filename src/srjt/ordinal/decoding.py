@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.ordinal import PURPOSES, Purpose, check_purpose
 from srjt.ordinal.metrics import METRICS, confusion_matrix
 
@@ -115,7 +115,7 @@ def decode(probabilities: Tensor, how: Decoding = "argmax") -> Tensor:
         return median_grade(probabilities)
     if how == "expected":
         return torch.ceil(expected_grade(probabilities) - 0.5).clamp(min=0).long()
-    raise suggest("decoding", how, get_args(Decoding))
+    raise unknown_name("decoding", how, get_args(Decoding))
 
 
 def grade_by_thresholds(probabilities: Tensor, thresholds: Tensor) -> Tensor:
@@ -455,7 +455,7 @@ def pool_probabilities(
         np.minimum.at(lowest, u, reached)
         return np.diff(lowest, axis=1, prepend=0.0)
     if how != "learned":
-        raise suggest("pooling", how, get_args(Pooling))
+        raise unknown_name("pooling", how, get_args(Pooling))
     if learned is None:
         raise SrjtError("The learned pooling needs its parameters: learned=fit_pooling(…).")
     return _pool(_surprise(reached), u, learned)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 
 # From grades to target distributions: hard, smoothed and soft labels.
 
@@ -558,7 +558,7 @@ Convention = Literal["paper", "published-code", "original"]
 
 def check_convention(convention: str) -> None:
     if convention not in get_args(Convention):
-        raise suggest("convention", convention, get_args(Convention))
+        raise unknown_name("convention", convention, get_args(Convention))
 
 
 def keep_rate(

@@ -281,12 +281,12 @@ def markdown(page: Page) -> str:
 
 
 def _markdown_numbers(numbers: Sequence[KeyNumber]) -> str:
-    rows = [("", "value", "95 % interval", "compared with"), ("---", "--:", "---", "---")]
-    rows += [
-        tuple(map(escape_markdown, (number.label, number.value, number.interval, number.compared)))
+    rows = [
+        [escape_markdown(text) for text in (number.label, number.value, number.interval, number.compared)]
         for number in numbers
     ]
-    return "\n".join(pipe_row(row) for row in rows)
+    header = [["", "value", "95 % interval", "compared with"], ["---", "--:", "---", "---"]]
+    return "\n".join(pipe_row(row) for row in [*header, *rows])
 
 
 def _markdown_section(section: Section) -> Iterator[str]:

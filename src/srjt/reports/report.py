@@ -17,7 +17,7 @@ from srjt.auditing.folder import begun_audit
 from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import read_reader_facts
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.files import write_atomically, write_json, write_output
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
@@ -138,7 +138,7 @@ def report(
     folder = Path(folder)
     for name in metrics:
         if name not in METRICS:
-            raise suggest("metric", name, METRICS)
+            raise unknown_name("metric", name, METRICS)
     page, results = _read_page(folder, tuple(metrics), maps=maps, grade_names=grade_names)
     if tables is not None and results is None:
         raise SrjtError(f"Tables compare methods: {folder} is not the folder of a study.")

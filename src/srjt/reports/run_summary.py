@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from srjt.errors import count_of
-from srjt.inference.calibrate import Fitted, fit_after_training
+from srjt.inference.calibrate import AfterTraining, fit_after_training
 from srjt.inference.predict import predict_held_out
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
@@ -108,7 +108,7 @@ def judge_side(
     run: Trained,
     name: str,
     *,
-    fitted: Fitted,
+    fitted: AfterTraining,
     optimise: Purpose | None = None,
     decoding: Decoding | None = None,
 ) -> JudgedSide:

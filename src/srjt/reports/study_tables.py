@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.ordinal.intervals import holm
 from srjt.reports.page import Rule, sentences
 from srjt.reports.statistics import (
@@ -180,7 +180,7 @@ class StudyTables:
             raise SrjtError("A table needs a metric: accuracy, mae, macro_f1 or another metric of the study.")
         for metric in self.metrics:
             if metric not in available:
-                raise suggest("metric", metric, available)
+                raise unknown_name("metric", metric, available)
 
     @cached_property
     def values(self) -> dict[tuple[str, str, str, str], pd.Series[float]]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from srjt import methods, noise
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.settings import check_types, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
 
@@ -65,7 +65,7 @@ def parse_noise(text: str) -> NoiseSpec:
     if label == "none":
         return NoiseSpec(label="none", kind="none")
     if kind not in (*get_args(noise.Kind), "none"):
-        raise suggest("noise", kind, (*get_args(noise.Kind), "none"))
+        raise unknown_name("noise", kind, (*get_args(noise.Kind), "none"))
     values: dict[str, float] = {}
     try:
         for part in rest.split(","):
@@ -128,7 +128,7 @@ def parse_method(text: str) -> MethodSpec:
         if not equals:
             raise SrjtError(f"Options of a method are written name=value; {part!r} of {text!r} is not.")
         if option not in known and option not in trainable:
-            raise suggest(f"option of {name}", option, {*known, *trainable})
+            raise unknown_name(f"option of {name}", option, {*known, *trainable})
         try:
             (options if option in known else settings)[option] = parse_yaml(value)
         except ValueError:

@@ -35,7 +35,7 @@ from srjt.files import (
 )
 from srjt.methods.registry import import_modules
 from srjt.studies.config import StudyConfig, parse_noise
-from srjt.studies.plan import FEEDS, PlannedRun, StudyData, open_kept_data
+from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
 from srjt.training.folder import has_summary
 from srjt.training.train import train
 
@@ -53,7 +53,7 @@ FORMAT = 3
 
 
 class _Cell(BaseModel, extra="forbid"):
-    """A planned run. Its key is the name of a folder as StudyData makes it: no separators, not hidden, not ".."."""
+    """A planned run. Its key is the name of a folder as StudyPlan makes it: no separators, not hidden, not ".."."""
 
     key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,249}$")]
     method: str
@@ -127,13 +127,13 @@ def explain_write_errors(folder: Path) -> Iterator[None]:
         raise SrjtError(f"The study cannot be written to {folder}: {problem.strerror or problem}.") from None
 
 
-def write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRun]:
+def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRun]:
     """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
     with explain_write_errors(folder):
         return _write_plan(folder, data, command=command)
 
 
-def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRun]:
+def _write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRun]:
     folder.mkdir(parents=True, exist_ok=True)
     before = folder / "study.json"
     if before.exists():
@@ -182,7 +182,7 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
     return planned_runs
 
 
-def _check_images(file: Path, data: StudyData) -> dict[str, list[int]]:
+def _check_images(file: Path, data: StudyPlan) -> dict[str, list[int]]:
     """The hash of each image by its id, or an error that names an image that has changed since the study began."""
     if data.manifest.hashes is None or data.manifest.are_features:
         return {}
@@ -207,7 +207,7 @@ def _write_hashes(file: Path, hashes: dict[str, list[int]]) -> None:
     write_atomically(file, buffer.getvalue(), follow_links=False)
 
 
-def _write_noises(folder: Path, data: StudyData) -> None:
+def _write_noises(folder: Path, data: StudyPlan) -> None:
     folder.mkdir(exist_ok=True)
     for spec in data.noises:
         for seed in data.config.seeds:
@@ -288,7 +288,7 @@ def run_status(folder: Path, key: str) -> str:
 
 def run_planned(
     folder: Path,
-    data: StudyData,
+    data: StudyPlan,
     planned: PlannedRun,
     *,
     device: str | None,

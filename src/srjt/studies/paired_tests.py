@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.ordinal.metrics import METRICS
 from srjt.studies.results import host_of, is_ours, is_recipe, paper_order
 
@@ -126,7 +126,7 @@ def compare_ours(
     for noise in dict.fromkeys(scores["noise"]):
         for metric in metrics:
             if known and metric not in known:
-                raise suggest("metric", metric, known)
+                raise unknown_name("metric", metric, known)
             wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
             ordered = paper_order(wide.columns)
             for method in ordered:

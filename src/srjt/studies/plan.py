@@ -36,7 +36,7 @@ from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.files import cache_folder, write_atomically
 from srjt.methods.registry import lookup
 from srjt.progress import Bar
@@ -76,7 +76,7 @@ class PlannedRun:
         }
 
 
-class StudyData:
+class StudyPlan:
     """The samples of a study, their folds and their noises."""
 
     def __init__(self, config: StudyConfig, manifest: Manifest, splits: list[Split]) -> None:
@@ -242,7 +242,7 @@ def open_data(
     cache: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     quiet: bool = False,
-) -> StudyData:
+) -> StudyPlan:
     """Read the source, find identical images, and make the folds.
 
     cache: folder for the hashes of the images. progress: called with (images hashed, images in all). quiet: show no
@@ -254,7 +254,9 @@ def open_data(
     known = set(inspect.signature(generate if config.source == "synthetic" else read).parameters)
     for name in options:
         if name not in known - {"source", "progress"}:
-            raise suggest(f"reading option of {config.source}", str(name), known - {"source", "progress"})
+            raise unknown_name(
+                f"reading option of {config.source}", str(name), known - {"source", "progress"}
+            )
     if config.source == "synthetic":
         manifest = _synthetic(options)
     else:
@@ -269,7 +271,7 @@ def open_data(
             splits = read_splits(Path(config.splits), manifest)
         else:
             splits = folds(manifest, folds=config.folds, seed=config.split_seed, by=config.split_by)
-    return StudyData(config, manifest, splits)
+    return StudyPlan(config, manifest, splits)
 
 
 def _synthetic(options: dict[str, Any]) -> Manifest:
@@ -301,11 +303,11 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
 FEEDS = FeedCache()  # the images that this process has on a GPU
 
 _kept: dict[
-    str, tuple[str, StudyData]
+    str, tuple[str, StudyPlan]
 ] = {}  # settings → facts of the files, data; the last study of this process
 
 
-def open_kept_data(config: StudyConfig, *, cache: Path | None = None) -> StudyData:
+def open_kept_data(config: StudyConfig, *, cache: Path | None = None) -> StudyPlan:
     """As ``open_data``, but only once per process, unless a file has changed since."""
     settings = json.dumps([config.to_dict(), str(cache), str(Path.cwd())], sort_keys=True)
     if settings in _kept:
@@ -318,7 +320,7 @@ def open_kept_data(config: StudyConfig, *, cache: Path | None = None) -> StudyDa
     return data
 
 
-def _file_facts(data: StudyData) -> str:
+def _file_facts(data: StudyPlan) -> str:
     """Size and time of the images, and of every file or folder that the settings may name."""
     config = data.config
     named = [config.source, config.splits, *config.reading.values()]
@@ -347,7 +349,7 @@ class MethodTime:
 
 
 def measure_times(
-    data: StudyData,
+    data: StudyPlan,
     planned_runs: Sequence[PlannedRun],
     *,
     device: torch.device,

@@ -1,328 +1,219 @@
-"""Run a study on a Ray cluster, or with Ray on this machine alone: processes that stay, each with the share of a
-GPU that Ray gave it.
+"""Run a study on a Ray cluster, or with Ray on this machine alone: one task per run, each with the share of a GPU
+that Ray gave it.
+
+Ray chooses the nodes. A run works in the study's folder if its node sees it; otherwise in a scratch folder of the
+same layout, whose files are sent back. A run whose node or process dies is restarted. A run that raises an exception
+has failed: it is not repeated, and the others continue.
 """
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import importlib
 import logging
 import os
+import platform
+import secrets
+import shutil
 import signal
 import socket
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from srjt.errors import Interrupted, SrjtError, missing_extra
+from srjt._version import __version__
+from srjt.errors import Interrupted, SrjtError, missing_extra, warn
+from srjt.files import is_locked, lock_folder, write_atomically
 from srjt.studies.folder import (
     error_file,
     estimates_folder,
     explain_write_errors,
+    read_error,
     read_study,
     run_folder,
+    run_planned,
     run_status,
     write_error_report,
 )
 from srjt.studies.plan import PlannedRun, StudyWatcher, longest_first
-from srjt.studies.ray_task import (
-    TaskReport,
-    TaskSpec,
-    execute,
-    read_estimates,
-    remove_scratch_folder,
-    write_estimates,
-    write_run_files,
-    write_token,
-)
-from srjt.training.workers import StopRequest
+from srjt.training.workers import StopRequest, fresh_process_state, release_memory
 
-# Processes on a Ray cluster that stay: each executes one run after another on the share of a GPU that Ray
-# gave it.
-#
-# They are actors, not tasks: Ray would keep the processes of tasks too, but could assign another GPU to the
-# next task of a process, and CUDA stays on the first one. A worker is replaced if its process or node dies,
-# and after a run that failed unexpectedly.
-
+RETRIES = 5  # of a run whose node or process died; preemptible nodes die often
 POLL_SECONDS = 0.5
-SHUTDOWN_SECONDS = 60.0  # time for interrupted runs to save their state
-REMOVE_SECONDS = 30.0  # time to remove what dead processes have left on the nodes
-LIFETIME = 1800.0  # seconds; then a worker gives its resources back, so that other studies get their turn
-REQUESTED = 10  # workers that wait for resources, at least; an autoscaling cluster grows because of them
-FAILED_STARTS = 50  # in a row, more than when a node dies on which many workers start
+NODES_SECONDS = 5.0  # between two looks at the nodes of the cluster
+STOP_SECONDS = 60.0  # time for interrupted runs to save their state
+LOCK_SECONDS = 120.0  # to wait for a process that Ray has given up and that still writes to the run's folder
+AHEAD = 10  # tasks that wait for resources; an autoscaling cluster grows because of them
 SHARED = (
     "The nodes see the study's folder: runs write there, and resume from their checkpoints if a node dies."
 )
 STREAMED = "results are sent back, and a run whose node dies starts again on another."
 
-
-class RayWorker:
-    """The actor; the nodes import it by its name."""
-
-    def __init__(self) -> None:
-        # Ray blocks SIGINT in its processes: Ctrl-C in a terminal must reach the driver alone
-        signal.signal(signal.SIGUSR1, _interrupt_unless_stopping)
-
-    def process(self) -> tuple[str, int]:
-        """The node and the process id."""
-        return importlib.import_module("ray").get_runtime_context().get_node_id(), os.getpid()
-
-    def execute(self, task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
-        yield from execute(task, splits)
+# summary.json is last: a run with it is done
+RUN_FILES = ("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json")
+# If the run used a noise estimate; if it was trained on images; if it has a validation or test side.
+OPTIONAL_FILES = ("noise.json", "image_hashes.npy", "held_out.csv")
 
 
-def _interrupt_unless_stopping(number: int, frame: FrameType | None) -> None:
-    if not StopRequest.stopping:  # a second signal would disturb the saving of its state
-        _thread.interrupt_main()
+# What a node executes.
 
 
-@dataclass(kw_only=True)
-class _Worker:
-    actor: Any
-    process: tuple[str, int] | None = None  # None: it waits for resources, or starts
-    run: PlannedRun | None = None
-    in_scratch: bool = False  # whether its run has files on the node alone
-    deterministic: bool | None = None  # of its runs: cuBLAS can be made so only before its first use
-    until: float = 0.0  # when it gives its resources back
+@dataclass(frozen=True, kw_only=True)
+class RunTask:
+    """Everything that a node needs to train one planned run."""
+
+    folder: str  # of the study, on the driver
+    identity: tuple[int, int] | None  # of study.json: a node that finds the same file sees the same folder
+    scratch: str  # name of the scratch folder of a node that does not
+    study: dict[str, Any]
+    splits: bytes | None  # splits.csv of a study whose folds came from a file
+    cwd: str  # of the driver, so that relative paths mean the same on the nodes
+    cache: str | None
+    gpu: bool
+    threads: int | None
+    entry: dict[str, Any] = field(default_factory=dict)  # of the planned run in study.json
+    estimates: Mapping[str, bytes] = field(default_factory=dict)  # of the noise, by name: those that exist
+    version: str = __version__
 
 
-class RayWorkers:
-    """The workers of a study, and the runs that wait for them. A run is a stream of two reports: begun, and ended.
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a node reports about a run: once when it begins (``status`` running), once at the end."""
 
-    create: makes an actor. arguments: of ``RayWorker.execute`` for a run. token: of the study, see ``TaskSpec``.
-    retries: of a run whose worker died.
-    """
+    status: str  # running, done, failed or left
+    shared: bool  # whether it works in the study's own folder
+    host: str
+    error: str = ""
+    files: dict[str, bytes] | None = None  # of a finished run in a scratch folder
+    estimates: Mapping[str, bytes] = field(default_factory=dict)  # that the study did not have
 
-    def __init__(
-        self,
-        ray: Any,
-        *,
-        create: Callable[[], Any],
-        arguments: Callable[[PlannedRun], tuple[TaskSpec, Any]],
-        planned_runs: Sequence[PlannedRun],
-        token: str,
-        folder: Path,
-        outcome: dict[str, str],
-        watcher: StudyWatcher,
-        retries: int,
-    ) -> None:
-        self.ray, self.create, self.arguments, self.retries = ray, create, arguments, retries
-        self.token, self.folder, self.outcome, self.watcher = token, folder, outcome, watcher
-        self.waiting = {planned.key: planned for planned in planned_runs}
-        self.workers: dict[Any, _Worker] = {}  # by what to wait for: its start, or the stream of its run
-        self.begun: set[str] = set()
-        self.deaths: Counter[str] = Counter()
-        self.nodes_of_deaths: set[str] = set()
-        self.failed_starts = 0
-        self.noted: set[bool] = set()  # whether the user knows of nodes that share the folder, that do not
-        self.stopping = False
 
-    def __enter__(self) -> RayWorkers:
-        return self
+def file_identity(file: Path) -> tuple[int, int] | None:
+    """What a file has in common on all machines that see it, and no copy of it has; None if there is none."""
+    try:
+        facts = file.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns
 
-    def __exit__(self, *exception: object) -> None:
-        for source, worker in list(self.workers.items()):
-            self._end_worker(source)
-            self._note_death(worker)
-        self._remove_scratch_folders()
 
-    @property
-    def unfinished(self) -> bool:
-        return bool(self.waiting) or any(worker.run for worker in self.workers.values())
+def train_on_node(task: RunTask) -> Iterator[Report]:
+    """Train the run: report first where it works, then how it ended. An exception is reported, not retried."""
+    key = task.entry["key"]
+    shared = task.identity is not None and task.identity == file_identity(Path(task.folder) / "study.json")
+    # the same path in every attempt, so that a new process on this node finds the checkpoints
+    scratch = Path(tempfile.gettempdir()) / task.scratch / key
+    folder = Path(task.folder) if shared else scratch
+    # beside the scratch folders, so that runs of one node that begin together share an estimate
+    estimates = scratch.parent / "estimates"
+    begun = Report(status="running", shared=shared, host=platform.node())
+    yield begun
+    try:
+        with fresh_process_state():  # this process may get other runs
+            _train(task, folder, estimates=None if shared else estimates)
+        files = None if shared else _read_run_files(run_folder(folder, key))
+        ended = replace(begun, status="done", files=files)
+    except (Interrupted, KeyboardInterrupt) as stopped:
+        if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
+            os._exit(stopped.status)  # the node is being drained: the driver restarts the run on another one
+        ended = replace(begun, status="left")  # the driver has interrupted it
+    except Exception as problem:
+        write_error_report(folder, key, problem)
+        ended = replace(begun, status="failed", error=read_error(folder, key) or repr(problem))
+    if not shared:
+        made = _read_estimates(estimates)
+        ended = replace(ended, estimates={name: made[name] for name in made if name not in task.estimates})
+        shutil.rmtree(scratch, ignore_errors=True)
+        with contextlib.suppress(
+            OSError
+        ):  # unless there are estimates, a few kilobytes for the next run here
+            scratch.parent.rmdir()
+    release_memory()
+    yield ended
 
-    def poll(self) -> None:
-        """Wait a moment for reports, pass them on, and give runs to workers that have none."""
-        self._request_workers()
-        ready, _ = self.ray.wait(list(self.workers), timeout=POLL_SECONDS, fetch_local=False)
-        for source in ready:
-            self._read(source)
-        runs = [worker.run for worker in self.workers.values() if worker.run is not None]
-        self.watcher.updated([planned for planned in runs if planned.key in self.begun])
 
-    def stop(self) -> None:
-        """Interrupt every run, and wait until all have saved their state."""
-        self.stopping = True
-        self.waiting.clear()
-        processes = [worker.process for worker in self.workers.values() if worker.process is not None]
-        for node in {node for node, _ in processes}:
-            self._interrupt(node, [number for where, number in processes if where == node])
-        until = time.monotonic() + SHUTDOWN_SECONDS
-        while self.unfinished and time.monotonic() < until:
-            self.poll()
+def _train(task: RunTask, folder: Path, *, estimates: Path | None) -> None:
+    import torch
 
-    def _request_workers(self) -> None:
-        """One for each waiting run, but few at a time: requests of other studies wait behind them."""
-        requested = [source for source, worker in self.workers.items() if worker.run is None]
-        wanted = min(len(self.waiting), max(REQUESTED, len(self.workers) - len(requested)))
-        for source in requested[wanted:]:
-            self._end_worker(source)
-        for _ in range(wanted - len(requested)):
-            actor = self.create()
-            self.workers[actor.process.remote()] = _Worker(actor=actor)
+    from srjt.methods.registry import import_modules
+    from srjt.studies.config import StudyConfig
+    from srjt.studies.plan import open_kept_data
 
-    def _end_worker(self, source: Any) -> None:
-        self.ray.kill(self.workers.pop(source).actor)
-
-    def _give_way(self, source: Any) -> None:
-        """End the worker, and request those that wait anew: they then stand behind those of other studies."""
-        for waiting in [waiting for waiting, worker in self.workers.items() if worker.run is None]:
-            self._end_worker(waiting)
-        self._end_worker(source)
-
-    def _interrupt(self, node: str, processes: Sequence[int]) -> None:
-        """Ctrl-C for workers of a node; Ray cannot cancel what an actor executes."""
-
-        def interrupt() -> None:
-            for process in processes:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGUSR1)
-
-        self._execute_on(node, interrupt)
-
-    def _execute_on(self, node: str, function: Callable[[], None]) -> Any:
-        """Execute a local function on a node. Ray sends its code: to import this module there would take seconds."""
-        strategies = importlib.import_module("ray.util.scheduling_strategies")
-        there = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-        return self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(function).remote()
-
-    def _note_death(self, worker: _Worker) -> None:
-        if worker.in_scratch and worker.process is not None:
-            self.nodes_of_deaths.add(worker.process[0])
-
-    def _remove_scratch_folders(self) -> None:
-        """Remove what workers that died in the middle of a run have left, on nodes that still exist."""
-        token = self.token
-
-        def remove() -> None:
-            remove_scratch_folder(token)
-
-        removals = [self._execute_on(node, remove) for node in self.nodes_of_deaths]
-        if removals:
-            self.ray.wait(removals, num_returns=len(removals), timeout=REMOVE_SECONDS)
-
-    def _read(self, source: Any) -> None:
-        worker = self.workers[source]
-        try:
-            report = self.ray.get(source if worker.run is None else next(source))
-        except (self.ray.exceptions.RayError, StopIteration) as problem:
-            self._end_worker(source)
-            self._note_death(worker)
-            if worker.run is None:
-                self._handle_failed_start(problem)
-            else:
-                self._handle_death(worker.run, problem)
-            return
-        if worker.run is None:
-            worker.process, worker.until, self.failed_starts = report, time.monotonic() + LIFETIME, 0
-            self._execute_next(source)
-        elif report.status == "running":
-            worker.in_scratch = not report.shared
-            self._begin(worker.run, report)
-            if self.stopping and worker.process is not None:  # it may have missed the first signal
-                self._interrupt(worker.process[0], [worker.process[1]])
-        else:
-            worker.in_scratch = False
-            self._end(worker.run, self._store(worker.run.key, report))
-            if time.monotonic() > worker.until:
-                self._give_way(source)
-            elif report.broken:
-                self._end_worker(source)
-            else:
-                self._execute_next(source)
-
-    def _execute_next(self, source: Any) -> None:
-        """Give the worker its next run; end it if there is none for it."""
-        worker = self.workers[source]
-        fitting = (
-            run for run in self.waiting.values() if worker.deterministic in (None, run.config.deterministic)
+    folder.mkdir(parents=True, exist_ok=True)
+    node = platform.node()
+    if task.version != __version__:
+        raise SrjtError(
+            f"{node} has srjt {__version__}, but the study was started with {task.version}: install the same version "
+            "on all nodes."
         )
-        planned = next(fitting, None)
-        if planned is None:
-            self._end_worker(source)
-            return
-        del self.waiting[planned.key], self.workers[source]
-        worker.run, worker.deterministic = planned, planned.config.deterministic
-        stream = worker.actor.execute.options(num_returns="streaming").remote(*self.arguments(planned))
-        self.workers[stream] = worker
-
-    def _handle_failed_start(self, problem: Exception) -> None:
-        """Another worker is requested, unless none can start: no run may wait for ever."""
-        self.failed_starts += 1
-        cannot_import = getattr(problem, "actor_init_failed", False)
-        if self.waiting and (cannot_import or self.failed_starts > FAILED_STARTS):
-            self._give_up(self.waiting.pop(next(iter(self.waiting))), problem)
-
-    def _handle_death(self, planned: PlannedRun, problem: Exception) -> None:
-        """Let the run of a dead worker wait for another one, unless it has had too many."""
-        self.deaths[planned.key] += 1
-        raised = isinstance(problem, self.ray.exceptions.RayTaskError)  # and would do so again
-        if self.stopping:
-            self._end(planned, "left")
-        elif raised or self.deaths[planned.key] > self.retries:
-            self._give_up(planned, problem)
-        else:
-            self.waiting = {planned.key: planned, **self.waiting}
-
-    def _give_up(self, planned: PlannedRun, problem: Exception) -> None:
-        write_error_report(self.folder, planned.key, SrjtError(_ray_error(problem)))
-        self._end(planned, "failed")
-
-    def _begin(self, planned: PlannedRun, report: TaskReport) -> None:
-        if report.shared not in self.noted:
-            self.noted.add(report.shared)
-            self.watcher.note(
-                SHARED if report.shared else f"{report.host} does not see {self.folder}: {STREAMED}"
-            )
-        if planned.key in self.begun:
-            self.watcher.note(f"{planned.key} was restarted: its node or its process died.")
-        else:
-            self.begun.add(planned.key)
-            self.watcher.started(planned)
-
-    def _end(self, planned: PlannedRun, status: str) -> None:
-        self.outcome[planned.key] = status
-        if planned.key not in self.begun:
-            if status == "left":  # interrupted before it began
-                return
-            self.watcher.started(planned)
-        self.watcher.ended(planned, status)
-
-    def _store(self, key: str, report: TaskReport) -> str:
-        """Write what a node without the shared folder has sent; return the status of the run.
-
-        The status is the one that the node reports: a network file system may show its files here seconds later.
-        """
-        if report.status == "failed" and not report.shared:
-            write_error_report(self.folder, key, SrjtError(report.error.rstrip("\n")))
-        try:
-            write_estimates(estimates_folder(self.folder), report.estimates or {})
-            if report.files is not None:
-                write_run_files(run_folder(self.folder, key), report.files)
-        except (OSError, SrjtError) as problem:
-            write_error_report(self.folder, key, problem)
-            return "failed"
-        return report.status
+    if task.gpu and not torch.cuda.is_available():  # training on the CPU would block the GPU for days
+        raise SrjtError(
+            f"Ray gave this run a GPU of {node}, but torch {torch.__version__} finds none there: install a CUDA build "
+            "of torch on the node, or pass --gpus-per-run 0."
+        )
+    if task.threads is not None:
+        torch.set_num_threads(task.threads)
+    with contextlib.suppress(OSError):
+        os.chdir(task.cwd)
+    study = dict(task.study)
+    import_modules(study["train"].get("imports", ()))
+    if task.splits is not None:
+        file = folder / "splits.csv"
+        if not file.exists():  # a shared folder has it
+            write_atomically(file, task.splits)
+        study["splits"] = str(file)
+    cache = None if task.cache is None else Path(task.cache)
+    data = open_kept_data(StudyConfig.from_dict(study), cache=cache)
+    planned = data.find(task.entry)
+    if planned.key != task.entry["key"]:
+        raise SrjtError(
+            f"The data on {node} differ from those that the study was planned with: copy the data there again or, if "
+            "they have changed, run the same command again."
+        )
+    # A process may outlive the connection to its node by seconds; two must not write to one folder.
+    until = time.monotonic() + LOCK_SECONDS
+    while is_locked(run_folder(folder, planned.key)) and time.monotonic() < until:
+        time.sleep(0.2)
+    if estimates is not None and (name := data.estimate_name(planned)) in task.estimates:
+        _write_estimates(estimates, {name: task.estimates[name]})
+    device = "cuda" if task.gpu else "cpu"
+    run_planned(folder, data, planned, device=device, cache=cache, estimates=estimates)
 
 
-def _ray_error(problem: Exception) -> str:
-    first = str(problem).strip().splitlines()[:1]
-    return (
-        f"Ray gave up on this run ({type(problem).__name__}: {first[0] if first else 'no message'}). Run the same "
-        f"command again to retry it; Ray's logs have more.\n\n{problem}"
-    )
+def _read_run_files(run: Path) -> dict[str, bytes]:
+    optional = [name for name in OPTIONAL_FILES if (run / name).exists()]
+    return {name: (run / name).read_bytes() for name in (*optional, *RUN_FILES)}
 
 
-# Run a study on a Ray cluster, or with Ray on this machine alone.
-#
-# Ray chooses the nodes and assigns the GPUs. A run whose node or process dies is restarted. A run that
-# raises an exception has failed: it is not repeated, and the others continue.
+def write_run_files(run: Path, files: Mapping[str, bytes]) -> None:
+    """Write a finished run, ``summary.json`` last, which marks it as done. A finished run is not overwritten."""
+    from srjt.training.folder import is_finished
 
-RETRIES = 5  # of a run whose node or process died; preemptible nodes die often
+    run.mkdir(parents=True, exist_ok=True)
+    with lock_folder(run):
+        if not is_finished(run):
+            for name in (*OPTIONAL_FILES, *RUN_FILES):
+                if name in files:
+                    write_atomically(run / name, files[name], follow_links=False)
+
+
+def _read_estimates(folder: Path) -> dict[str, bytes]:
+    return {file.parent.name: file.read_bytes() for file in folder.glob("*/noise.json")}
+
+
+def _write_estimates(folder: Path, estimates: Mapping[str, bytes]) -> None:
+    for name, content in estimates.items():
+        file = folder / name / "noise.json"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, content, follow_links=False)
+
+
+# What the command executes: the driver.
 
 
 def run_on_ray(
@@ -356,45 +247,179 @@ def run_on_ray(
             error_file(folder, planned.key).unlink(missing_ok=True)
     folder = folder.absolute()
     study = read_study(folder)["study"]
-    with _connect(address) as (ray, own), write_token(folder) as token:
+    with _connect(address) as (ray, own), StopRequest() as stop:
         gpus = _resolve_gpus(ray, gpus_per_run, cpus=cpus, own=own, watcher=watcher)
-        splits = ray.put((folder / "splits.csv").read_bytes()) if study.get("splits") else None
-        actor = ray.remote(num_gpus=gpus, num_cpus=cpus, scheduling_strategy="SPREAD")(RayWorker)
-
-        def arguments(planned: PlannedRun) -> tuple[TaskSpec, Any]:
-            task = TaskSpec(
-                folder=str(folder),
-                token=token,
-                may_share=shared,
-                study=study,
-                entry=planned.facts(),
-                cwd=str(Path.cwd()),
-                cache=None if cache is None else str(cache),
-                gpu=gpus > 0,
-                threads=None if gpus > 0 else max(1, int(cpus)),
-                estimates=read_estimates(estimates_folder(folder)),
-            )
-            return task, splits
-
-        workers = RayWorkers(
-            ray,
-            create=actor.remote,
-            arguments=arguments,
-            planned_runs=waiting,
-            token=token,
+        task = RunTask(
+            folder=str(folder),
+            identity=file_identity(folder / "study.json") if shared else None,
+            scratch=f"srjt-{secrets.token_hex(8)}",
+            study=study,
+            splits=(folder / "splits.csv").read_bytes() if study.get("splits") else None,
+            cwd=str(Path.cwd()),
+            cache=None if cache is None else str(cache),
+            gpu=gpus > 0,
+            threads=None if gpus > 0 else max(1, int(cpus)),
+        )
+        # Not retried by Ray: a stream that is repeated does not say that its run was restarted.
+        remote = ray.remote(
+            num_cpus=cpus, num_gpus=gpus, max_retries=0, num_returns="streaming", scheduling_strategy="SPREAD"
+        )(train_on_node)
+        driver = _Driver(
+            ray=ray,
+            remote=remote,
+            task=task,
+            resources={"CPU": cpus, "GPU": gpus},
             folder=folder,
+            waiting=waiting,
             outcome=outcome,
             watcher=watcher,
             retries=retries,
         )
-        with StopRequest() as stop, workers:
-            while workers.unfinished and stop.number is None:
-                workers.poll()
-            if stop.number is not None:
-                workers.stop()
-                done = sum(status == "done" for status in outcome.values())
-                raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
+        while driver.unfinished and stop.number is None:
+            driver.poll()
+        if stop.number is not None:
+            driver.stop()
+            done = sum(status == "done" for status in outcome.values())
+            raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
     return outcome
+
+
+@dataclass(kw_only=True)
+class _Driver:
+    """The tasks of a study. Each is a stream of two reports: begun, and ended."""
+
+    ray: Any
+    remote: Any
+    task: RunTask  # what all runs have in common
+    resources: dict[str, float]  # of a run
+    folder: Path
+    waiting: list[PlannedRun]
+    outcome: dict[str, str]
+    watcher: StudyWatcher
+    retries: int  # of a run whose process died
+    running: dict[Any, PlannedRun] = field(default_factory=dict)  # by its stream
+    begun: set[str] = field(default_factory=set)
+    deaths: Counter[str] = field(default_factory=Counter)
+    sharing_noted: set[bool] = field(default_factory=set)
+    room: int = 0  # for runs at the same time
+    nodes: set[str] = field(default_factory=set)
+    next_look: float = 0.0
+    stopping: bool = False
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def poll(self) -> None:
+        """Submit runs, wait a moment for reports and pass them on."""
+        if time.monotonic() >= self.next_look:
+            self._look_at_nodes()
+            self.next_look = time.monotonic() + NODES_SECONDS
+        while self.waiting and len(self.running) < self.room + AHEAD:
+            planned = self.waiting.pop(0)
+            estimates = _read_estimates(estimates_folder(self.folder))
+            stream = self.remote.remote(replace(self.task, entry=planned.facts(), estimates=estimates))
+            self.running[stream] = planned
+        ready, _ = self.ray.wait(list(self.running), timeout=POLL_SECONDS, fetch_local=False)
+        for stream in ready:
+            self._read(stream)
+        self.watcher.updated([planned for planned in self.running.values() if planned.key in self.begun])
+
+    def stop(self) -> None:
+        """Interrupt every run, and wait until all have saved their state."""
+        self.stopping = True
+        self.waiting.clear()
+        for stream in self.running:
+            self.ray.cancel(stream)
+        until = time.monotonic() + STOP_SECONDS
+        while self.unfinished and time.monotonic() < until:
+            self.poll()
+
+    def _look_at_nodes(self) -> None:
+        """Count how many runs the nodes have room for; warn of a node that died, also where progress is not shown."""
+        alive = {node["NodeID"]: node["Resources"] for node in self.ray.nodes() if node["Alive"]}
+        wanted = {name: amount for name, amount in self.resources.items() if amount > 0}
+        rooms = [
+            min(int(has.get(name, 0) / amount) for name, amount in wanted.items()) for has in alive.values()
+        ]
+        self.room = sum(rooms)
+        if self.nodes - set(alive):
+            left = (
+                f"{len(alive)} left"
+                if self.room
+                else "none is left that can train: the runs wait for another"
+            )
+            warn(f"A node of the Ray cluster died, {left}.")
+        self.nodes = set(alive)
+
+    def _read(self, stream: Any) -> None:
+        planned = self.running[stream]
+        try:
+            report = self.ray.get(next(stream))
+        except (self.ray.exceptions.RayError, StopIteration) as problem:
+            del self.running[stream]
+            self._handle_death(planned, problem)
+            return
+        if report.status == "running":
+            self._begin(planned, report)
+        else:
+            del self.running[stream]
+            self._end(planned, self._store(planned.key, report))
+
+    def _handle_death(self, planned: PlannedRun, problem: Exception) -> None:
+        """Let the run of a dead process wait for another one, unless it has had too many."""
+        self.deaths[planned.key] += 1
+        raised = isinstance(problem, self.ray.exceptions.RayTaskError)  # and would do so again
+        if self.stopping:
+            self._end(planned, run_status(self.folder, planned.key))
+        elif raised or self.deaths[planned.key] > self.retries:
+            write_error_report(self.folder, planned.key, SrjtError(_ray_error(problem)))
+            self._end(planned, "failed")
+        else:
+            self.waiting.insert(0, planned)
+
+    def _begin(self, planned: PlannedRun, report: Report) -> None:
+        if report.shared not in self.sharing_noted:
+            self.sharing_noted.add(report.shared)
+            streamed = f"{report.host} does not see {self.folder}: {STREAMED}"
+            self.watcher.note(SHARED if report.shared else streamed)
+        if planned.key in self.begun:
+            self.watcher.note(f"{planned.key} was restarted: its node or its process died.")
+        else:
+            self.begun.add(planned.key)
+            self.watcher.started(planned)
+
+    def _end(self, planned: PlannedRun, status: str) -> None:
+        self.outcome[planned.key] = status
+        if planned.key not in self.begun:
+            if status == "left":  # interrupted before it began
+                return
+            self.watcher.started(planned)
+        self.watcher.ended(planned, status)
+
+    def _store(self, key: str, report: Report) -> str:
+        """Write what a node without the shared folder has sent; return the status of the run.
+
+        The status is the one that the node reports: a network file system may show its files here seconds later.
+        """
+        if report.status == "failed" and not report.shared:
+            write_error_report(self.folder, key, SrjtError(report.error.rstrip("\n")))
+        try:
+            _write_estimates(estimates_folder(self.folder), report.estimates)
+            if report.files is not None:
+                write_run_files(run_folder(self.folder, key), report.files)
+        except (OSError, SrjtError) as problem:
+            write_error_report(self.folder, key, problem)
+            return "failed"
+        return report.status
+
+
+def _ray_error(problem: Exception) -> str:
+    first = str(problem).strip().splitlines()[:1]
+    return (
+        f"Ray gave up on this run ({type(problem).__name__}: {first[0] if first else 'no message'}). Run the same "
+        f"command again to retry it; Ray's logs have more.\n\n{problem}"
+    )
 
 
 @contextlib.contextmanager
@@ -418,11 +443,10 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
         )
     _check_reachable(where)
     own = where == "local"
+    # only this machine reaches a Ray of our own, which asks nobody for a password
     options = {"_node_ip_address": "127.0.0.1", "include_dashboard": False} if own else {}
     try:
-        with (
-            StopRequest() as stop
-        ):  # an exception in the middle of it can crash Python, and leave processes behind
+        with StopRequest() as stop:  # an exception in the middle can crash Python, and leave processes behind
             ray.init(address=where, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError) as problem:
         raise SrjtError(
@@ -431,22 +455,9 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     try:
         if stop.number is not None:
             raise Interrupted(stop.number, "The study stopped while Ray started.")
-        with _suppress_node_logs(ray):
-            yield ray, own
+        yield ray, own
     finally:
         ray.shutdown()
-
-
-@contextlib.contextmanager
-def _suppress_node_logs(ray: Any) -> Iterator[None]:
-    """Ray prints pages of a dead node's log and has no switch for it; the watcher gets one sentence instead."""
-    module = ray._private.worker
-    before = getattr(module, "print_to_stdstream", None)
-    module.print_to_stdstream = lambda *message, **options: None
-    try:
-        yield
-    finally:
-        module.print_to_stdstream = before
 
 
 def _check_reachable(address: str) -> None:

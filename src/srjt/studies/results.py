@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from srjt import methods as registered
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import is_inside, read_json
 from srjt.methods.registry import lookup
 from srjt.noise.estimate import NoiseEstimate
@@ -273,7 +273,7 @@ class StudyResults:
         of_side = self.scores[self.scores["split"] == split]
         for name in metrics:
             if len(of_side) and name not in set(of_side["metric"]):
-                raise suggest("metric", name, sorted(set(of_side["metric"])))
+                raise unknown_name("metric", name, sorted(set(of_side["metric"])))
         wanted = of_side[of_side["metric"].isin(list(metrics))]
         runs = wanted.groupby(["method", "variant", "noise", "metric"])["value"]
         cells = runs.agg(_mean_and_std).unstack(["noise", "metric"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
-from srjt.errors import Interrupted, SrjtError, count_of, suggest, warn
+from srjt.errors import Interrupted, SrjtError, count_of, unknown_name, warn
 from srjt.files import is_locked
 from srjt.methods.registry import import_modules
 from srjt.progress import show_bar
@@ -28,14 +28,14 @@ from srjt.studies.folder import (
 from srjt.studies.plan import (
     BarWatcher,
     PlannedRun,
-    StudyData,
+    StudyPlan,
     StudyWatcher,
     longest_first,
     open_data,
 )
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.config import TrainConfig, load_preset
-from srjt.training.workers import Ended, StopRequest, Task, WorkerPool, check_not_starting
+from srjt.training.workers import Ended, StopRequest, WorkerPool, check_not_starting
 
 # Run a study on this machine: several runs at a time, in worker processes that execute one run after another.
 
@@ -148,14 +148,14 @@ def _run_in_workers(
                 if index is None:
                     break
                 planned = waiting.pop(index)
-                task = Task(
-                    name=planned.key,
-                    function=run_by_key,
-                    arguments=(str(folder), planned.key, None if cache is None else str(cache)),
-                    folder=run_folder(folder, planned.key),
+                pool.submit(
+                    planned.key,
+                    run_by_key,
+                    str(folder),
+                    planned.key,
+                    None if cache is None else str(cache),
                     settings=planned.config.deterministic,  # cuBLAS can be made so only before its first use
                 )
-                pool.start(task)
                 if not again:
                     watcher.started(planned)
             watcher.updated([by_key[key] for key in pool.running])
@@ -440,7 +440,7 @@ def choose_executor(
         "ray": {"address": address, "gpus_per_run": gpus_per_run, "cpus_per_run": cpus_per_run},
     }
     if name not in options:
-        raise suggest("executor", name, options)
+        raise unknown_name("executor", name, options)
     other = next(known for known in options if known != name)
     for option, value in options[other].items():
         if value is not None:
@@ -459,7 +459,7 @@ def choose_executor(
 
 
 def run_study(
-    data: StudyData, folder: Path, *, command: str, execute: Executor, watcher: StudyWatcher
+    data: StudyPlan, folder: Path, *, command: str, execute: Executor, watcher: StudyWatcher
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
     with lock_study(folder):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from srjt import methods
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.ordinal import Purpose
 from srjt.settings import check_types, from_names, load_config, setting, show
 
@@ -457,7 +457,7 @@ class TrainConfig:
 def load_preset(name: str) -> dict[str, Any]:
     """The settings of a preset: those of a study, and under ``train`` those of every training."""
     if name not in PRESETS:
-        raise suggest("preset", name, PRESETS)
+        raise unknown_name("preset", name, PRESETS)
     return {**load_config(Path(__file__).parent / "presets" / f"{name}.yaml"), "preset": name}
 
 

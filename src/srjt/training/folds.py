@@ -37,7 +37,7 @@ from srjt.training.folder import is_finished
 from srjt.training.reporters import FoldReporter, Reporter, SilentReporter
 from srjt.training.single_run import single_run
 from srjt.training.trained import Trained, use_run_settings
-from srjt.training.workers import Ended, StopRequest, Task, WorkerPool
+from srjt.training.workers import Ended, StopRequest, WorkerPool
 
 # The most similar samples of each grade, for an expert to compare with.
 
@@ -324,10 +324,7 @@ def train_in_parallel(folds: Folds, workers: Workers, *, reporter: Reporter) -> 
         while pool.running or (waiting and stop.number is None):
             while waiting and pool.has_idle and stop.number is None:
                 k = waiting.pop(0)
-                arguments = (folds, k, workers.threads_of(k, folds=count))
-                pool.start(
-                    Task(name=str(k), function=_train_fold, arguments=arguments, folder=_folder(folds, k))
-                )
+                pool.submit(str(k), _train_fold, folds, k, workers.threads_of(k, folds=count))
             if stop.number is not None:
                 pool.terminate()
             for ended in pool.wait():

@@ -114,7 +114,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
+class TrainingResult:
     """The result of a training."""
 
     networks: StackedNetworks
@@ -140,7 +140,7 @@ def fit(
     folder: Path | None,
     reporter: Reporter,
     process: Process,
-) -> Fitted:
+) -> TrainingResult:
     """Train ``networks`` (on their device) with ``method``; a later call with the same ``folder`` resumes.
 
     The result is a function of the configuration, the data and the initial weights. It does not depend on where a
@@ -373,7 +373,7 @@ def fit(
         if kept < epoch - 1:
             restore(weights(networks), best_weights)
             confusions = {}
-    return Fitted(
+    return TrainingResult(
         networks=networks,
         metrics=log.table(),
         history=recorder.history(),

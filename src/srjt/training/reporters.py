@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
-from srjt.errors import count_of, missing_extra, suggest
+from srjt.errors import count_of, missing_extra, unknown_name
 from srjt.progress import NotebookBar, in_notebook, in_terminal
 from srjt.training.checkpoint import MetricRow
 
@@ -336,7 +336,7 @@ def _tag(row: MetricRow) -> str:
 def track(reporter: Reporter, tracker: str, folder: Path) -> TrackingReporter:
     """A reporter that also sends every number to ``tracker``; its files go below the run's ``folder``."""
     if tracker not in TRACKERS:
-        raise suggest("tracker", tracker, TRACKERS)
+        raise unknown_name("tracker", tracker, TRACKERS)
     return TrackingReporter(reporter, TRACKERS[tracker](folder), name=tracker)
 
 

@@ -22,7 +22,7 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.splits import Split, official_split, unused_split_column
-from srjt.errors import SrjtError, count_of, suggest, warn
+from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
@@ -64,7 +64,7 @@ from srjt.training.folder import (
     read_summary,
     write_held_out,
 )
-from srjt.training.loop import Fitted, Side, as_tensor, fit
+from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.reporters import Reporter, SilentReporter
 from srjt.training.step import weights
 from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks, load_run
@@ -201,7 +201,7 @@ def reader_targets(
 # The files of a finished run: what its training has found, written once and read again.
 
 
-def write_results(folder: Path, run: Trained, *, fitted: Fitted) -> None:
+def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None:
     """Write the weights, the history, the predictions for the held-out sides and the summary of a run."""
     config = run.config
     final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
@@ -503,7 +503,7 @@ def _first_note(
     )
 
 
-def _history(manifest: Manifest, parts: Split, fitted: Fitted) -> pd.DataFrame:
+def _history(manifest: Manifest, parts: Split, fitted: TrainingResult) -> pd.DataFrame:
     columns = [c for c in ("id", "grade", "true_grade") if c in manifest.table]
     samples = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
     return pd.concat([samples, fitted.history], axis=1)
@@ -515,7 +515,9 @@ def _check_inputs(
     """Check that the network reads this kind of data, and the columns to keep, before anything is decoded."""
     for column in config.keep_columns:
         if column not in data.table:
-            raise suggest("column (of the data, for `keep_columns`)", column, map(str, data.table.columns))
+            raise unknown_name(
+                "column (of the data, for `keep_columns`)", column, map(str, data.table.columns)
+            )
     if data.are_features and custom_transform is not None:
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)

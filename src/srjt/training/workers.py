@@ -8,6 +8,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import threading
@@ -15,18 +16,20 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from srjt.errors import Interrupted, SrjtError, warn
-from srjt.files import is_locked
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 # Stop on request: Ctrl-C and SIGTERM end the training after the current step, with its state saved.
 
@@ -34,8 +37,7 @@ if TYPE_CHECKING:
 class StopRequest:
     """A context in which the first signal sets ``number``; a second one has its usual, immediate effect.
 
-    ``stopping``: whether the last one in this process has received a signal and is saving its state, or has done so
-    and the process is ending.
+    ``stopping``: whether the last one in this process has received a signal, so that its state is being saved.
     """
 
     stopping: ClassVar[bool] = False
@@ -47,31 +49,22 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         StopRequest.stopping = False
         if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in SIGNALS:
                 self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.number = number
         StopRequest.stopping = True
-        self._restore_handlers()
+        self.__exit__()
 
-    def _restore_handlers(self) -> None:
+    def __exit__(self, *exception: object) -> None:
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
         self._previous_handlers = {}
 
-    def __exit__(self, kind: object, exception: object, trace: object) -> None:
-        StopRequest.stopping = isinstance(
-            exception, Interrupted
-        )  # not if it had finished before it could stop
-        self._restore_handlers()
-
 
 # The fork server: a process that imports torch once, and from which worker processes are forked.
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def check_not_starting(call: str) -> None:
@@ -81,31 +74,6 @@ def check_not_starting(call: str) -> None:
             f'A worker process imports your script, which calls {call} again: put the call under if __name__ == "'
             '__main__":.'
         )
-
-
-@contextlib.contextmanager
-def _without_current_folder() -> Iterator[None]:
-    """Python processes that start meanwhile import nothing from the current folder, where python -c looks first.
-
-    A folder that one was sent may contain a random.py. Python 3.10 cannot be told so: its process starts in the folder
-    of the standard library, and a worker returns to its own (multiprocessing does that).
-    """
-    if sys.version_info < (3, 11):
-        before = os.getcwd()
-        os.chdir(os.path.dirname(os.__file__))
-        try:
-            yield
-        finally:
-            os.chdir(before)
-        return
-    given = os.environ.get(SAFE_PATH)
-    os.environ[SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(SAFE_PATH)
-        if given is not None:
-            os.environ[SAFE_PATH] = given
 
 
 def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
@@ -129,91 +97,65 @@ def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
     return context
 
 
-# What a worker process of the pool executes: one task after another, until it is told to stop or has no
-# parent.
+@contextlib.contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """Python processes that start meanwhile import nothing from the current folder, where python -c looks first.
 
-READY = None  # the first message of a worker
-
-
-class Warned(NamedTuple):
-    """A message of a worker: a warning, for the process that may show a progress bar on the same terminal."""
-
-    text: str
-
-
-def serve(connection: Connection[Any, Any], threads: int | None) -> None:
-    """The main function of a worker: execute tasks until the connection is closed."""
-    current: list[Path] = []
-    handle_signals(stop_unless_locked(current))
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
-    try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
-        connection.send(READY)
-        import torch
-
-        from srjt.training.devices import preserve_process_state, release_memory
-
-        gc.freeze()  # what the imports made lives for ever; else every collection would search it for garbage
-        warnings.showwarning = _send_warnings(connection)
-        if threads is not None:
-            torch.set_num_threads(threads)
-        while True:
-            function, arguments, device, folder = connection.recv()
-            current[:] = [folder]
-            result, error, expected = None, "", True
-            with preserve_process_state():
-                try:
-                    result = function(*arguments, device=device)
-                except SrjtError as problem:
-                    error = str(problem)
-                except Exception as problem:
-                    error, expected = "".join(traceback.format_exception(problem)), False
-            current.clear()
-            release_memory()
-            connection.send((result, error, expected))
-            if not expected:
-                break
-    except Interrupted as stopped:
-        handle_signals(signal.SIG_IGN)
-        sys.exit(stopped.status)
-    except (EOFError, OSError):  # no more tasks, or nobody is left to report to
-        pass
-
-
-def stop_unless_locked(current: list[Path]) -> Callable[[int, FrameType | None], None]:
-    """A handler that ends the process at once, except during a training, whose saving it must not disturb.
-
-    Training handles the first signal itself and saves its state. More signals follow: the pool repeats its request,
-    and Ctrl-C and job schedulers signal all processes of a job. The trainings of a noise estimate are in another folder
-    than the task's.
+    A folder that one was sent may contain a random.py. Python 3.10 cannot be told so: its process starts in the folder
+    of the standard library, and a worker returns to its own (multiprocessing does that).
     """
+    folder = os.getcwd() if sys.version_info < (3, 11) else None
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    if folder is not None:
+        os.chdir(os.path.dirname(os.__file__))
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONSAFEPATH")
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
+        if folder is not None:
+            os.chdir(folder)
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        if not (StopRequest.stopping or (current and is_locked(current[0]))):
-            handle_signals(signal.SIG_IGN)
-            raise Interrupted(number, "Stopped before training began.")
 
-    return handle
+# What a worker process executes.
 
 
-def handle_signals(handler: Any) -> None:
-    for number in SIGNALS:
-        signal.signal(number, handler)
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a task ended."""
+
+    name: str = ""
+    result: Any = None  # of the function
+    error: str = (
+        ""  # the sentence of a SrjtError, the traceback of any other exception; why no worker started
+    )
+    expected: bool = True  # whether it was a SrjtError
+    exitcode: int | None = None  # of a worker that died, or was stopped, during the task
+    warned: tuple[str, ...] = ()  # for the process that may show a progress bar on the same terminal
 
 
-def _send_warnings(connection: Connection[Any, Any]) -> Callable[..., None]:
-    """Warnings as sentences, without the lines of code that they came from."""
+def _prepare_worker(threads: int | None) -> None:
+    """The first thing that a worker does.
 
-    def send(message: Warning | str, *where: Any, **more: Any) -> None:
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # two threads must not send at the same time
-            with contextlib.suppress(OSError):  # nobody is left to warn
-                connection.send(Warned(str(message)))
-        else:
-            print(f"Warning: {message}", file=sys.stderr)
+    SIGINT is for the parent. SIGTERM ends the worker at once, except while a training saves its state: the training
+    handles the first one itself, and the pool repeats its request.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _exit_unless_saving)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    import torch
 
-    return send
+    gc.freeze()  # what the imports made lives for ever; else every collection would search it for garbage
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+def _exit_unless_saving(number: int, frame: FrameType | None) -> None:
+    if not StopRequest.stopping:
+        os._exit(128 + number)
 
 
 def _stop_with_parent() -> None:
@@ -223,12 +165,81 @@ def _stop_with_parent() -> None:
         return
     parent.join()
     while True:
-        with contextlib.suppress(OSError):
-            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1.0)
 
 
-# Worker processes that stay: each imports torch once, and executes one task after another on its device.
+def _execute(function: Callable[..., Any], arguments: Sequence[Any], device: str | None) -> Ended:
+    warned: list[str] = []
+    with fresh_process_state():
+        warnings.showwarning = lambda message, *where, **more: warned.append(str(message))
+        try:
+            ended = Ended(result=function(*arguments, device=device))
+        except Interrupted as stopped:
+            os._exit(stopped.status)
+        except SrjtError as problem:
+            ended = Ended(error=str(problem))
+        except Exception as problem:
+            ended = Ended(error="".join(traceback.format_exception(problem)), expected=False)
+    StopRequest.stopping = False
+    release_memory()
+    return replace(ended, warned=tuple(warned))
+
+
+@contextlib.contextmanager
+def fresh_process_state() -> Iterator[None]:
+    """Restore what a training, or a module of the user's own, may change: the next one starts as in a new process."""
+    import numpy as np
+    import torch
+
+    accessors: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
+        (torch.get_num_threads, torch.set_num_threads),
+        (torch.get_default_dtype, torch.set_default_dtype),
+        (torch.is_grad_enabled, torch.set_grad_enabled),
+        (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+        (lambda: dict(os.environ), _set_environment),
+        (_current_folder, lambda folder: os.chdir(folder or os.curdir)),
+    ]
+    settings = [read() for read, _ in accessors]
+    python, numpy, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(torchs)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(torch.initial_seed())
+        for (read, write), setting in zip(accessors, settings, strict=True):
+            if read() != setting:  # to set torch's deterministic mode imports its compiler, for seconds
+                write(setting)
+
+
+def _set_environment(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def _current_folder() -> str | None:
+    with contextlib.suppress(OSError):  # it may have been deleted
+        return os.getcwd()
+    return None
+
+
+def release_memory() -> None:
+    """Free what a training held and nobody refers to any more; its peak of memory is not that of the next one."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_initialized():
+        with contextlib.suppress(RuntimeError):  # the training may have crashed the GPU, and says so itself
+            torch.cuda.empty_cache()
+    with contextlib.suppress(OSError):  # Linux only
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+# The pool. Each worker is an executor of its own, because one that dies breaks the executor for all of its tasks.
 #
 # A task that raises a ``SrjtError`` leaves its worker as it was. After any other exception the worker ends,
 # because its process, or its GPU, may no longer work. A worker that ends or dies is replaced when the next
@@ -239,47 +250,21 @@ WITH_MONAI = (
     "efficientnet",
 )  # names of these networks begin so; importing MONAI takes six seconds
 POLL_SECONDS = 0.2
-END_SECONDS = (
-    30.0  # for a worker that has nothing more to do; a thread of somebody's code may keep its process alive
-)
+END_SECONDS = 30.0  # for an idle worker to end; a thread of somebody's code may keep its process alive
 NOT_STARTED = (
     "A worker process failed while it started, see the error above. In a script, put the calls of srjt.audit and "
     'srjt.study under if __name__ == "__main__":, because worker processes import the script.'
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """A call that a worker executes: ``function(*arguments, device=…)``."""
-
-    name: str
-    function: Callable[..., Any]  # at the top of a module, because the worker imports it
-    arguments: tuple[Any, ...]
-    folder: Path  # while the task has locked it, the task handles signals itself
-    settings: Hashable = None  # of the process: a worker never gets tasks with different ones
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """How a task ended."""
-
-    name: str
-    result: Any = None  # of the function
-    error: str = (
-        ""  # the sentence of a SrjtError, the traceback of any other exception; that a worker did not start
-    )
-    expected: bool = True  # whether it was a SrjtError
-    exitcode: int | None = None  # of a worker that died, or was stopped, during the task
-
-
 @dataclass(kw_only=True)
-class _Slot:
+class _Worker:
     device: str | None
-    process: BaseProcess | None = None
-    connection: Connection[Any, Any] | None = None
     settings: Hashable = None
-    task: str | None = None
-    ready: bool = False  # whether the process has started
+    executor: ProcessPoolExecutor | None = None
+    process: BaseProcess | None = None
+    name: str = ""
+    future: Future[Ended] | None = None  # of the task in progress
 
 
 @dataclass(kw_only=True)
@@ -293,20 +278,20 @@ class WorkerPool:
     devices: Sequence[str | None]
     threads: int | None = None
     networks: Sequence[str] = ()
-    _slots: list[_Slot] = field(init=False)
+    _workers: list[_Worker] = field(init=False)
     _context: ForkServerContext | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._slots = [_Slot(device=device) for device in self.devices]
+        self._workers = [_Worker(device=device) for device in self.devices]
 
     @property
     def running(self) -> list[str]:
         """The names of the tasks in progress."""
-        return [slot.task for slot in self._slots if slot.task is not None]
+        return [worker.name for worker in self._workers if worker.future is not None]
 
     @property
     def has_idle(self) -> bool:
-        return any(slot.task is None for slot in self._slots)
+        return any(worker.future is None for worker in self._workers)
 
     @property
     def shares_gpus(self) -> bool:
@@ -314,31 +299,46 @@ class WorkerPool:
         gpus = [device for device in self.devices if device is not None and device.startswith("cuda")]
         return len(set(gpus)) < len(gpus)
 
-    def start(self, task: Task) -> None:
-        """Give the task to an idle worker, if possible to one whose process has the task's settings."""
-        idle = [slot for slot in self._slots if slot.task is None]
-        alive = [slot for slot in idle if slot.process is not None and slot.process.is_alive()]
-        fitting = [slot for slot in alive if slot.settings == task.settings]
-        slot = (fitting or [slot for slot in idle if slot not in alive] or idle)[0]
-        message = (task.function, task.arguments, slot.device, task.folder)
-        if not (fitting and _send(slot, message)):  # it may have died while it was idle
-            self._start_worker(slot, task.settings)
-            _send(slot, message)  # if the worker does not start, ``wait`` says so
-        slot.task = task.name
+    def submit(
+        self, name: str, function: Callable[..., Any], *arguments: Any, settings: Hashable = None
+    ) -> None:
+        """Let an idle worker call ``function(*arguments, device=…)``.
+
+        function: at the top of a module, because the worker imports it. settings: of the process; a worker never gets
+        tasks with different ones.
+        """
+        idle = [worker for worker in self._workers if worker.future is None]
+        alive = [worker for worker in idle if worker.process is not None and worker.process.is_alive()]
+        fitting = [worker for worker in alive if worker.settings == settings]
+        worker = (fitting or [worker for worker in idle if worker not in alive] or idle)[0]
+        if not fitting:
+            _end(worker)
+            worker.settings = settings
+            worker.executor = ProcessPoolExecutor(
+                1, mp_context=self._context, initializer=_prepare_worker, initargs=(self.threads,)
+            )
+        assert worker.executor is not None
+        before = multiprocessing.active_children()
+        worker.name, worker.future = (
+            name,
+            worker.executor.submit(_execute, function, arguments, worker.device),
+        )
+        if not fitting:  # the call has started the process
+            (worker.process,) = set(multiprocessing.active_children()) - set(before)
 
     def wait(self, timeout: float = POLL_SECONDS) -> list[Ended]:
         """The tasks that have ended; an empty list after ``timeout`` seconds."""
-        busy = [slot for slot in self._slots if slot.task is not None]
-        sources: list[Any] = [slot.connection for slot in busy]
-        sources += [slot.process.sentinel for slot in busy if slot.process is not None]
-        wait(sources, timeout=timeout)
-        return [ended for slot in busy if (ended := _read_report(slot)) is not None]
+        busy = {worker.future: worker for worker in self._workers if worker.future is not None}
+        if not busy:
+            time.sleep(timeout)
+        finished = wait(busy, timeout=timeout, return_when=FIRST_COMPLETED).done
+        return [_result(worker) for future, worker in busy.items() if future in finished]
 
     def terminate(self) -> None:
         """Ask the running tasks to save their state and end. Repeat it: one that is starting may miss a signal."""
-        for slot in self._slots:
-            if slot.task is not None and slot.process is not None:
-                slot.process.terminate()
+        for worker in self._workers:
+            if worker.future is not None and worker.process is not None:
+                worker.process.terminate()
 
     def __enter__(self) -> WorkerPool:
         self._context = start_forkserver(_imports(self.networks))
@@ -349,71 +349,39 @@ class WorkerPool:
         while self.running:
             self.terminate()
             self.wait()
-        for slot in self._slots:
-            _stop(slot)
-
-    def _start_worker(self, slot: _Slot, settings: Hashable) -> None:
-        _stop(slot)
-        assert self._context is not None, "a pool is used in a with statement"
-        slot.connection, remote = self._context.Pipe()
-        slot.process = self._context.Process(target=serve, args=(remote, self.threads))
-        slot.process.start()
-        remote.close()
-        slot.settings, slot.ready = settings, False
+        for worker in self._workers:
+            _end(worker)
 
 
-def _send(slot: _Slot, message: Any) -> bool:
-    """Whether the worker has got the message; not if it has died."""
-    assert slot.connection is not None
+def _result(worker: _Worker) -> Ended:
+    """How the worker's task has ended."""
+    assert worker.future is not None
+    assert worker.process is not None
     try:
-        slot.connection.send(message)
-    except OSError:
-        return False
-    return True
+        ended = worker.future.result()
+    except BrokenProcessPool:
+        process = worker.process
+        _end(worker, wait=True)  # then its exit code is known
+        exitcode = process.exitcode
+        ended = Ended(exitcode=exitcode, error=NOT_STARTED if exitcode == 1 else "")
+    worker.future = None
+    for sentence in ended.warned:
+        warn(sentence)
+    if not ended.expected:
+        _end(worker)
+    return replace(ended, name=worker.name, warned=())
 
 
-def _read_report(slot: _Slot) -> Ended | None:
-    assert slot.task is not None
-    assert slot.connection is not None
-    assert slot.process is not None
-    try:
-        alive = slot.process.is_alive()  # before poll: its last report may arrive between the two
-        if not slot.connection.poll():
-            if alive:
-                return None
-            raise EOFError
-        report = slot.connection.recv()
-        if report is READY:
-            slot.ready = True
-            return None
-        if isinstance(report, Warned):
-            warn(report.text)
-            return None
-        result, error, expected = report
-        ended = Ended(name=slot.task, result=result, error=error, expected=expected)
-        if not expected:
-            _stop(slot)
-    except (EOFError, OSError):
-        _join(slot.process)
-        failed = not slot.ready and slot.process.exitcode == 1  # a process that raised an exception
-        ended = Ended(name=slot.task, error=NOT_STARTED if failed else "", exitcode=slot.process.exitcode)
-    slot.task = None
-    return ended
-
-
-def _stop(slot: _Slot) -> None:
-    if slot.connection is not None:
-        slot.connection.close()  # an idle worker ends by itself
-    if slot.process is not None:
-        _join(slot.process)
-    slot.connection = slot.process = None
-
-
-def _join(process: BaseProcess) -> None:
-    process.join(END_SECONDS)
-    if process.is_alive():
-        process.kill()
-        process.join()
+def _end(worker: _Worker, *, wait: bool = False) -> None:
+    """End an idle worker; it is replaced if there are more tasks."""
+    if worker.executor is None or worker.process is None:
+        return
+    worker.executor.shutdown(wait=wait)
+    worker.process.join(END_SECONDS)
+    if worker.process.is_alive():
+        worker.process.kill()
+    worker.executor.shutdown()
+    worker.executor = worker.process = None
 
 
 def _imports(networks: Sequence[str]) -> list[str]:

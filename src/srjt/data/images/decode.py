@@ -4,6 +4,7 @@ many of them into a store. These processes import this file, and so neither torc
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -12,16 +13,15 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from srjt.errors import SrjtError, missing_extra, suggest
+from srjt.errors import SrjtError, missing_extra, unknown_name
 from srjt.files import describe_os_error, why_not_a_file
 
 # Convert pixels of any bit depth to 8 bits.
@@ -261,7 +261,7 @@ def resized(picture: Image.Image, *, size: int, resize: Resize) -> Image.Image:
 def check_resize(size: int | None, resize: str) -> None:
     """Raise an error for an impossible size or resize rule, before any file is read."""
     if resize not in get_args(Resize):
-        raise suggest("resize rule", resize, get_args(Resize))
+        raise unknown_name("resize rule", resize, get_args(Resize))
     if size is not None and size < 1:
         raise SrjtError(f"The image size must be at least 1 pixel, not {size}.")
 
@@ -339,41 +339,13 @@ def _reason(error: Exception) -> str:
     return f"it is damaged or cut short ({text})" if any(word in text.lower() for word in DAMAGED) else text
 
 
-# Write bytes at a position of a file, from any thread.
-
-_BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
-_SEEKING = threading.Lock()
-
-
-def open_for_writing(path: str | Path) -> int:
-    """The descriptor of an existing file."""
-    return os.open(path, os.O_RDWR | _BINARY)
-
-
-def write_at(file: int, data: bytes | npt.NDArray[Any], offset: int) -> None:
-    """Write ``data`` at ``offset``. Unlike through a memory map, a full disk is an error and not a SIGBUS."""
-    view = memoryview(data if isinstance(data, bytes) else data.data).cast("B")
-    while view:  # an almost full disk accepts a part of it before it refuses
-        written = _write_some(file, view, offset)
-        view, offset = view[written:], offset + written
-
-
-def _write_some(file: int, view: memoryview, offset: int) -> int:
-    if hasattr(os, "pwrite"):
-        return os.pwrite(file, view, offset)
-    with _SEEKING:  # Windows has no pwrite: seek and write must not be interleaved
-        os.lseek(file, offset, os.SEEK_SET)
-        return os.write(file, view)
-
-
-# Processes that decode image files and write the pixels into a store.
+# Decode in other processes, into the store's file.
 #
 # Threads of one process share Python's lock, which is needed for about 0.4 ms per image: on many cores it
 # limits how fast small images are decoded. The processes are not started by ``multiprocessing``, which
-# would import the user's script again, or fork beside a GPU. They only help: what they cannot do is left to
-# the caller. Without the process that started them they end after their current files.
+# would import the user's script again: a script that calls ``srjt.train`` has no reason to guard the call.
+# They only help: what they cannot do is left to the caller.
 
-MOST = 32  # processes; more are not faster, and each needs 40 MB
 START_SECONDS = (
     60  # for a process that imports from a slow disk; after that it is taken to be another program
 )
@@ -382,119 +354,98 @@ PROGRAM = "import sys; sys.path[:] = {path!r}; from srjt.data.images.decode impo
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
+TO_WRITE = os.O_RDWR | getattr(os, "O_BINARY", 0)  # Windows would translate line ends
+_SEEKING = threading.Lock()
+
+
+def write_at(file: int, content: bytes | UInt8Array | npt.NDArray[np.bool_], offset: int) -> None:
+    """Write at a position, from any thread. Unlike through a memory map, a full disk is an error and not a SIGBUS."""
+    view = memoryview(content if isinstance(content, bytes) else content.data).cast("B")
+    while view:  # an almost full disk accepts a part of it before it refuses
+        if hasattr(os, "pwrite"):
+            written = os.pwrite(file, view, offset)
+        else:  # Windows: seek and write must not be interleaved
+            with _SEEKING:
+                os.lseek(file, offset, os.SEEK_SET)
+                written = os.write(file, view)
+        view, offset = view[written:], offset + written
+
+
 class DecodeProcesses:
-    """Decode files to size × size, and write the pixels of row i at ``offset + i · 3 · size²`` of the file ``pixels``.
+    """Processes that decode to size × size, and write row i at ``offset + i · 3 · size²`` of the file ``pixels``."""
 
-    As many threads may call ``decode`` at a time as there are processes. ``kill`` ends the processes, also while
-    threads wait for them; ``close`` follows when no thread does any more.
-    """
-
-    def __init__(
-        self, count: int, *, files: Sequence[Path], pixels: Path, offset: int, size: int, resize: Resize
-    ) -> None:
-        self._count = count
-        self._files = files
+    def __init__(self, *, pixels: Path, offset: int, size: int, resize: Resize) -> None:
         self._settings = {"pixels": os.fspath(pixels), "offset": offset, "size": size, "resize": resize}
         self._started: list[subprocess.Popen[bytes]] = []
-        self._silent: set[subprocess.Popen[bytes]] = set()  # those that are not ready yet
-        self._idle: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()  # None: one that has failed
-        self._watch = threading.Timer(START_SECONDS, self._kill_silent)
-        self._watch.daemon = True
+        self._stopped = False
 
-    def start(self) -> None:
-        for _ in range(self._count):
-            self._idle.put(self._start())
-        self._watch.start()
-
-    def _start(self) -> subprocess.Popen[bytes] | None:
-        if not sys.executable or getattr(sys, "frozen", False):  # no interpreter to start
-            return None
-        flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
-        path = [entry for entry in sys.path if isinstance(entry, str)]
-        try:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    *flags,
-                    "-c",
-                    PROGRAM.format(path=path),
-                ],  # srjt from where this process has it
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, **ONE_THREAD},
-            )
-        except OSError:  # too many processes, or too many open files
-            return None
+    def decode(self, rows: Sequence[int], files: Sequence[Path]) -> Iterator[int]:
+        """The rows whose pixels are written, by one process. The file of any other is bad, or the process failed."""
+        process = _start_process()
+        if process is None:
+            return
         self._started.append(process)
-        self._silent.add(process)
-        return process
-
-    def decode(self, rows: Sequence[int]) -> list[bool]:
-        """For each row whether its pixels are written. If not, its file is bad, or the process has failed."""
-        process, done = self._idle.get(), None
-        try:
-            if process is not None:
-                done = self._ask(process, rows)
-        finally:
-            self._idle.put(None if done is None else process)
-        return [False] * len(rows) if done is None else done
-
-    def _ask(self, process: subprocess.Popen[bytes], rows: Sequence[int]) -> list[bool] | None:
-        request = {
-            **self._settings,
-            "rows": list(rows),
-            "files": [os.fspath(self._files[row]) for row in rows],
-            "largest": Image.MAX_IMAGE_PIXELS,
-        }
+        if self._stopped:
+            process.kill()
+        watch = threading.Timer(START_SECONDS, process.kill)
+        watch.daemon = True
+        watch.start()
+        names = [os.fspath(file) for file in files]
+        request = {**self._settings, "rows": list(rows), "files": names, "largest": Image.MAX_IMAGE_PIXELS}
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            if process in self._silent:
-                if process.stdout.readline() != READY:
-                    return None
-                self._silent.discard(process)
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            done = json.loads(process.stdout.readline())
-        except (OSError, ValueError):  # it ended before it answered
-            return None
-        return done if isinstance(done, list) and len(done) == len(rows) else None
-
-    def _kill_silent(self) -> None:
-        for process in list(self._silent):
+            with process.stdin as stdin:
+                stdin.write(json.dumps(request).encode())
+            if process.stdout.readline() == READY:
+                watch.cancel()
+                yield from map(int, process.stdout)
+        except (OSError, ValueError):  # it ended, or is another program
+            pass
+        finally:
+            watch.cancel()
             process.kill()
+            process.stdout.close()
+            process.wait()
 
-    def kill(self) -> None:
-        self._watch.cancel()
+    def stop(self) -> None:
+        """End all, while threads wait for them."""
+        self._stopped = True
         for process in self._started:
             process.kill()
 
-    def close(self) -> None:
-        for process in self._started:
-            process.communicate()
+
+def _start_process() -> subprocess.Popen[bytes] | None:
+    if not sys.executable or getattr(sys, "frozen", False):  # no interpreter to start
+        return None
+    flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
+    # srjt from where this process has it
+    program = PROGRAM.format(path=[entry for entry in sys.path if isinstance(entry, str)])
+    try:
+        return subprocess.Popen(
+            [sys.executable, *flags, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **ONE_THREAD},
+        )
+    except OSError:  # too many processes, or too many open files
+        return None
 
 
 def serve() -> None:
-    """Answer requests on stdin until it is closed. An error that is not a bad image ends the process."""
+    """Decode what stdin names, and print the row of every image that is written. Without a reader the process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    answers = sys.stdout.buffer
-    answers.write(READY)
-    answers.flush()
-    for line in sys.stdin.buffer:
-        request = json.loads(line)
-        size = request["size"]
-        Image.MAX_IMAGE_PIXELS = request["largest"]
-        file = open_for_writing(request["pixels"])
-        done: list[bool] = []
-        for row, path in zip(request["rows"], request["files"], strict=True):
-            try:
-                picture = read_image(path, size=size, resize=request["resize"])
-            except BadImageError:
-                done.append(False)
-                continue
+    written = sys.stdout.buffer
+    request = json.load(sys.stdin.buffer)
+    written.write(READY)
+    written.flush()
+    size = request["size"]
+    Image.MAX_IMAGE_PIXELS = request["largest"]
+    file = os.open(request["pixels"], TO_WRITE)
+    for row, path in zip(request["rows"], request["files"], strict=True):
+        with contextlib.suppress(BadImageError):
+            picture = read_image(path, size=size, resize=request["resize"])
             write_at(file, picture, request["offset"] + row * 3 * size * size)
-            done.append(True)
-        os.close(file)
-        answers.write(json.dumps(done).encode() + b"\n")
-        answers.flush()
+            written.write(b"%d\n" % row)
+            written.flush()

@@ -10,15 +10,14 @@ import logging
 import os
 import shutil
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
-from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Literal, get_args
 
 import numpy as np
@@ -29,20 +28,19 @@ from pydantic import BaseModel
 from srjt.data.duplicates import HASHED_SIZE, file_facts, image_hashes, with_hashes
 from srjt.data.images.decode import (
     DECODER_VERSION,
-    MOST,
+    TO_WRITE,
     BadImageError,
     DecodeProcesses,
     Resize,
     UInt8Array,
     check_resize,
-    open_for_writing,
     read_image,
     resized,
     write_at,
 )
 from srjt.data.manifest import Features, Manifest, as_features
 from srjt.data.sources.columns import no_image_exists
-from srjt.errors import SrjtError, cores, suggest
+from srjt.errors import SrjtError, cores, unknown_name
 from srjt.files import cache_folder, read_json, sync_folder, wait_for_lock, write_json
 
 # Build the image store of one folder so that no crash, second process or full disk can corrupt it.
@@ -57,9 +55,8 @@ from srjt.files import cache_folder, read_json, sync_folder, wait_for_lock, writ
 Progress = Callable[[int, int], None]  # (images done, images in all)
 
 CHUNK = 128  # images between two marks
-CHUNKS_AHEAD = 4  # that are decoded while the first of them is saved; a killed build repeats at most so many
 CORES_FOR_PROCESSES, FILES_FOR_PROCESSES = 6, 1000  # with four cores threads are as fast, with eight slower
-FILES_PER_REQUEST = 8
+MOST_PROCESSES = 32  # more are not faster, and each needs 40 MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,77 +135,83 @@ def decode_missing(
     """
     header, row_bytes = _header(count, size), 3 * size * size
     done = _prepare_files(folder, count=count, size=size)
-    todo = np.flatnonzero(~done)
-    decoded = count - len(todo)
+    todo = np.flatnonzero(~done).tolist()
     needed = len(todo) * row_bytes
     _check_space(folder, needed)
     bad: dict[int, str] = {}
+    unmarked: list[int] = []
+    ended: SimpleQueue[tuple[int, str] | BaseException] = SimpleQueue()  # row, and why it is bad
+    stopped = threading.Event()
+    processes = None
+    if files is not None and workers >= CORES_FOR_PROCESSES and len(todo) >= FILES_FOR_PROCESSES:
+        workers = min(workers, MOST_PROCESSES)
+        store = folder / "pixels.npy"
+        processes = DecodeProcesses(pixels=store, offset=len(header), size=size, resize=resize)
 
-    def decode_here(row: int) -> str | None:
+    def decode_here(row: int) -> str:
         try:
             picture = read(row)
         except BadImageError as error:
             return error.reason
         with _explain_write_errors(folder, needed):
             write_at(pixels, picture, len(header) + row * row_bytes)
-        return None
+        return ""
 
-    def decode(rows: list[int]) -> list[str | None]:
-        done_there = [False] * len(rows) if processes is None else processes.decode(rows)
-        return [
-            None if ready or stopped.is_set() else decode_here(row)
-            for row, ready in zip(rows, done_there, strict=True)
-        ]
+    def decode(rows: list[int]) -> None:
+        try:
+            left = dict.fromkeys(rows)
+            if processes is not None and files is not None:
+                for row in processes.decode(rows, [files[row] for row in rows]):
+                    del left[row]
+                    ended.put((row, ""))
+            for row in left:
+                if stopped.is_set():
+                    return
+                ended.put((row, decode_here(row)))
+        except BaseException as problem:  # of the caller
+            ended.put(problem)
 
-    def mark_chunk(rows: list[int], parts: Iterator[list[str | None]]) -> None:
-        nonlocal decoded
-        for row, reason in zip(rows, chain.from_iterable(parts), strict=True):
-            decoded += 1
-            if reason is None:
-                done[row] = True
-            else:
-                bad[row] = reason
-            if progress is not None:
-                progress(decoded, count)
+    def mark() -> None:
         with _explain_write_errors(folder, needed):
             os.fsync(pixels)  # a mark must never reach the disk before its pixels
-            write_at(marks, done[rows[0] : rows[-1] + 1], rows[0])
+            write_at(marks, done[min(unmarked) : max(unmarked) + 1], min(unmarked))
+        unmarked.clear()
 
-    pixels = open_for_writing(folder / "pixels.npy")
-    marks = open_for_writing(folder / "done")
-    stopped = threading.Event()
-    processes = None
-    if files is not None and workers >= CORES_FOR_PROCESSES and len(todo) >= FILES_FOR_PROCESSES:
-        workers = min(workers, MOST)
-        processes = DecodeProcesses(
-            workers, files=files, pixels=folder / "pixels.npy", offset=len(header), size=size, resize=resize
-        )
-    at_a_time = FILES_PER_REQUEST if processes is not None else 1
+    pixels = os.open(folder / "pixels.npy", TO_WRITE)
+    marks = os.open(folder / "done", TO_WRITE)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
     try:
         with _explain_write_errors(folder, needed):
             write_at(pixels, header, 0)
-        if processes is not None:
-            processes.start()
-        waiting: deque[tuple[list[int], Iterator[list[str | None]]]] = deque()
-        for start in range(0, len(todo), CHUNK):
-            rows = todo[start : start + CHUNK].tolist()
-            parts = [rows[i : i + at_a_time] for i in range(0, len(rows), at_a_time)]
-            waiting.append((rows, pool.map(decode, parts)))
-            if len(waiting) == CHUNKS_AHEAD:
-                mark_chunk(*waiting.popleft())  # while the next chunks are being decoded
-        while waiting:
-            mark_chunk(*waiting.popleft())
+        if processes is None:
+            size_of_part = 1 + len(todo) // (100 * workers)
+            parts = [todo[start : start + size_of_part] for start in range(0, len(todo), size_of_part)]
+        else:
+            parts = [todo[first::workers] for first in range(workers)]
+        for part in parts:
+            pool.submit(decode, part)
+        for decoded in range(count - len(todo) + 1, count + 1):
+            end = ended.get()
+            if isinstance(end, BaseException):
+                raise end
+            row, reason = end
+            if reason:
+                bad[row] = reason
+            else:
+                done[row] = True
+            unmarked.append(row)
+            if progress is not None:
+                progress(decoded, count)
+            if len(unmarked) == CHUNK or decoded == count:
+                mark()
     finally:
         stopped.set()
         if processes is not None:
-            processes.kill()  # every answer that counts has been read
+            processes.stop()  # every row that counts has been read
         pool.shutdown(cancel_futures=True)
         # Not if that was interrupted: a thread would write into the next file that gets the number.
         os.close(pixels)
         os.close(marks)
-        if processes is not None:
-            processes.close()
     return bad
 
 
@@ -399,7 +402,7 @@ def open_store(
     size = int(size)
     check_resize(size, resize)
     if on_bad_image not in get_args(OnBadImage):
-        raise suggest("choice for bad images", on_bad_image, get_args(OnBadImage))
+        raise unknown_name("choice for bad images", on_bad_image, get_args(OnBadImage))
     workers = workers or cores()
     find_duplicates = find_duplicates and manifest.duplicates is None
     if manifest.arrays is not None and find_duplicates:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.sources import columns, features, folders, published, table
-from srjt.data.sources.assemble import Reading, from_arrays
+from srjt.data.sources.assemble import LoadedData, from_arrays
 from srjt.data.sources.columns import from_frame, one_column, refuse_repeated
 from srjt.data.sources.features import (
     FeatureFile,
@@ -26,11 +26,11 @@ from srjt.data.sources.features import (
     ungraded_features,
 )
 from srjt.data.sources.folders import with_patients_of_headers
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import as_path, check_regular_file
 from srjt.progress import ProgressOption
 
-__all__ = ["SOURCES", "Reading", "Source", "from_arrays", "read"]
+__all__ = ["SOURCES", "LoadedData", "Source", "from_arrays", "read"]
 
 # Rows of features in a DataFrame; a DataFrame with a column of images is read as any other table.
 
@@ -47,7 +47,7 @@ def read_feature_frame(
     verified_grade_column: str | None = None,
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
-) -> Reading:
+) -> LoadedData:
     """Features (N, F) with their grades and all other columns, as from a file of the same table."""
     given = {
         "grade": one_column(grade_column),
@@ -98,7 +98,7 @@ class Source(NamedTuple):
     """
 
     recognise: Callable[[Path], bool]
-    read: Callable[..., Reading]
+    read: Callable[..., LoadedData]
 
 
 # The first source that recognises a path reads it.
@@ -112,7 +112,7 @@ SOURCES: dict[str, Source] = {
 }
 
 # A table in memory is read by one of these.
-FRAMES: dict[str, Callable[..., Reading]] = {
+FRAMES: dict[str, Callable[..., LoadedData]] = {
     "table": table.read_table,
     "features": read_feature_frame,
 }
@@ -136,7 +136,7 @@ def read(
     reference_column: str | None = None,
     kind: str | None = None,
     progress: ProgressOption = True,
-) -> Reading:
+) -> LoadedData:
     """Read labels, and where the images are, from a table, a folder, a MedMNIST file or a file of features.
 
     Image files are not opened, except for the patients in the headers of DICOM files whose source names none; ``check``
@@ -174,7 +174,7 @@ def read(
 
     Returns
     -------
-    Reading
+    LoadedData
         The usable samples, the problems of the others, and notes on how the source was understood.
 
     Examples
@@ -187,8 +187,8 @@ def read(
     ('table', 20, 0)
     """
     if kind is not None and kind not in SOURCES:
-        raise suggest("kind of source", kind, sorted(SOURCES))
-    readers: Mapping[str, Callable[..., Reading]] = {name: known.read for name, known in SOURCES.items()}
+        raise unknown_name("kind of source", kind, sorted(SOURCES))
+    readers: Mapping[str, Callable[..., LoadedData]] = {name: known.read for name, known in SOURCES.items()}
     path: Path | pd.DataFrame
     of_images = image_column is not None or images is not None
     if isinstance(source, pd.DataFrame):
@@ -257,6 +257,6 @@ def _recognise(path: Path) -> str:
     raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({known}).")
 
 
-def _options(reader: Callable[..., Reading]) -> set[str]:
+def _options(reader: Callable[..., LoadedData]) -> set[str]:
     """The options of ``read`` that apply to a kind of source: the keywords of its reader."""
     return set(inspect.signature(reader).parameters)

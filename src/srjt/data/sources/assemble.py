@@ -42,7 +42,7 @@ PROBLEMS_SHOWN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class LoadedData:
     """The result of reading a source.
 
     Parameters
@@ -75,7 +75,7 @@ class Reading:
     def __repr__(self) -> str:
         count = len(self.problems)
         problems = f"; {count:,} problem{'s' * (count != 1)}" if count else ""
-        return f"<Reading ({self.kind}): {self.manifest.describe()}{problems}>"
+        return f"<LoadedData ({self.kind}): {self.manifest.describe()}{problems}>"
 
     def _repr_html_(self) -> str:
         listed = [(problem.kind, problem.where, problem.detail) for problem in self.problems[:PROBLEMS_SHOWN]]
@@ -98,7 +98,7 @@ def assemble(
     notes: Sequence[str],
     problems: Sequence[Problem] = (),
     arrays: npt.NDArray[np.generic] | None = None,
-) -> Reading:
+) -> LoadedData:
     """Check ``rows``: id, image and grade, optionally patient, true_grade, verified_grade, split and other columns.
 
     All cells are text. ``lines`` (N,) are the positions of the rows in the source, for messages.
@@ -150,7 +150,7 @@ def assemble(
         root=root,
         arrays=arrays if arrays is None or keep.all() else arrays[keep],
     )
-    return Reading(
+    return LoadedData(
         manifest=manifest,
         problems=tuple(found),
         kind=kind,
@@ -207,7 +207,7 @@ def from_arrays(
     split: Sequence[object] | npt.NDArray[np.generic] | None = None,
     ids: Sequence[object] | npt.NDArray[np.generic] | None = None,
     names: Sequence[str] | None = None,
-) -> Reading:
+) -> LoadedData:
     """Make a dataset of arrays in memory.
 
     Parameters
@@ -232,7 +232,7 @@ def from_arrays(
 
     Returns
     -------
-    Reading
+    LoadedData
         The usable samples and the problems of the others.
 
     Examples
@@ -391,7 +391,7 @@ def _samples_of(dataset: TorchDataset) -> list[Any]:
     return [dataset[row] for row in range(len(dataset))]
 
 
-def read_dataset(dataset: TorchDataset, *, grades: Sequence[str] | None = None) -> Reading:
+def read_dataset(dataset: TorchDataset, *, grades: Sequence[str] | None = None) -> LoadedData:
     """The images, or rows of features, and labels of a dataset, in memory. Random transforms are drawn once."""
     samples = _samples_of(dataset)
     if not all(isinstance(sample, (tuple, list)) and len(sample) >= 2 for sample in samples):

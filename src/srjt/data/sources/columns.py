@@ -22,7 +22,7 @@ from srjt.data.grades import MISSING, as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES, is_image
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
-from srjt.errors import SrjtError, count_of, missing_extra, suggest
+from srjt.errors import SrjtError, count_of, missing_extra, unknown_name
 from srjt.files import check_regular_file
 from srjt.readers.readings import Readings
 
@@ -352,7 +352,7 @@ def check_wanted(columns: Sequence[str], table: pd.DataFrame, *, known: Sequence
     """
     missing = [name for name in columns if name not in table and f"{name}_source" not in table]
     if missing and known:
-        raise suggest("column (of the data to predict)", missing[0], known)
+        raise unknown_name("column (of the data to predict)", missing[0], known)
 
 
 def choose_columns(
@@ -375,7 +375,7 @@ def choose_columns(
     for role, column in given.items():
         if column is not None:
             if column not in columns:
-                raise suggest(f"column (for the {role.replace('_', ' ')}, in {source})", column, columns)
+                raise unknown_name(f"column (for the {role.replace('_', ' ')}, in {source})", column, columns)
             chosen[role] = column
     plain = {plain_name(column): column for column in reversed(columns)}
     for role, names in synonyms.items():

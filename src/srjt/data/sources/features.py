@@ -21,7 +21,7 @@ import pandas as pd
 
 from srjt.data.grades import as_text
 from srjt.data.manifest import Features, Manifest, as_features, match_names
-from srjt.data.sources.assemble import GRADED, Reading, assemble
+from srjt.data.sources.assemble import GRADED, LoadedData, assemble
 from srjt.data.sources.columns import (
     NUMBERED,
     SYNONYMS,
@@ -411,7 +411,7 @@ def read_features(
     several_readings: str | None = None,
     reader_column: str | None = None,
     reference_column: str | None = None,
-) -> Reading:
+) -> LoadedData:
     """Read features (N, F) with their grades.
 
     ``labels`` is a table of grades, matched by id if both have ids, else row by row; for a .npy file it defaults
@@ -479,7 +479,7 @@ def graded_features(
     source: str,
     root: Path,
     grades: Sequence[str] | None,
-) -> Reading:
+) -> LoadedData:
     """The samples of a file, or of a table in memory. given: the column of each role, as in ``choose_columns``."""
     chosen, notes = choose_columns(list(found.frame.columns), given, source=source, required=("grade",))
     notes = check_split_column(found.frame, chosen, notes, given=given["split"] is not None)

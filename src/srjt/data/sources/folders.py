@@ -25,7 +25,7 @@ from srjt.data.grades import MISSING, order_names, refuse_too_many
 from srjt.data.images.decode import IMAGE_SUFFIXES, is_image, read_patient_id
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
-from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
+from srjt.data.sources.assemble import SPLIT_NAMES, LoadedData, assemble
 from srjt.data.sources.columns import (
     TABLE_SUFFIXES,
     TextTable,
@@ -52,7 +52,7 @@ def is_folders(path: Path) -> bool:
     return path.is_dir()
 
 
-def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Reading:
+def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> LoadedData:
     """Read ``directory/<grade>/…`` or ``directory/<train|val|test>/<grade>/…``. The patients are unknown."""
     if not directory.is_dir():
         raise SrjtError(f"{directory} is not a folder.")
@@ -175,7 +175,7 @@ PLACEHOLDERS = {
 }
 
 
-def with_patients_of_headers(reading: Reading, *, progress: ProgressOption = True) -> Reading:
+def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = True) -> LoadedData:
     """The samples with the patients of their DICOM headers, if their source has no patients, and a note about them.
 
     An image whose header names no patient is a patient of its own, unless no header does.
@@ -348,7 +348,7 @@ def read_images(
     columns: Sequence[str] = (),
     grades: tuple[str, ...] = ("0", "1"),
     progress: ProgressOption = False,
-) -> Reading:
+) -> LoadedData:
     """Image files, folders (searched recursively) and tables with a column of images, as one manifest.
 
     Image names in a table are relative to ``images``, or to its folder; in a DataFrame to the present folder. The
@@ -405,7 +405,7 @@ def read_images(
         table[column] = [cells.get(name, {}).get(column, "") for name in lines]
     manifest = Manifest(table=table, grades=grades, root=Path())
     reading = with_patients_of_headers(
-        Reading(manifest=manifest, problems=tuple(problems), kind="images", notes=()), progress=progress
+        LoadedData(manifest=manifest, problems=tuple(problems), kind="images", notes=()), progress=progress
     )
     check_wanted(columns, reading.manifest.table, known=known)
     return reading

@@ -16,7 +16,7 @@ from srjt.data.manifest import Manifest, as_features
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import read, read_ungraded_frame
 from srjt.data.sources.assemble import (
-    Reading,
+    LoadedData,
     TorchDataset,
     as_colour,
     dataset_images,
@@ -31,10 +31,10 @@ from srjt.progress import ProgressOption
 
 PathLike: TypeAlias = str | os.PathLike[str]
 # (images or features, grades) as a pair; a dataset returns (image, label)
-LabelledData: TypeAlias = Manifest | Reading | PathLike | pd.DataFrame | tuple[Any, Any] | TorchDataset
+LabelledData: TypeAlias = Manifest | LoadedData | PathLike | pd.DataFrame | tuple[Any, Any] | TorchDataset
 # several paths; arrays of images or features
 UnlabelledData: TypeAlias = (
-    Manifest | Reading | PathLike | Sequence[PathLike] | pd.DataFrame | npt.NDArray[Any] | TorchDataset
+    Manifest | LoadedData | PathLike | Sequence[PathLike] | pd.DataFrame | npt.NDArray[Any] | TorchDataset
 )
 KNOWN = "a manifest, a path, a DataFrame, arrays or a torch dataset"
 
@@ -49,7 +49,7 @@ def labelled_samples(
     """The samples and their grades. on_bad_image: stop at a row that cannot be used, or leave it out."""
     if isinstance(data, Manifest):
         return data
-    if isinstance(data, Reading):
+    if isinstance(data, LoadedData):
         reading = data
     elif isinstance(data, (str, os.PathLike, pd.DataFrame)):
         reading = read(data, grades=grades, progress=progress)
@@ -71,16 +71,16 @@ def unlabelled_samples(
     wanted: Sequence[str] = (),
     columns: Sequence[str] = (),
     grades: tuple[str, ...] = ("0", "1"),
-) -> Reading:
+) -> LoadedData:
     """The samples to predict; each gets the mildest grade as a placeholder.
 
     features: whether rows of features are wanted, or images; wanted: the names of the features, if they have names.
     columns: further columns to keep, where there are some.
     """
-    if isinstance(data, Reading):
+    if isinstance(data, LoadedData):
         return data
     if isinstance(data, Manifest):
-        return Reading(manifest=data, problems=(), kind="manifest", notes=())
+        return LoadedData(manifest=data, problems=(), kind="manifest", notes=())
     if isinstance(data, pd.DataFrame):
         return _from_frame(data, features=features, wanted=wanted, columns=columns, grades=grades)
     if isinstance(data, (str, os.PathLike)):
@@ -102,7 +102,7 @@ def _from_paths(
     wanted: Sequence[str],
     columns: Sequence[str],
     grades: tuple[str, ...],
-) -> Reading:
+) -> LoadedData:
     if not paths:
         raise SrjtError("The list of paths is empty.")
     if not features:
@@ -110,7 +110,7 @@ def _from_paths(
     if len(paths) > 1:
         raise SrjtError("This run reads features: pass one file of features.")
     found = read_ungraded_features(Path(paths[0]), wanted=wanted, columns=columns, grades=grades)
-    return Reading(manifest=found, problems=(), kind="features", notes=())
+    return LoadedData(manifest=found, problems=(), kind="features", notes=())
 
 
 def _from_frame(
@@ -120,16 +120,16 @@ def _from_frame(
     wanted: Sequence[str],
     columns: Sequence[str],
     grades: tuple[str, ...],
-) -> Reading:
+) -> LoadedData:
     if not features:
         return read_images([frame], columns=columns, grades=grades)
     found = read_ungraded_frame(frame, wanted=wanted, columns=columns, grades=grades)
-    return Reading(manifest=found, problems=(), kind="features", notes=())
+    return LoadedData(manifest=found, problems=(), kind="features", notes=())
 
 
-def _placeholder(array: npt.NDArray[Any], *, grades: tuple[str, ...]) -> Reading:
+def _placeholder(array: npt.NDArray[Any], *, grades: tuple[str, ...]) -> LoadedData:
     ids = [str(row) for row in range(len(array))]
     table = pd.DataFrame({"id": ids, "image": ids, "grade": np.zeros(len(ids), dtype=np.int64)})
-    return Reading(
+    return LoadedData(
         manifest=Manifest(table=table, grades=grades, arrays=array), problems=(), kind="arrays", notes=()
     )

@@ -12,7 +12,7 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
-from srjt.data.sources.assemble import Reading, as_colour, assemble, from_arrays
+from srjt.data.sources.assemble import LoadedData, as_colour, assemble, from_arrays
 from srjt.data.sources.columns import find_image_folder, load_table, locate_images
 from srjt.data.sources.features import check_text
 from srjt.data.sources.folders import subfolders, walk_images
@@ -39,7 +39,7 @@ def find_labels(source: Path) -> Path | None:
     return inside if inside.is_file() else None
 
 
-def read_dr(source: Path, *, images: Path | None = None, grades: Sequence[str] | None = None) -> Reading:
+def read_dr(source: Path, *, images: Path | None = None, grades: Sequence[str] | None = None) -> LoadedData:
     """Read Kaggle's layout. The patient is the number in the image name."""
     labels = find_labels(source)
     if labels is None:
@@ -114,7 +114,7 @@ def find_patients(directory: Path) -> Path | None:
     return None
 
 
-def read_limuc(directory: Path, *, grades: Sequence[str] | None = None) -> Reading:
+def read_limuc(directory: Path, *, grades: Sequence[str] | None = None) -> LoadedData:
     """Read LIMUC's patient-based layout. The patient is the name of the folder."""
     root = find_patients(directory)
     if root is None:
@@ -167,7 +167,7 @@ def is_medmnist(path: Path) -> bool:
     return path.suffix.lower() == ".npz"
 
 
-def read_medmnist(path: Path, *, grades: Sequence[str] | None = None) -> Reading:
+def read_medmnist(path: Path, *, grades: Sequence[str] | None = None) -> LoadedData:
     """Read a MedMNIST file. Its parts become the split column; greyscale images get three channels."""
     images, labels, sides, ids = [], [], [], []
     try:

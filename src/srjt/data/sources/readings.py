@@ -26,7 +26,7 @@ from srjt.data.sources.columns import (
     looks_like_grades,
     with_common_values,
 )
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import as_path
 from srjt.readers.consensus import Consensus, consensus
 from srjt.readers.readings import Readings
@@ -205,7 +205,7 @@ def _matching(columns: Sequence[str], patterns: Sequence[str], *, source: str) -
     for pattern in patterns:
         matches = [pattern] if pattern in columns else fnmatch.filter(columns, pattern)
         if not matches:
-            raise suggest(f"column (for the grade, in {source})", pattern, columns)
+            raise unknown_name(f"column (for the grade, in {source})", pattern, columns)
         found |= set(matches)
     return [column for column in columns if column in found]
 

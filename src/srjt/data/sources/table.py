@@ -14,7 +14,7 @@ import pandas as pd
 
 from srjt.data.manifest import POSTERIOR, Manifest, warn_about_formulas
 from srjt.data.problems import Problem
-from srjt.data.sources.assemble import GRADED, SPLIT_NAMES, Reading, assemble
+from srjt.data.sources.assemble import GRADED, SPLIT_NAMES, LoadedData, assemble
 from srjt.data.sources.columns import (
     TABLE_SUFFIXES,
     TextTable,
@@ -27,7 +27,7 @@ from srjt.data.sources.columns import (
     relative_name,
 )
 from srjt.data.sources.readings import ReadingsTable, combine, readings_of, refuse_columns_of_readers
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.files import write_output
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
@@ -51,7 +51,7 @@ def check_several_readings(
 ) -> bool:
     """Whether the readings of an image are combined. An error for an unknown choice and for options without effect."""
     if choice is not None and choice not in CHOICES:
-        raise suggest("`several_readings`", choice, CHOICES)
+        raise unknown_name("`several_readings`", choice, CHOICES)
     if choice == "consensus":
         return True
     if not (grade_column is None or isinstance(grade_column, str)) and len(grade_column) > 1:
@@ -159,7 +159,7 @@ def read_table(
     several_readings: str | None = None,
     reader_column: str | None = None,
     reference_column: str | None = None,
-) -> Reading:
+) -> LoadedData:
     """Read the table ``path``, or ``labels.csv`` in it, or a table in memory.
 
     Image names are relative to ``images``, or to the table (in memory: to the present folder), or to a folder such as

@@ -1,0 +1,269 @@
+"""Workers that stay: nothing passes from one task to the next, one that dies takes only its own task with it, and
+nothing is executed from the current folder, which somebody else may have sent.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from srjt.errors import Interrupted, SrjtError
+from srjt.training import workers
+from srjt.training.workers import Ended, StopRequest, WorkerPool, fresh_process_state, start_forkserver
+
+
+def process_facts() -> dict[str, Any]:
+    return {
+        "python": random.random(),
+        "random": [float(np.random.rand()), float(torch.rand(()))],
+        "threads": torch.get_num_threads(),
+        "dtype": str(torch.get_default_dtype()),
+        "gradients": torch.is_grad_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "environment": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        "folder": os.getcwd(),
+    }
+
+
+def change_everything() -> None:
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    torch.use_deterministic_algorithms(True)
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    os.chdir("/")
+
+
+def test_the_state_of_a_process_is_restored() -> None:
+    with fresh_process_state():
+        expected = process_facts()
+    with fresh_process_state():
+        change_everything()
+    with fresh_process_state():
+        assert process_facts() == expected
+
+
+def test_workers_share_a_gpu_that_occurs_twice() -> None:
+    assert WorkerPool(devices=("cuda:0", "cuda:1", "cuda:0")).shares_gpus
+    for devices in [("cuda:0", "cuda:1"), ("cpu", "cpu"), (None, None)]:
+        assert not WorkerPool(devices=devices).shares_gpus
+
+
+# ---- tasks
+
+
+def facts(*, device: str | None) -> dict[str, Any]:
+    return {"process": os.getpid(), "device": device, "facts": process_facts()}
+
+
+def fail(kind: str, *, device: str | None) -> None:
+    change_everything()
+    if kind == "with a thread":
+        threading.Thread(target=time.sleep, args=(600,)).start()
+    raise SrjtError("a sentence") if kind == "expected" else RuntimeError("a bug")
+
+
+def warn(*, device: str | None) -> None:
+    warnings.warn("mind this", stacklevel=1)
+
+
+def end(number: int, *, device: str | None) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def train_until_stopped(file: str, *, device: str | None) -> None:
+    """A training that takes a second to save its state."""
+    with StopRequest() as stop:
+        Path(file).touch()
+        while stop.number is None:
+            time.sleep(0.01)
+        time.sleep(1.0)
+        Path(file).write_text("saved")
+        raise Interrupted(stop.number, "stopped")
+
+
+def run(pool: WorkerPool, function: Callable[..., Any], *arguments: Any, settings: Any = None) -> Ended:
+    pool.submit("task", function, *arguments, settings=settings)
+    assert pool.running == ["task"]
+    while not (ended := pool.wait()):
+        pass
+    assert pool.running == []
+    assert ended[0].name == "task"
+    return ended[0]
+
+
+@pytest.mark.slow
+def test_a_worker_serves_one_task_after_another_as_if_each_were_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with WorkerPool(devices=("cpu",), threads=1, networks=("tiny",)) as pool:
+
+        def look(settings: Any = None) -> dict[str, Any]:
+            result: dict[str, Any] = run(pool, facts, settings=settings).result
+            return result
+
+        first = look()
+        assert first["device"] == "cpu"
+        assert first["facts"]["threads"] == 1
+        with pytest.warns(UserWarning, match="^mind this$"):  # here, not on the terminal
+            assert run(pool, warn) == Ended(name="task")
+        assert run(pool, fail, "expected") == Ended(name="task", error="a sentence")
+        assert look() == first
+
+        bug = run(pool, fail, "unexpected")
+        assert not bug.expected
+        assert "RuntimeError: a bug" in bug.error
+        second = look()
+        assert second["process"] != first["process"]
+        second["facts"]["python"] = first["facts"]["python"]  # Python seeds it anew in every process
+        assert second["facts"] == first["facts"]
+
+        assert run(pool, end, signal.SIGKILL) == Ended(name="task", exitcode=-signal.SIGKILL)
+        third = look()
+        (process,) = multiprocessing.active_children()
+        process.kill()  # while it is idle
+        process.join()
+        fourth = look()
+        assert len({state["process"] for state in (first, second, third, fourth)}) == 4
+
+        other = look("deterministic")
+        assert other["process"] != fourth["process"]
+        assert look("deterministic") == other
+
+        monkeypatch.setattr(workers, "END_SECONDS", 0.1)
+        assert "RuntimeError: a bug" in run(pool, fail, "with a thread", settings="deterministic").error
+        assert look("deterministic")["process"] != other["process"]
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.slow
+def test_one_worker_that_dies_leaves_the_others_alone_and_a_stopped_one_saves_its_state(
+    tmp_path: Path,
+) -> None:
+    with WorkerPool(devices=("cpu", "cpu")) as pool:
+        pool.submit("training", train_until_stopped, str(tmp_path / "state"))
+        assert run_beside(pool, end, signal.SIGKILL).exitcode == -signal.SIGKILL
+        assert run_beside(pool, end, signal.SIGTERM).exitcode == 128 + signal.SIGTERM  # no training: at once
+        while not (tmp_path / "state").exists():
+            time.sleep(0.01)
+        ended: list[Ended] = []
+        while not ended:
+            pool.terminate()  # again and again
+            ended = pool.wait(0.05)
+    assert ended == [Ended(name="training", exitcode=128 + signal.SIGTERM)]
+    assert (tmp_path / "state").read_text() == "saved"
+
+
+def run_beside(pool: WorkerPool, function: Callable[..., Any], *arguments: Any) -> Ended:
+    pool.submit("other", function, *arguments)
+    while not (ended := pool.wait()):
+        pass
+    return ended[0]
+
+
+# ---- signals and the fork server
+
+
+@pytest.fixture
+def worker_handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in workers.SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    StopRequest.stopping = False
+
+
+def test_signals_that_follow_do_not_disturb_a_worker_that_saves_its_state(
+    worker_handlers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exits: list[int] = []
+    monkeypatch.setattr(os, "_exit", exits.append)
+    signal.signal(signal.SIGTERM, workers._exit_unless_saving)
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # the pool repeats its request
+        assert stop.number == signal.SIGTERM
+    signal.raise_signal(signal.SIGTERM)  # while the results are written
+    assert exits == []
+    with StopRequest():
+        pass  # the next training
+    signal.raise_signal(signal.SIGTERM)
+    assert exits == [128 + signal.SIGTERM]
+
+
+def test_a_signal_while_the_fork_server_starts_is_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = set[int]()
+
+    def interrupted_start() -> None:
+        blocked.update(signal.pthread_sigmask(signal.SIG_BLOCK, ()))  # what the server inherits
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(forkserver, "ensure_running", interrupted_start)
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest() as stop:
+        start_forkserver(["srjt.errors"])
+        assert stop.number == signal.SIGTERM
+    assert blocked >= set(workers.SIGNALS)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+SCRIPT = """
+import os
+import sys
+
+from srjt.training.workers import start_forkserver
+
+
+def show(file):
+    with open(file, "w") as written:
+        written.write(os.getcwd())
+
+
+if __name__ == "__main__":
+    version = sys.version_info
+    sys.version_info = {version}
+    context = start_forkserver(["pathlib"])
+    sys.version_info = version
+    worker = context.Process(target=show, args=(sys.argv[1],))
+    worker.start()
+    worker.join(60)
+    print(os.getcwd(), os.environ.get("PYTHONSAFEPATH"))
+"""
+
+
+@pytest.mark.parametrize("version", ["version", "(3, 10)"])
+def test_no_module_of_the_current_folder_is_imported(tmp_path: Path, version: str) -> None:
+    (tmp_path / "script").mkdir()
+    script = tmp_path / "script" / "train.py"
+    script.write_text(SCRIPT.format(version=version))
+    sent = tmp_path / "sent"
+    sent.mkdir()
+    for name in ("random", "socket", "struct", "tempfile", "threading", "pathlib"):
+        (sent / f"{name}.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w')\n")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    command = [sys.executable, script, tmp_path / "folder"]
+    done = subprocess.run(command, cwd=sent, env=environment, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == [str(sent), "None"]
+    assert (tmp_path / "folder").read_text() == str(sent)
+    assert not (tmp_path / "trace").exists()
