@@ -334,6 +334,8 @@ def readers(
     show(page)
     if out is not None:
         typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
+    else:
+        typer.echo("--out DIR writes the page, the consensus and every reading.")
     if wanted is None or wanted.empty:
         return
     if file is None:
