@@ -122,7 +122,7 @@ def test_verified_grades_need_no_new_training(noisy: Manifest, tmp_path: Path, m
     assert low < (noisy.labels != noisy.true_labels).mean() < high
     report(tmp_path / "audit")
     page = (tmp_path / "audit" / "report.html").read_text()
-    assert "wrong among 80 verified labels" in page
+    assert "wrong of 80 verified labels" in page
     assert f"Verify {done.summary['verify_more']} more labels" in page
 
 

@@ -176,7 +176,7 @@ def _key_numbers(f: SimpleNamespace, summary: Mapping[str, Any]) -> list[KeyNumb
     ]
     if (verified := summary.get("verified")) is not None:
         wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
-        label = f"wrong among {count_of(verified['labels'], 'verified label')}"
+        label = f"wrong of {count_of(verified['labels'], 'verified label')}"
         numbers.append(KeyNumber(label=label, value=wrong, interval=between(*verified["interval"], ".0%")))
     if (truth := summary.get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
