@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from srjt.auditing.scores import judges_labels, networks_caveat, review_notice
-from srjt.noise.model import FORMS, Form, family
+from srjt.noise.model import FORMS, family
 from srjt.reports.pages.audit import form_meaning
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])  # the most frequent in 40 %, the median is 1
@@ -45,7 +45,7 @@ def test_what_is_said_of_the_networks_is_true(kind: str, learnt: bool, readings:
     assert ("50% of the labels" in notice) == (learnt and close and readings)
 
 
-MEANINGS: dict[Form, tuple[str, Callable[[Any], bool]]] = {
+MEANINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "quasi": ("two grades is half as likely", lambda P: np.isclose(2 * P[0, 2], P[0, 1])),
     "truncated": ("by one grade only", lambda P: P[0, 2] == 0 < P[0, 1]),
     "uniform": ("every wrong grade is equally likely", lambda P: np.ptp(P[~np.eye(4, dtype=bool)]) < 1e-12),
@@ -57,7 +57,7 @@ MEANINGS: dict[Form, tuple[str, Callable[[Any], bool]]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_form_is_described(form: Form) -> None:
+def test_the_form_is_described(form: str) -> None:
     kin = family(form, num_classes=4)
     words, holds = MEANINGS[form]
     assert holds(kin.matrix(kin.mean))

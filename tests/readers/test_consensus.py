@@ -572,6 +572,14 @@ def test_who_can_be_told_from_the_others(pairs: list, told: list[bool]) -> None:
     assert uncertainty.told_apart(replace(evidence, anchored=True)).all()
 
 
+def test_a_crowd_that_enters_as_one_reader_is_told_by_its_repeats() -> None:
+    votes = replace(
+        read(np.arange(60) % 4, np.arange(60) % 4), readers=["crowd"], reader=np.zeros(120, dtype=int)
+    )
+    assert uncertainty.told_apart(evidence_of(votes, repeats="independent")).all()
+    assert not uncertainty.told_apart(evidence_of(votes, repeats="one reading")).any()
+
+
 def test_the_disagreement_is_the_share_of_other_readings_that_differ() -> None:
     readings = read(np.array([0, 1, 2, 3]), np.array([0, 1, 3, 2]), np.array([0, 2, 3, 1]))
     differ, items = uncertainty.disagreement(evidence_of(readings, repeats="one reading"))
@@ -600,7 +608,7 @@ def test_rates_hold_when_something_misleads_all_readers_as_often_as_one(count: i
 
 
 def test_shared_errors_blur_the_posterior_by_the_mean_matrix_and_move_no_grade() -> None:
-    readings, true = make(items=200)
+    readings = make(items=200)[0]
     none, half, all_of_them = (consensus(readings, shared_errors=amount) for amount in (0.0, 0.5, 1.0))
     seen = 0.5 * np.eye(4) + 0.5 * none.mean_matrix
     assert half.posterior == pytest.approx(none.posterior @ (seen / seen.sum(axis=0)).T)
@@ -612,8 +620,22 @@ def test_shared_errors_blur_the_posterior_by_the_mean_matrix_and_move_no_grade()
     upper = 1 - (1 - none.noise_rate_interval[1]) * (1 - none.overall_noise_rate_interval[1])
     assert half.noise_rate_interval[1] == pytest.approx(upper)
     check(half)
-    reference = np.where(np.arange(200) < 100, true, -1)
-    anchored = replace(readings, reference=reference)
-    assert (consensus(anchored).posterior == consensus(anchored, shared_errors=0.0).posterior).all()
     with pytest.raises(SrjtError, match="shared_errors lies between 0 and 1"):
         consensus(readings, shared_errors=2.0)
+
+
+def test_a_reference_shows_how_many_errors_readers_share() -> None:
+    rng = np.random.default_rng(1)
+    true = rng.integers(0, 4, size=600)
+    reference = np.where(np.arange(600) < 300, true, -1)
+    errors = []
+    for together in (0.0, 0.25):
+        seen = off_by_one(true, rng.random(600) < together, rng)
+        readings = read(*(off_by_one(seen, rng.random(600) < 0.2, rng) for _ in range(5)))
+        result = consensus(replace(readings, reference=reference))
+        assert (result.posterior[:300].argmax(axis=1) == true[:300]).all()
+        assert result.certainty[:300].min() > 0.99
+        wrong = (result.grade != true)[300:].mean()
+        assert 1 - result.certainty[300:].mean() == pytest.approx(wrong, abs=0.07)
+        errors.append(wrong)
+    assert errors[1] > errors[0] + 0.15  # so the test can fail

@@ -16,7 +16,7 @@ from reports.page_text import facts_of, sentences
 from srjt.reports.page import render
 from srjt.reports.pages.run import live_page
 from srjt.reports.report import LiveReporter
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 
 COUNTS = {"validation_counts": [6, 3, 2, 1]}
 
@@ -100,7 +100,7 @@ def test_a_training_writes_it_and_the_report(data: Any, settings: dict[str, Any]
             super()._write(state, problem=problem)
             seen.append((state, (tmp_path / "run" / "live.html").read_text()))
 
-    inner = SilentReporter()
+    inner = BarReporter()
     with Watcher(inner, tmp_path / "run") as reporter:
         srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **settings)
     assert [seen[0][0], seen[-1][0]] == ["training", "finished"]
@@ -120,7 +120,7 @@ def test_a_page_that_cannot_be_written_does_not_end_a_training(
         raise OSError("no space\nleft")
 
     monkeypatch.setattr("srjt.reports.report.write_page", fail)
-    inner = SilentReporter()
+    inner = BarReporter()
     with LiveReporter(inner, tmp_path / "run") as reporter:
         srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **settings)
     assert (tmp_path / "run" / "summary.json").exists()
@@ -129,7 +129,7 @@ def test_a_page_that_cannot_be_written_does_not_end_a_training(
 
 
 def fail_after_a_step(folder: Path) -> None:
-    with LiveReporter(SilentReporter(), folder) as reporter:
+    with LiveReporter(BarReporter(), folder) as reporter:
         reporter.begin("standard", epochs=12)
         reporter.stepped(1, 1, 2)
         raise ValueError("boom")
@@ -137,7 +137,7 @@ def fail_after_a_step(folder: Path) -> None:
 
 def test_an_error_is_on_the_page_but_not_in_the_folder_of_another_run(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", finished=False)
-    with pytest.raises(ValueError, match="boom"), LiveReporter(SilentReporter(), folder):
+    with pytest.raises(ValueError, match="boom"), LiveReporter(BarReporter(), folder):
         raise ValueError("boom")  # before the first step
     assert not (folder / "live.html").exists()
     with pytest.raises(ValueError, match="boom"):
@@ -145,7 +145,7 @@ def test_an_error_is_on_the_page_but_not_in_the_folder_of_another_run(tmp_path: 
     page = (folder / "live.html").read_text()
     assert "The training has stopped. boom. Run the same command again to resume it." in page
     shutil.rmtree(folder)
-    with LiveReporter(SilentReporter(), folder) as reporter:  # nothing was written: nothing to show
+    with LiveReporter(BarReporter(), folder) as reporter:  # nothing was written: nothing to show
         reporter.begin("standard", epochs=12, folds=5)
         reporter.stepped(1, 1, 2)
     assert not folder.exists()

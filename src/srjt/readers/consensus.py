@@ -32,8 +32,8 @@ from srjt.readers.readings import Readings
 from srjt.readers.uncertainty import (
     disagreement,
     reader_intervals,
-    seen,
     told_apart,
+    true_given_seen,
     with_shared_errors,
 )
 
@@ -44,6 +44,7 @@ Ints = npt.NDArray[np.int64]
 # benchmarks/readers.py), where 0.5 to 1 has the best probabilities.
 SHARED_ERRORS = 0.5
 HALF_WIDTH = 0.05  # of an interval that settles a rate
+_AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
 
@@ -150,8 +151,8 @@ def consensus(
         because a reader repeats errors. "independent": each weighs as one; for a crowd that enters as one reader.
     shared_errors : float
         How often something in an item misleads all its readers, as a multiple (0 to 1) of how often one errs alone.
-        Readings cannot tell it; the intervals reach from never to as often. Not used with a reference. The grades do
-        not depend on it.
+        Readings cannot tell it; the intervals reach from never to as often. A reference of 20 items or more does: then
+        the amount is estimated. The grades do not depend on it.
     confidence : float
         Of the intervals.
 
@@ -246,21 +247,21 @@ def _result(
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
     reason = _reason(readings, evidence)
-    if (
-        evidence.anchored or reason
-    ):  # a reference shows them; and without either even a reader's own errors are a guess
-        shared = 0.0
     own = reader_intervals(evidence, variants, share=share, determined=not reason, confidence=confidence)
-    error_interval = _error_interval(
-        evidence, variants, grade, most=own.overall_interval[1] if shared else 0.0
-    )
-    known = with_shared_errors(own, variants.mean(lambda fit: fit.grades), share=share, amount=shared)
+    mean = np.einsum("r,rcj->cj", share, own.matrices)
+    reference = np.full(len(grade), -1) if readings.reference is None else readings.reference
+    compared = int((reference >= 0).sum()) >= ENOUGH
+    if reason:  # even a reader's own errors are a guess
+        shared = 0.0
+    elif compared:
+        shared = _shared_errors(evidence, variants, reference, mean)
+    known = own
+    if not compared:
+        known = with_shared_errors(own, variants.mean(lambda fit: fit.grades), share=share, amount=shared)
     if shared:
-        as_seen = seen(np.einsum("r,rcj->cj", share, own.matrices), shared)
-        known_grade = np.zeros(len(grade), dtype=bool)
-        if readings.reference is not None:
-            known_grade = readings.reference >= 0
-        posterior = np.where(known_grade[:, None], posterior, posterior @ (as_seen / as_seen.sum(axis=0)).T)
+        posterior = np.where(reference[:, None] >= 0, posterior, posterior @ true_given_seen(mean, shared))
+    misled = 0.0 if compared or not shared else own.overall_interval[1]
+    error_interval = _error_interval(evidence, variants, grade, most=misled)
     certainty = posterior[np.arange(len(grade)), grade]
     return Consensus(
         items=readings.items,
@@ -287,11 +288,29 @@ def _result(
         overall_noise_rate_interval=known.overall_interval,
         determined=not reason,
         reason=reason,
-        assumption=_assumption(evidence, shared=shared, rate=known.overall),
+        assumption=_assumption(evidence, compared=compared, shared=shared, rate=known.overall),
         network_power=power,
         variants=variants,
         evidence=evidence,
     )
+
+
+def _shared_errors(evidence: Evidence, variants: Variants, reference: Ints, mean: Floats) -> float:
+    """The amount of shared errors under which the reference is likeliest, if it is hidden."""
+    rows = np.flatnonzero(reference >= 0)
+    hidden = replace(evidence, log_factor=None)
+
+    def by(fit: Fit) -> Floats:
+        prior, columns = fit.states.prior(fit.grades, fit.kinds), log_columns(fit.matrices)
+        states = state_posterior(hidden, states=fit.states, prior=prior, columns=columns, rows=rows)
+        return np.asarray(states @ fit.states.of_grade)
+
+    posterior, place = variants.mean(by), np.arange(len(rows))
+    likelihood = [
+        np.log((posterior @ true_given_seen(mean, one))[place, reference[rows]] + 1e-12).sum()
+        for one in _AMOUNTS
+    ]
+    return _AMOUNTS[int(np.argmax(likelihood))]
 
 
 def _error_interval(
@@ -341,8 +360,8 @@ def _reason(readings: Readings, evidence: Evidence) -> str:
     )
 
 
-def _assumption(evidence: Evidence, *, shared: float, rate: float) -> str:
-    if evidence.anchored:
+def _assumption(evidence: Evidence, *, compared: bool, shared: float, rate: float) -> str:
+    if compared:
         return "The reference is taken as the truth; where there is none, readers err as they do where there is one."
     if not evidence.single.all() and not told_apart(evidence).all():
         enough = 50 * math.ceil(rate * (1.0 - rate) * (1.96 / HALF_WIDTH) ** 2 / 50)

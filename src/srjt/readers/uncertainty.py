@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import bmat, csr_matrix, diags  # type: ignore[import-untyped]
+from scipy.sparse import bmat, csr_matrix  # type: ignore[import-untyped]
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 from scipy.special import betaincinv, ndtri  # type: ignore[import-untyped]
 
@@ -75,14 +75,17 @@ def told_apart(evidence: Evidence) -> npt.NDArray[np.bool_]:
     if evidence.anchored:
         return np.ones(evidence.readers, dtype=bool)
     said = evidence.said.tocoo()
-    read = csr_matrix((np.ones(said.nnz), (said.row, said.col // evidence.classes)))
-    read.resize(said.shape[0], evidence.readers)
-    read.data[:] = 1.0  # several grades of one item by one reader
+    shape = (said.shape[0], evidence.readers)
+    read = csr_matrix((said.data, (said.row, said.col // evidence.classes)), shape=shape)
     count = np.asarray(read.sum(axis=1)).ravel()
-    three = np.asarray(read[count > 2].sum(axis=0)).ravel() > 0
-    pairs = read[count == 2].T @ read[count == 2]
-    pairs.setdiag(0)
-    together = pairs + diags(three.astype(np.float64))
+    three = np.asarray(read[count > 2.5].sum(axis=0)).ravel() > 0
+    again = (
+        np.asarray(read.max(axis=0).todense()).ravel() > 1.5
+    )  # independent readings of one item, as of a crowd
+    both = (read[count <= 2.5] > 0).astype(np.float64)
+    together = both.T @ both
+    together.setdiag((three | again).astype(np.float64))
+    together.eliminate_zeros()  # a stored zero would join
     # in the double cover a component falls into two parts exactly where all circles are even
     _, part = connected_components(bmat([[None, together], [together, None]]), directed=False)
     return np.asarray(part[: evidence.readers] == part[evidence.readers :])
@@ -101,7 +104,7 @@ def disagreement(evidence: Evidence) -> tuple[Floats, Floats]:
     weight = said.data[several] / own[several]
     items = np.bincount(reader[several], weight, minlength=evidence.readers)
     differ = np.bincount(reader[several], weight * (1.0 - same), minlength=evidence.readers)
-    return differ / np.maximum(items, 1e-12), items
+    return differ / np.maximum(items, 1e-12), items.astype(np.float64)
 
 
 def _per_grade(evidence: Evidence) -> csr_matrix:
@@ -153,6 +156,12 @@ def with_shared_errors(
 def seen(mean: Floats, amount: float) -> Floats:
     """(C, C) Pr(what all readers see | true grade)"""
     return np.asarray((1.0 - amount) * np.eye(len(mean)) + amount * mean)
+
+
+def true_given_seen(mean: Floats, amount: float) -> Floats:
+    """(C, C) Pr(true grade | what all readers see), for grades that are as frequent: an error has no direction."""
+    given_true = seen(mean, amount)
+    return np.asarray((given_true / given_true.sum(axis=0)).T)
 
 
 # How well each reader is known: intervals of the matrices, biases and noise rates.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from srjt.noise.matrices import FAMILIES
 from srjt.ordinal.metrics import METRICS
 from srjt.studies.config import parse_noise
 from srjt.studies.results import OURS, host_of, paper_order
@@ -11,12 +12,7 @@ from srjt.studies.results import OURS, host_of, paper_order
 PAPER_METRICS = ("accuracy", "mae", "macro_f1")
 # in a column's heading, in a sentence
 METRIC_NAMES = {name: (metric.short_name, metric.long_name) for name, metric in METRICS.items()}
-# in the paper's order
-NOISE_NAMES = {
-    "quasi": "Quasi-Gaussian noise",
-    "truncated": "Truncated-Gaussian noise",
-    "none": "labels as given",
-}
+NOISE_NAMES = {**{kind: family.name for kind, family in FAMILIES.items()}, "none": "labels as given"}
 
 
 def decimals(number: float, *, signed: bool = False) -> str:

@@ -20,6 +20,7 @@ from srjt.data.checks import data_uri
 from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError, count_of
+from srjt.noise.model import FORMS
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, matrix_figure, new_figure
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
 from srjt.reports.table import Table, between, data_table
@@ -65,15 +66,6 @@ REMARKS: list[Rule[Any]] = [
     (lambda f: f.judged and not f.identifiable, "The rate is not known because {f.reason}."),
     (lambda f: f.judged and f.assumption, "{f.assumption}."),
 ]  # fmt: skip
-FORMS = {
-    "quasi": "an error by two grades is half as likely as one by one grade, and so on",
-    "truncated": "errors by one grade only",
-    "banded": "each grade has its own error rates, which change by one factor with every further grade",
-    "uniform": "every wrong grade is equally likely",
-    "lowered": "labels of a grade are mostly or often too low, each grade at its own rate",
-    "raised": "labels of a grade are mostly or often too high, each grade at its own rate",
-    "boundary": "errors only near the boundary between two grades",
-}
 
 
 def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleNamespace:
