@@ -124,11 +124,11 @@ def _readers(readings: Readings, agreement: Agreement, agreed: Consensus) -> pd.
     frame = agreement.by_reader.assign(
         name=readings.readers,
         readings=used.sum(axis=1),
-        by_grade=used.tolist(),
+        by_grade=pd.Series(used.tolist(), dtype=object),
         right=1 - agreed.noise_rate,
         right_low=1 - wrong_high,
         right_high=1 - wrong_low,
-        matrix=np.round(agreed.matrices, 6).tolist(),
+        matrix=pd.Series(np.round(agreed.matrices, 6).tolist(), dtype=object),
     ).drop(columns="reader")
     for name in ("bias", "drift", "right"):
         frame = _without_empty(frame, f"{name}_low", f"{name}_high")

@@ -188,7 +188,7 @@ class StudyTables:
         done = finished(self.scores[self.scores["split"] == self.split], self.runs).dropna(subset=["value"])
         done = done[done["metric"].isin(list(self.metrics))].set_index(["fold", "seed"])
         groups = done.groupby(["method", "variant", "noise", "metric"], sort=False)["value"]
-        return {tuple(map(str, key)): group for key, group in groups}  # type: ignore[misc,arg-type]
+        return {tuple(map(str, key)): group for key, group in groups}  # type: ignore[misc]
 
     @cached_property
     def planned(self) -> dict[tuple[str, str, str], Runs]:
@@ -376,8 +376,12 @@ class StudyTables:
                 f"{', '.join(map(display_name, names.split(', ')))} ({role})"
                 for names, role in zip(own["against"], own["role"], strict=True)
             ]
-            labels = {"Method": own["method"].map(display_name), "Noise": own["noise"].map(noise_label)}
-            labels |= {"Metric": own["metric"].map(_with_arrow), "Against": against}
+            labels: dict[str, Any] = {
+                "Method": own["method"].map(display_name),
+                "Noise": own["noise"].map(noise_label),
+                "Metric": own["metric"].map(_with_arrow),
+                "Against": against,
+            }
             first = np.flatnonzero(~own["method"].duplicated())[1:].tolist()
             title = self._title("Paired comparison", kind)
             tables.append(self._test_table(own, labels, f"paired-{kind}", title, first, tests=tests))
@@ -415,7 +419,7 @@ class StudyTables:
     def _test_table(
         self,
         shown: pd.DataFrame,
-        labels: Mapping[str, Sequence[str] | pd.Series[str]],
+        labels: Mapping[str, Any],
         slug: str,
         title: str,
         rule_before: Sequence[int],

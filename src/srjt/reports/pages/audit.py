@@ -169,7 +169,7 @@ def _key_numbers(f: SimpleNamespace, summary: Mapping[str, Any]) -> list[KeyNumb
     if (verified := summary.get("verified")) is not None:
         wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
         label = f"wrong of {count_of(verified['labels'], 'verified label')}"
-        numbers.append(KeyNumber(label=label, value=wrong, interval=between(*verified["interval"], ".0%")))
+        numbers.append(KeyNumber(label=label, value=wrong, interval=_interval(verified["interval"], ".0%")))
     if (truth := summary.get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
         numbers.append(KeyNumber(label="known wrong labels", value=wrong))
@@ -329,8 +329,8 @@ def _rates(f: SimpleNamespace, summary: Mapping[str, Any], names: Mapping[str, s
     return Section(slug="rates", heading="Grades, readers and patients", tables=tables)  # fmt: skip
 
 
-def _interval(ends: Any) -> str:
-    return between(*ends, ".1%") if isinstance(ends, (tuple, list)) else ""
+def _interval(ends: Any, pattern: str = ".1%") -> str:
+    return between(ends[0], ends[1], pattern) if isinstance(ends, (tuple, list)) else ""
 
 
 def _rate_table(who: str, rows: Sequence[Mapping[str, Any]], counted: str) -> Table:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from srjt.errors import count_of
+from srjt.errors import count_of, duration
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS
@@ -25,7 +25,7 @@ from srjt.reports.figures.study import (
     study_noises,
 )
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
-from srjt.reports.sections import duration, settings_section
+from srjt.reports.sections import settings_section
 from srjt.reports.statistics import METRIC_NAMES, PAPER_METRICS, noise_name, noise_phrase
 from srjt.reports.study_tables import NAIVE_LABEL, StudyTables, finished, networks_phrase, study_tables
 from srjt.reports.table import MISSING, Table, TableCell, data_table
