@@ -104,7 +104,7 @@ class LazyVerbs(TyperGroup):
             self.add_command(Command(name, short_help=summary), name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for one in self.params:
+        for one in self.get_params(ctx):
             one.default = one.default or False  # of flags: to convert None, typer would import pydantic
         return super().parse_args(ctx, args)
 
