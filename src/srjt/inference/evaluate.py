@@ -4,7 +4,6 @@ beside the readers who graded them, and without samples that the run has learnt 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -16,11 +15,13 @@ import pandas as pd
 import torch
 
 from srjt.data.duplicates import LeakageWarning
+from srjt.data.grades import Grades
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import select_readings
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference.answers import (
+    Answers,
     WhichNetwork,
     answer_rows,
     answers_from,
@@ -56,10 +57,11 @@ from srjt.ordinal.calibration import (
 )
 from srjt.ordinal.decoding import Decoding, LearnedPooling, Pooling
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
-from srjt.ordinal.metrics import METRICS, confusion_matrix, quadratic_weighted_kappa, summary
-from srjt.progress import ProgressOption, html_block, html_table, html_text, progress_bar
+from srjt.ordinal.metrics import NaiveBaseline, confusion_matrix, quadratic_weighted_kappa
+from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.compare import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
+from srjt.reported import Reported
 from srjt.training.folder import HeldOut, baseline_from, compare_with_naive
 from srjt.training.trained import Trained
 
@@ -200,43 +202,7 @@ def beside_readers(
         return None, str(problem)
 
 
-# A run on its own held-out sides, as ``srjt predict`` answers: recalibrated, and decoded by its rule.
-
-
-def held_out_scores(run: Trained) -> dict[str, dict[str, float]]:
-    """Side → metrics of the run's answers; against true grades on the test side.
-
-    Empty where the run has kept no predictions.
-    """
-    return {name: summary(counts) for name, counts in _confusions(run).items()}
-
-
-def naive_warning(run: Trained) -> str:
-    """A sentence if the run does not beat a naive prediction on its test side (else validation); else ""."""
-    found = _confusions(run)
-    side = "test" if "test" in found else "validation"
-    if side not in found or run.facts is None:
-        return ""
-    naive = baseline_from(run.facts, found[side].sum(axis=1))
-    if naive is None:
-        return ""
-    purpose = run.config.optimise
-    score = summary(found[side])[purpose]
-    return compare_with_naive(f"the {side} side", score=score, naive=getattr(naive, purpose), purpose=purpose)
-
-
-def _confusions(run: Trained) -> dict[str, npt.NDArray[np.int64]]:
-    """Side → (C, C) counts by label and answer."""
-    fitted = fit_after_training(run)
-    counts = {}
-    for name, side in run.held_out.items():
-        labels = side.true_labels if name == "test" and side.true_labels is not None else side.labels
-        table = predict_held_out(run, side, fitted=fitted)
-        predicted = np.array([run.grades.index(grade) for grade in table["grade"]], dtype=np.int64)
-        counts[name] = confusion_matrix(
-            torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=len(run.grades)
-        ).numpy()
-    return counts
+# What a grade is, in words.
 
 
 def rule_in_words(run: Trained) -> str:
@@ -250,7 +216,7 @@ def rule_in_words(run: Trained) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(Reported):
     """The result of ``srjt.evaluate``.
 
     Attributes
@@ -304,6 +270,20 @@ class Evaluation:
         The network as one more reader, if several readers graded the samples.
     not_compared : str
         Why it could not be compared with them; "" otherwise.
+    run : str
+        Name of the run.
+    side : str
+        ``"test"`` or ``"validation"`` if these are the run's own held-out samples; else empty.
+    grades : Grades
+        The grades, with their names.
+    features : bool
+        Whether the samples are rows of features, not images.
+    patients : int or None
+        Number of patients; None if they are not known.
+    naive : NaiveBaseline or None
+        The scores of one grade for all samples; None where the training labels are not known, or answers are pooled.
+    uncalibrated : list of CalibrationBin
+        As ``calibration``, before recalibration; empty if there was none, or answers are pooled.
     answers : DataFrame
         One row per answer: whose it is, ``label``, ``grade`` and ``p_<grade>``. Not in ``to_dict``.
     """
@@ -332,6 +312,13 @@ class Evaluation:
     overlaps: tuple[Overlap, ...] = ()
     readers: NetworkComparison | None = None
     not_compared: str = ""
+    run: str = ""
+    side: str = ""
+    grades: Grades = field(default_factory=lambda: Grades(()))
+    features: bool = False
+    patients: int | None = None
+    naive: NaiveBaseline | None = None
+    uncalibrated: list[CalibrationBin] = field(default_factory=list)
     answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
     @property
@@ -343,31 +330,14 @@ class Evaluation:
         values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
         return f"<Evaluation: {count_of(self.samples, 'sample')}, {values}, by {self.judged_by}>"
 
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                METRICS[name].long_name,
-                f"{value:.3f}",
-                f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–",
-            )
-            for name, (value, low, high) in self.intervals.items()
-        ]
-        per = f" (one answer per {', '.join(self.per)})" if self.per else ""
-        units = "patients" if self.by_patient else "samples, and are too narrow if a patient has several"
-        return html_block(
-            f"{count_of(self.samples, 'sample')}{per}, compared with their {self.judged_by}",
-            html_table(("metric", "value", "95 % interval"), rows),
-            html_text(f"The intervals resample {units}. A grade is {self.grade_rule}."),
-            html_text("" if self.ranges is None else self._describe(self.ranges)),
-            *(html_text(str(overlap)) for overlap in self.overlaps),
-        )
-
-    @staticmethod
-    def _describe(ranges: RangeEvaluation) -> str:
-        return (
-            f"Ranges of grades contain the label of {ranges.coverage.value:.0%} ({ranges.promised:.0%} promised); they "
-            f"have {ranges.width.value:.1f} grades on average."
-        )
+    @property
+    def naive_warning(self) -> str:
+        """A sentence if one grade for all samples scores as well as the run; else ""."""
+        if self.naive is None:
+            return ""
+        where = f"the {self.side} side" if self.side else "these samples"
+        naive = getattr(self.naive, self.purpose)
+        return compare_with_naive(where, score=self.score, naive=naive, purpose=self.purpose)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; what several readers say only if there are some."""
@@ -376,7 +346,10 @@ class Evaluation:
         if self.readers is not None:
             plain["readers"] = self.readers.to_dict()
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
-        plain["calibration"] = [b._asdict() for b in self.calibration]
+        for name in ("calibration", "uncalibrated"):
+            plain[name] = [b._asdict() for b in getattr(self, name)]
+        plain["grades"] = list(self.grades)
+        plain["naive"] = self.naive and self.naive._asdict()
         plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
         plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
         plain["decision"] = self.decision and self.decision.to_dict()
@@ -539,7 +512,7 @@ def evaluate(
         compared, reason = beside_readers(readings, manifest, answers.grades, resamples=resamples)
     if units is not None:
         answers = pool_answers(answers, units.codes, how=pool, learned=learned, grade_rule=decoded_by)
-    chosen, predicted, labels = answers.probabilities, answers.grades, answers.labels
+    predicted, labels = answers.grades, answers.labels
     classes = len(run.grades)
     ranges = None
     if fitted.ranges is not None:
@@ -557,25 +530,27 @@ def evaluate(
             resamples=resamples,
         )
     given = "given grades" if readings is None else "consensus grades"
-    return Evaluation(
-        samples=len(answers),
+    raw = [] if fitted.recalibration is None or per else probabilities_of(probabilities, network)
+    found = judge(
+        run,
+        answers,
         judged_by=given if truth is None else "true grades",
         by_patient=manifest.patients is not None,
-        views=len(crops),
+        patients=None if manifest.patients is None else len(set(manifest.patients)),
         purpose=optimise or run.config.optimise,
         grade_rule=table.attrs["grade_rule"],
-        intervals=_intervals(labels, predicted, classes=classes, groups=answers.groups, resamples=resamples),
-        confusion=confusion_matrix(
-            torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes
-        ).tolist(),
-        calibration_error=expected_calibration_error(chosen, labels),
-        ranked_probability_score=ranked_probability_score(chosen, labels),
-        calibration=calibration_bins(chosen, labels),
         recalibration="" if fitted.recalibration is None else str(fitted.recalibration),
-        ranges=ranges,
+        uncalibrated=calibration_bins(raw, labels) if len(raw) else [],
+        resamples=resamples,
         images=len(manifest),
         per=per,
         pool=pool if per else "",
+        answers_table=answer_rows(run, answers, manifest, units),
+    )
+    return replace(
+        found,
+        views=len(crops),
+        ranges=ranges,
         learned_pooling=learned,
         pooling_labels="" if learned is None else describe_labels(run, per=per),
         unknown_units=0 if units is None else units.unknown,
@@ -586,7 +561,57 @@ def evaluate(
         overlaps=find_overlaps(run, fitted, manifest, threshold=sensitivity is not None),
         readers=compared,
         not_compared=reason,
-        answers=answer_rows(run, answers, manifest, units),
+    )
+
+
+def judge(
+    run: Trained,
+    answers: Answers,
+    *,
+    judged_by: str,
+    by_patient: bool,
+    patients: int | None,
+    purpose: Purpose,
+    grade_rule: str,
+    recalibration: str,
+    uncalibrated: list[CalibrationBin],
+    resamples: int,
+    images: int,
+    per: tuple[str, ...],
+    pool: str,
+    answers_table: pd.DataFrame,
+    side: str = "",
+) -> Evaluation:
+    """The scores of answers beside their labels. resamples: 0 for no intervals."""
+    labels, predicted, classes = answers.labels, answers.grades, len(run.grades)
+    counts = confusion_matrix(torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes)
+    naive = None
+    if run.facts is not None and not per:  # the naive grades are those of images
+        naive = baseline_from(run.facts, counts.numpy().sum(axis=1))
+    return Evaluation(
+        samples=len(answers),
+        judged_by=judged_by,
+        by_patient=by_patient,
+        views=1,
+        purpose=purpose,
+        grade_rule=grade_rule,
+        intervals=_intervals(labels, predicted, classes=classes, groups=answers.groups, resamples=resamples),
+        confusion=counts.tolist(),
+        calibration_error=expected_calibration_error(answers.probabilities, labels),
+        ranked_probability_score=ranked_probability_score(answers.probabilities, labels),
+        calibration=calibration_bins(answers.probabilities, labels),
+        recalibration=recalibration,
+        images=images,
+        per=per,
+        pool=pool,
+        run="" if run.folder is None else run.folder.resolve().name,
+        side=side,
+        grades=run.grades,
+        features=len(run.in_shape) == 1,
+        patients=patients,
+        naive=naive,
+        uncalibrated=uncalibrated,
+        answers=answers_table,
     )
 
 
@@ -599,7 +624,9 @@ def _intervals(
     resamples: int,
 ) -> dict[str, Interval]:
     """All metrics. One patient cannot be resampled: the ends are not known."""
-    found = bootstrap_metrics(labels, predicted, num_classes=classes, groups=groups, resamples=resamples)
-    if len(labels if groups is None else set(groups)) > 1:
+    found = bootstrap_metrics(
+        labels, predicted, num_classes=classes, groups=groups, resamples=max(resamples, 1)
+    )
+    if resamples and len(labels if groups is None else set(groups)) > 1:
         return found
     return {name: Interval(interval.value, np.nan, np.nan) for name, interval in found.items()}
