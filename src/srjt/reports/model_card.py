@@ -217,8 +217,10 @@ def _data(facts: RunFacts) -> Section:
             rows.append(("SHA-256", str(source["sha256"])))
     noise = facts.noise or {}
     rate = noise.get("estimated", noise.get("used"))
-    wrong = f"{rate:.2f}, {'estimated' if 'estimated' in noise else 'given'}; see the report of the run"
-    rows.append(("share of wrong labels", wrong if isinstance(rate, float) else "not recorded"))
+    wrong = "not recorded"
+    if isinstance(rate, float):
+        wrong = f"{rate:.2f}, {'estimated' if 'estimated' in noise else 'given'}; see the report of the run"
+    rows.append(("share of wrong labels", wrong))
     counts = facts.data.get("class_counts") or []
     return Section(
         slug="data",

@@ -279,7 +279,7 @@ class LiveReporter:
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
         if not (self.folder / "run.json").exists():
             return
-        if problem is not None and self._recording:  # an error before: the folder may be that of another run
+        if problem is not None and self._next > 0.0:  # an error before: the folder may be that of another run
             reason = " ".join(str(problem).split())
             self._write(live="stopped", problem=f"{reason.rstrip('.')}." if reason else "")
         elif problem is None and has_summary(self.folder):
@@ -291,7 +291,7 @@ class LiveReporter:
         self.inner.begin(title, epochs=epochs, folds=folds)
         self._recording = folds == 1  # the noise estimate's cross-fit is not part of the run
         self._next = 0.0
-        if not self._recording:
+        if not self._recording and not (self.folder / "run.json").exists():  # or the run is somebody's
             self._write(waiting=True)
 
     def note(self, text: str) -> None:

@@ -66,10 +66,15 @@ class EvaluationFacts:
     pooling: str  # what a learned pooling is
     unknown_units: int
 
+    @property
+    def first_words(self) -> str:
+        """The metric at the beginning of a sentence."""
+        return self.metric[0].upper() + self.metric[1:]
+
 
 Facts = EvaluationFacts
 VERDICT: list[Rule[Facts]] = [
-    (lambda f: math.isnan(f.naive), "{f.metric} {f.score:.3f} on {f.samples}."),
+    (lambda f: math.isnan(f.naive), "{f.first_words} {f.score:.3f} on {f.samples}."),
     (
         lambda f: not f.beaten,
         "No better than one grade for all: {f.metric} {f.score:.3f} on {f.samples}, {f.naive:.3f} for one grade.",
@@ -79,7 +84,7 @@ VERDICT: list[Rule[Facts]] = [
         "Not clearly better than one grade for all: {f.metric} {f.score:.3f} on {f.samples}, {f.naive:.3f} for one "
         "grade.",
     ),
-    (lambda f: True, "{f.metric} {f.score:.3f} on {f.samples}; one grade for all gives {f.naive:.3f}."),
+    (lambda f: True, "{f.first_words} {f.score:.3f} on {f.samples}; one grade for all gives {f.naive:.3f}."),
 ]
 NOTES: list[Rule[Facts]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
@@ -119,10 +124,9 @@ def evaluation_facts(found: Evaluation) -> EvaluationFacts:
     if found.learned_pooling is not None:
         exponent, weight = found.learned_pooling
         pooling = f"Fitted on the validation side: exponent {exponent:.2g}, weight {weight:.2g}. {found.pooling_labels}"
-    metric = METRICS[found.purpose].long_name
     beaten = math.isnan(naive) or not not_beaten(found.score, naive, purpose=found.purpose)
     return EvaluationFacts(
-        metric=metric[0].upper() + metric[1:],
+        metric=METRICS[found.purpose].long_name,
         score=found.score,
         interval=(low, high),
         naive=naive,

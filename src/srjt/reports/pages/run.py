@@ -88,6 +88,11 @@ class RunPageFacts:
     wrong: float  # share of wrong training labels; nan if it is not known
     starved: str  # grades that the selection hardly kept
 
+    @property
+    def first_words(self) -> str:
+        """The metric at the beginning of a sentence."""
+        return self.metric[0].upper() + self.metric[1:]
+
 
 Facts = RunPageFacts
 VERDICT: list[Rule[Facts]] = [
@@ -113,11 +118,11 @@ VERDICT: list[Rule[Facts]] = [
     ),
     (
         lambda f: math.isnan(f.naive),
-        "{f.metric} {f.score:.3f} on the {f.side} side, by the networks' own grades.",
+        "{f.first_words} {f.score:.3f} on the {f.side} side, by the networks' own grades.",
     ),
     (
         lambda f: True,
-        "{f.metric} {f.score:.3f} on the {f.side} side, by the networks' own grades; one grade for all gives "
+        "{f.first_words} {f.score:.3f} on the {f.side} side, by the networks' own grades; one grade for all gives "
         "{f.naive:.3f}.",
     ),
 ]
@@ -130,7 +135,7 @@ WARNINGS: list[Rule[Facts]] = [
     (
         lambda f: f.state != "finished" and not f.beaten,
         "After epoch {f.reached} the networks' own grades are no better than one grade for all on the {f.side} side: "
-        "{f.metric} {f.score:.3f}, {f.naive:.3f} for one grade.",
+        "{f.first_words} {f.score:.3f}, {f.naive:.3f} for one grade.",
     ),
     (
         lambda f: f.state == "finished" and f.sides == {"train", "validation"},
@@ -170,7 +175,7 @@ NOTES: list[Rule[Facts]] = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Record:
+class RunRecord:
     """A run, in memory or in a folder, as far as it is there."""
 
     title: str
@@ -194,7 +199,12 @@ class _Record:
         return self.sides.get("test") or self.sides.get("validation")
 
 
-def run_page(
+def run_page(folder: Path, **options: Any) -> Page:
+    """The page of the run in a folder, finished or not. options: as for ``read_record``."""
+    return _page(read_record(folder, **options))
+
+
+def read_record(
     folder: Path,
     *,
     grade_names: Mapping[str, str] | None = None,
@@ -202,11 +212,11 @@ def run_page(
     messages: Sequence[str] = (),
     problem: str = "",
     show_test: bool = True,
-) -> Page:
-    """The page of the run in a folder, finished or not. grade_names: instead of the run's own.
+) -> RunRecord:
+    """What the page of a run shows. grade_names: instead of the run's own.
 
     live: the training is running, or has just stopped because of ``problem``; messages: what it has said. Without
-    ``show_test`` the page has nothing of the test side.
+    ``show_test`` there is nothing of the test side.
     """
     facts = read_facts(folder)
     if grade_names is not None:
@@ -216,7 +226,7 @@ def run_page(
     metrics = pd.DataFrame(columns=list(HEADER))
     if done or file.exists():
         metrics = finished_metrics(folder) if done else read_metrics(file)
-    record = _Record(
+    return RunRecord(
         title=folder.resolve().name,
         state=live or ("finished" if done else "unfinished"),
         facts=facts,
@@ -228,18 +238,17 @@ def run_page(
         problem=problem,
         messages=messages,
     )
-    return _page(record)
 
 
 def trained_page(run: Trained, sides: Mapping[str, Evaluation] | None = None, *, brief: bool = False) -> Page:
     """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief: for a terminal."""
     folder = run.folder
     return _page(
-        _Record(
+        RunRecord(
             title=run_name(run),
             state="finished",
             facts=run.facts,
-            metrics=run.metrics,
+            metrics=run.metrics if len(run.metrics) else pd.DataFrame(columns=list(HEADER)),
             sides=evaluate_sides(run) if sides is None else sides,
             folder=folder,
             estimate=None if folder is None else read_noise_estimate(folder),
@@ -259,7 +268,7 @@ def _sides(folder: Path, facts: RunFacts) -> dict[str, Evaluation]:
         return {}
 
 
-def run_page_facts(record: _Record) -> RunPageFacts:
+def run_page_facts(record: RunRecord) -> RunPageFacts:
     """The facts of a run."""
     facts, metrics = record.facts, record.metrics
     config = TrainConfig() if facts is None else facts.config
@@ -272,7 +281,6 @@ def run_page_facts(record: _Record) -> RunPageFacts:
     baseline = _naive(record, side)
     naive = math.nan if baseline is None else float(getattr(baseline, config.optimise))
     epochs = metrics.loc[metrics["split"] == side, "epoch"]
-    metric = METRICS[config.optimise].long_name
     wrong = math.nan if facts is None else _realised_noise(record.folder, facts)[1]
     return RunPageFacts(
         state=record.state,
@@ -288,7 +296,7 @@ def run_page_facts(record: _Record) -> RunPageFacts:
         averaged=int(epochs[epochs > epochs.max() - LAST].nunique()) if len(epochs) else 0,
         answers=record.evaluation is not None,
         side=side,
-        metric=metric[0].upper() + metric[1:],
+        metric=METRICS[config.optimise].long_name,
         score=score,
         naive=naive,
         beaten=math.isnan(naive)
@@ -300,7 +308,7 @@ def run_page_facts(record: _Record) -> RunPageFacts:
     )
 
 
-def _naive(record: _Record, side: str) -> NaiveBaseline | None:
+def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
     """One grade for all samples of a side; while the run trains only the labels of the validation side are recorded."""
     if record.folder is not None and (record.folder / "summary.json").exists():
         return run_baselines(record.folder).get(side)
@@ -357,7 +365,7 @@ def _realised_noise(folder: Path | None, facts: RunFacts) -> tuple[npt.NDArray[n
 # The page.
 
 
-def _page(record: _Record, *, brief: bool = False) -> Page:
+def _page(record: RunRecord, *, brief: bool = False) -> Page:
     summary, facts, found = run_page_facts(record), record.facts, record.evaluation
     running = record.state == "training"
     sections = (
@@ -393,7 +401,7 @@ def _page(record: _Record, *, brief: bool = False) -> Page:
     )
 
 
-def _key_numbers(record: _Record, summary: RunPageFacts) -> list[KeyNumber]:
+def _key_numbers(record: RunRecord, summary: RunPageFacts) -> list[KeyNumber]:
     numbers = []
     if record.evaluation is not None:
         numbers += key_numbers(record.evaluation)
@@ -429,7 +437,7 @@ def _key_numbers(record: _Record, summary: RunPageFacts) -> list[KeyNumber]:
     return numbers
 
 
-def _score_tables(record: _Record) -> list[Table]:
+def _score_tables(record: RunRecord) -> list[Table]:
     """All metrics of each side, and the scores of each grade on the first."""
     assert record.evaluation is not None
     tables = [
@@ -439,7 +447,7 @@ def _score_tables(record: _Record) -> list[Table]:
     return [*tables, by_grade_table(record.evaluation)]
 
 
-def _figure(record: _Record) -> CaptionedFigure | None:
+def _figure(record: RunRecord) -> CaptionedFigure | None:
     """Without answers: the test side's confusion matrix of the networks' own grades, or the curve of the error."""
     counts = None
     if record.state == "finished" and record.folder is not None and record.facts is not None:
@@ -455,7 +463,7 @@ def _figure(record: _Record) -> CaptionedFigure | None:
     )
 
 
-def _curves(record: _Record, summary: RunPageFacts) -> Section | None:
+def _curves(record: RunRecord, summary: RunPageFacts) -> Section | None:
     figures = run_figures(
         record.metrics,
         grades=[] if record.facts is None else record.facts.grades.shown,
@@ -491,7 +499,7 @@ def _data(facts: RunFacts, summary: RunPageFacts) -> Section:
     )
 
 
-def _noise(record: _Record, facts: RunFacts) -> Section | None:
+def _noise(record: RunRecord, facts: RunFacts) -> Section | None:
     """What is known about wrong labels, and what the training used: the one place of a run that says it."""
     noise, used = facts.noise or {}, _noise_used(facts.config, record.estimate, record=facts.noise or {})
     matrix, _ = _realised_noise(record.folder, facts)
