@@ -20,7 +20,7 @@ from srjt.noise.matrices import corrupt, transition_matrix
 from srjt.noise.quality import highest_grade_posterior
 from srjt.ordinal.decisions import proportion_interval, threshold_for_sensitivity
 from srjt.ordinal.decoding import fit_pooling, highest_per_unit, pool_probabilities
-from srjt.ordinal.metrics import quadratic_weighted_kappa
+from srjt.ordinal.metrics import METRICS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -155,7 +155,7 @@ def pooling(repeats: int, out: Path | None) -> None:
                     if name == "highest":
                         grade = highest_per_unit(p.argmax(axis=1), owner)
                     confusion = np.bincount(4 * true + grade, minlength=16).reshape(4, 4)
-                    kappa.append(quadratic_weighted_kappa(confusion))
+                    kappa.append(METRICS["qwk"](confusion))
                     chosen = pooled[np.arange(len(true)), true]
                     loss.append(float(-np.log(np.maximum(chosen, 1e-6)).mean()))
             for name, (kappa, loss) in found.items():

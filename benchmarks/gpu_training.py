@@ -33,7 +33,7 @@ import torch
 
 import srjt
 from srjt.data import Manifest, Split
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 from srjt.training.trained import Trained
 
 METHODS = "co-teaching+ours jocor+ours codis+ours standard sord f-correction garg mixup cdr"
@@ -179,7 +179,7 @@ def one(args: argparse.Namespace) -> None:
 
 
 def fold(args: argparse.Namespace) -> None:
-    reporter = SilentReporter()
+    reporter = BarReporter()
     with tempfile.TemporaryDirectory() as folder:
         trained, apart = run(
             limuc_sized(args.scale),

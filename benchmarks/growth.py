@@ -4,10 +4,11 @@
     python benchmarks/growth.py --only tables studies
     python benchmarks/growth.py --images 1000           # 1,000, 10,000 and 100,000 images
 
-Tables hold features, to a million rows. Images are drawn, 32 pixels wide. Audits and studies are fabricated from a few
-real runs. Every size is measured in a process of its own: CPU seconds of the step without imports, and by how much the
-peak memory of the process grows. "× per ×10" compares a size with the one before it: 10 is linear, and everything
-above 12 is marked. What should not grow with the data at all (one image of the review) stays near 1.
+Tables hold features, or readings, to a million rows. Images are drawn, 32 pixels wide. Audits and studies are
+fabricated from a few real runs. Every size is measured in a process of its own: CPU seconds of the step without
+imports, and by how much the peak memory of the process grows. "× per ×10" compares a size with the one before it: 10 is
+linear, and everything above 12 is marked. What should not grow with the data at all (one image of the review) stays
+near 1.
 """
 
 from __future__ import annotations
@@ -55,6 +56,41 @@ def measure_tables(folder: Path) -> Steps:
     yield "read a table", read
     yield "inspect it", lambda: examine(kept["data"], images=False)
     yield "split it into folds", lambda: srjt.data.folds(kept["data"], folds=5)
+
+
+def prepare_readings(folder: Path, readings: int) -> None:
+    """Five of twenty readers read each image; they err by one grade in three of ten readings."""
+    draws = np.random.default_rng(0)
+    image = np.repeat(np.arange(readings // 5), 5)
+    readers = draws.permuted(np.tile(np.arange(20), (readings // 5, 1)), axis=1)[:, :5].reshape(-1)
+    errors = draws.choice([-1, 0, 1], p=[0.15, 0.7, 0.15], size=len(image))
+    grade = np.clip(draws.integers(0, GRADES, readings // 5)[image] + errors, 0, GRADES - 1)
+    columns = {"image": image, "reader": readers, "grade": grade, "patient": image // 4}
+    pd.DataFrame(columns).to_csv(folder / "readings.csv", index=False)
+
+
+def measure_readings(folder: Path) -> Steps:
+    from srjt.data.readers_folder import consensus_table, located_images, readings_table
+    from srjt.data.sources.readings import combine, read_readings
+    from srjt.readers.agreement import agreement
+
+    kept: dict[str, object] = {}
+
+    def read() -> None:
+        kept["table"] = read_readings(folder / "readings.csv")
+
+    def agree() -> None:
+        kept["agreed"] = combine(kept["table"].readings)
+
+    def tables() -> None:
+        images = located_images(kept["table"], folder)
+        consensus_table(kept["table"], kept["agreed"], images=images).to_csv()
+        readings_table(kept["table"], kept["agreed"]).to_csv()
+
+    yield "readings: read", read
+    yield "readings: agreement", lambda: agreement(kept["table"].readings)
+    yield "readings: consensus", agree
+    yield "readings: tables", tables
 
 
 def prepare_images(folder: Path, images: int) -> None:
@@ -174,6 +210,7 @@ def measure_studies(folder: Path) -> Steps:
 
 PARTS = {
     "tables": (prepare_tables, measure_tables),
+    "readings": (prepare_readings, measure_readings),
     "images": (prepare_images, measure_images),
     "audits": (prepare_audits, measure_audits),
     "studies": (prepare_studies, measure_studies),
@@ -225,6 +262,7 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--tables", type=int, default=10_000, help="rows of the smallest table")
+    parser.add_argument("--readings", type=int, default=10_000, help="readings of the smallest table")
     parser.add_argument("--images", type=int, default=100, help="images of the smallest set")
     parser.add_argument("--audits", type=int, default=1000, help="lines of the smallest audit")
     parser.add_argument("--studies", type=int, default=10, help="runs of the smallest study")

@@ -16,13 +16,19 @@ labels, more or less loosely; beside the sample alone (Clopper and Pearson's int
 from __future__ import annotations
 
 import argparse
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from srjt.noise.verified import exact_interval, read_verified, use_verified
-from srjt.ordinal.intervals import crossed_difference, resampled_metrics
+from srjt.ordinal.intervals import resampled_metrics
+
+sys.path.append(str(Path(__file__).parent / "evidence"))
+
+from differences import crossed_difference
 
 PATIENTS, IMAGES, GRADES = 80, 4, 4
 SIMULATIONS, RESAMPLES = 400, 150

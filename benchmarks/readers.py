@@ -106,8 +106,22 @@ def votes(readings: Readings) -> Floats:
     return shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
 
 
+def smoothed_votes(readings: Readings) -> Floats:
+    """A vote counts 0.3 for each neighbouring grade, and every grade has a tenth of a vote."""
+    counts = np.zeros((len(readings.items), len(readings.grades)))
+    np.add.at(counts, (readings.item, readings.grade), 1.0)
+    near = np.abs(np.subtract.outer(np.arange(counts.shape[1]), np.arange(counts.shape[1]))) == 1
+    counts = counts + 0.3 * counts @ (near / near.sum(axis=1, keepdims=True)) + 0.1
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
 def ours(readings: Readings) -> Floats:
     return consensus(readings).posterior
+
+
+def independent(readings: Readings) -> Floats:
+    """Ours, as if readers shared no errors."""
+    return consensus(readings, shared_errors=0.0).posterior
 
 
 def crowd_kit(name: str) -> Method:
@@ -153,7 +167,12 @@ def cleanlab(readings: Readings) -> Floats:
 
 def methods(names: list[str] | None = None) -> dict[str, Method]:
     """Ours and the peers that are installed."""
-    found: dict[str, Method] = {"ours": ours, "votes": votes}
+    found: dict[str, Method] = {
+        "ours": ours,
+        "ours, independent": independent,
+        "votes": votes,
+        "smoothed votes": smoothed_votes,
+    }
     try:
         import crowdkit  # noqa: F401
 
@@ -318,9 +337,16 @@ def crowd(args: argparse.Namespace) -> None:
         checked = Readings(**{**vars(readings), "reference": known})
         runs: dict[str, Callable[[], Floats]] = {
             "ours": lambda r=readings: consensus(r, repeats="independent").posterior,
+            "ours, independent": lambda r=readings: (
+                consensus(r, repeats="independent", shared_errors=0.0).posterior
+            ),
             "ours, 200 known": lambda r=checked: consensus(r, repeats="independent").posterior,
         }
-        runs |= {name: lambda m=method, r=numbered: m(r) for name, method in chosen.items() if name != "ours"}
+        runs |= {
+            name: lambda m=method, r=numbered: m(r)
+            for name, method in chosen.items()
+            if not name.startswith("ours")
+        }
         for name, run in runs.items():
             if name == "cleanlab" and count == 1:
                 continue

@@ -247,10 +247,10 @@ def _rule(run: srjt.Run, noisy: Ints) -> GradeRule:
 def _scores(true: torch.Tensor, predicted: torch.Tensor, classes: int) -> dict[str, float]:
     counts = metrics.confusion_matrix(true, predicted, num_classes=classes).numpy()
     return {
-        "accuracy": metrics.accuracy(counts),
-        "mae": metrics.mae(counts),
-        "macro_f1": metrics.macro_f1(counts),
-        "qwk": metrics.quadratic_weighted_kappa(counts),
+        "accuracy": metrics.METRICS["accuracy"](counts),
+        "mae": metrics.METRICS["mae"](counts),
+        "macro_f1": metrics.METRICS["macro_f1"](counts),
+        "qwk": metrics.METRICS["qwk"](counts),
     }
 
 

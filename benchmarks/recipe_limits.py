@@ -106,7 +106,7 @@ def judge(
     counts = [
         metrics.confusion_matrix(true, grades, num_classes=manifest.num_classes).numpy() for grades in answers
     ]
-    return metrics.mae(counts[0]), metrics.macro_f1(counts[1])
+    return metrics.METRICS["mae"](counts[0]), metrics.METRICS["macro_f1"](counts[1])
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ from srjt.methods import lookup
 from srjt.studies import study
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
-from srjt.studies.plan import SilentWatcher, StudyPlan, open_data
+from srjt.studies.plan import BarWatcher, StudyPlan, open_data
 from srjt.studies.results import collect_results
 from srjt.training.config import TrainConfig, load_preset
 from srjt.training.crossfit import cross_fit
@@ -116,7 +116,7 @@ def workers(args: argparse.Namespace) -> None:
                 planned = [planned[i] for i in np.linspace(0, whole - 1, args.runs).round().astype(int)]
             slots = study.Slots.detect(jobs=args.jobs, device=args.device)
             start = time.perf_counter()
-            outcome = study.run_locally(folder, planned, slots=slots, watcher=SilentWatcher())
+            outcome = study.run_locally(folder, planned, slots=slots, watcher=BarWatcher())
             wall = time.perf_counter() - start
             if set(outcome.values()) != {"done"}:
                 raise SystemExit(f"{name}: some runs failed: {outcome}")

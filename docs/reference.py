@@ -53,13 +53,16 @@ def settings(group: type) -> str:
     parameters, hints = documented(group), get_type_hints(group)
     rows = []
     for field in dataclasses.fields(group):
-        text = field.metadata.get("help") or parameters.get(field.name, "")
-        text, _, in_words = text.partition(" Default: ")
-        missing = [choice for choice in choices(hints[field.name]) if choice not in text]
-        text += (
-            f" One of {', '.join(f'`{choice}`' for choice in choices(hints[field.name]))}." if missing else ""
-        )
-        rows.append([f"`{field.name}`", in_words.rstrip(".") or shown_default(field), text])
+        text, _, in_words = parameters.get(field.name, "").partition(" Default: ")
+        text = field.metadata.get("help") or re.split(r"(?<=\.) |; ", text)[0].rstrip(".") + "."
+        default = in_words.rstrip(".") or shown_default(field)
+        others = [
+            choice
+            for choice in choices(hints[field.name])
+            if choice not in (field.default, *re.findall(r"[\w-]+", default))
+        ]
+        default += f"; or {', '.join(f'`{choice}`' for choice in others)}" if others else ""
+        rows.append([f"`{field.name}`", default, text])
     return pipes(["setting", "default", "meaning"], rows)
 
 

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import Difference
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "evidence" / "compare.py"
 Compare = Callable[..., str]
@@ -21,6 +20,7 @@ Compare = Callable[..., str]
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
     spec = importlib.util.spec_from_file_location("compare", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -149,7 +149,7 @@ def test_the_best_is_chosen_on_other_patients(compare: Compare, tmp_path: Path) 
 
 def test_bold_is_corrected_for_the_number_of_differences(script: ModuleType) -> None:
     def row(*p_values: float) -> tuple:
-        found = [script.Compared(0.6, 0.5, Difference(0.1, 0.01, 0.19, p)) for p in p_values]
+        found = [script.Compared(0.6, 0.5, script.Difference(0.1, 0.01, 0.19, p)) for p in p_values]
         return script.Row("none", "other", dict(zip(script.SHOWN, found, strict=True)))
 
     def bold(*rows: tuple) -> list[str]:

@@ -32,7 +32,7 @@ from srjt.progress import (
     show_bar,
 )
 from srjt.studies.results import StudyResults
-from srjt.training.reporters import SilentReporter, TerminalReporter, reporter_in_python
+from srjt.training.reporters import BarReporter, reporter_in_python
 
 # Progress in Python: where somebody can see it, and nowhere else.
 
@@ -83,13 +83,13 @@ def test_the_output_of_a_notebook_is_escaped(notebook: list[Output]) -> None:
 
 def test_a_given_reporter_receives_the_progress_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_terminal(monkeypatch)
-    mine = SilentReporter()
+    mine = BarReporter()
     with reporter_in_python(mine, progress=True) as found:
         assert found is mine
-    with reporter_in_python(None, progress=True) as found:
-        assert isinstance(found, TerminalReporter)
-    with reporter_in_python(None, progress=False) as found:
-        assert type(found) is SilentReporter
+    for shown, kind in ((True, TerminalBar), (False, Bar)):
+        with reporter_in_python(None, progress=shown) as found:
+            assert isinstance(found, BarReporter)
+            assert type(found.bar) is kind
 
 
 def test_of_several_processes_one_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

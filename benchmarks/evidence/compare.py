@@ -24,9 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from differences import Difference, crossed_difference
 
 from srjt.errors import SrjtError, unknown_name
-from srjt.ordinal.intervals import Difference, crossed_difference, holm, resampled_metrics
+from srjt.ordinal.intervals import holm, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import (
     GREY,

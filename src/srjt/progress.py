@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 # Progress for people who work in Python: a bar in a terminal, a line that is rewritten in a notebook, or
 # nothing.
@@ -39,10 +39,18 @@ def _leads() -> bool:
 
 
 class Bar:
-    """Shows nothing; the other bars show how much is done."""
+    """Shows nothing; the other bars show how much is done of what ``label`` names."""
 
-    def update(self, done: float, total: float, text: str = "") -> None:
-        """``done`` of ``total``, and what else there is to say."""
+    label = ""
+    brief = False  # whether there is room for a few words only
+
+    def update(
+        self, done: float, total: float, count: str = "", text: str = "", *, now: bool = False
+    ) -> None:
+        """``done`` of ``total``, as it is counted, and what else there is to say. now: draw it at once."""
+
+    def line(self, text: str) -> None:
+        """A sentence for a log, where no bar shows the same."""
 
     def note(self, text: str) -> None:
         """A sentence that stays."""
@@ -55,27 +63,56 @@ class Bar:
         self.close()
 
 
-class TerminalBar(Bar):
-    """A bar on standard error, which disappears at the end."""
+class Lines(Bar):
+    """Prints lines, for logs and pipes."""
 
-    def __init__(self, label: str) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    def line(self, text: str) -> None:
+        print(f"{self.label}: {text}" if self.label else text, flush=True)
+
+    note = line
+
+
+class TerminalBar(Bar):
+    """A bar, by default on standard error, which disappears at the end unless it is ``lasting``."""
+
+    brief = True
+
+    def __init__(self, label: str, *, lasting: bool = False, stderr: bool = True) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         from srjt.console import Console
 
-        self.console = Console(stderr=True, markup=False)
+        self.console = Console(stderr=True) if stderr else Console()
+        self.column = BarColumn(bar_width=16)
         self.progress = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), TimeElapsedColumn(),
-            TextColumn("{task.fields[text]}", markup=False), console=self.console, transient=True,
-        )  # fmt: skip
-        self.task = self.progress.add_task(label, total=None, text="")
+            TextColumn("{task.description}", markup=False),
+            self.column,
+            TextColumn("{task.fields[count]}", markup=False),
+            TimeRemainingColumn(compact=True) if lasting else TimeElapsedColumn(),
+            TextColumn("{task.fields[text]}", markup=False, style="dim"),
+            console=self.console,
+            transient=not lasting,
+        )
+        self.label, self.drawn = label, 0.0
+        self.task = self.progress.add_task(label, total=None, count="", text="")
+
+    def update(
+        self, done: float, total: float, count: str = "", text: str = "", *, now: bool = False
+    ) -> None:
+        other = total != self.progress.tasks[0].total
+        if not (now or other or done >= total or time.monotonic() - self.drawn > REDRAWN):
+            return
+        if other:
+            self.progress.reset(self.task)  # the speed of what came before says nothing
+        self.drawn = time.monotonic()
+        self.column.bar_width = 16 if len(self.label) <= 16 else 8  # a line has 80 columns
+        self.progress.update(
+            self.task, completed=done, total=total, count=count, text=text, description=f"{self.label:16}"
+        )
         self.progress.start()
 
-    def update(self, done: float, total: float, text: str = "") -> None:
-        self.progress.update(self.task, completed=done, total=total, text=text)
-
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self.progress.stop()
@@ -90,9 +127,11 @@ class NotebookBar(Bar):
         self.began, self.drawn = time.monotonic(), 0.0
         self.output: Any = None
 
-    def update(self, done: float, total: float, text: str = "") -> None:
-        self.done, self.total, self.text = done, total, text
-        if done >= total or time.monotonic() - self.drawn > REDRAWN:
+    def update(
+        self, done: float, total: float, count: str = "", text: str = "", *, now: bool = False
+    ) -> None:
+        self.done, self.total, self.text = done, total, f"{count}  {text}".strip()
+        if now or done >= total or time.monotonic() - self.drawn > REDRAWN:
             self.draw()
 
     def note(self, text: str) -> None:
@@ -126,11 +165,11 @@ class NotebookBar(Bar):
         return f'<div style="font-family:system-ui,sans-serif">{label} {bar} {clock} {text}{notes}</div>'
 
 
-def show_bar(label: str, *, shown: bool = True) -> Bar:
-    """The bar for where the code runs. shown: False for a bar that shows nothing."""
+def show_bar(label: str, *, shown: bool = True, lasting: bool = False) -> Bar:
+    """The bar for where the code runs. shown: False for a bar that shows nothing. lasting: stays in a terminal."""
     if shown and in_notebook():
         return NotebookBar(label)
-    return TerminalBar(label) if shown and in_terminal() else Bar()
+    return TerminalBar(label, lasting=lasting) if shown and in_terminal() else Bar()
 
 
 @contextmanager
@@ -153,6 +192,46 @@ def progress_bar(label: str, progress: ProgressOption) -> Iterator[Callable[[int
     finally:
         for bar in bars:
             bar.clear()
+
+
+# The progress of a training.
+
+
+class Reporter(Protocol):
+    """Receives the progress of a training: a bar, a page, an experiment tracker, a function of the user's own.
+
+    rows: the numbers of an epoch, each a ``srjt.training.checkpoint.MetricRow``.
+    """
+
+    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
+        """A training of ``epochs`` begins, or a cross-fit whose ``folds`` · ``epochs`` are counted in one sequence."""
+
+    def note(self, text: str) -> None: ...
+    def decoded(self, done: int, total: int) -> None: ...
+    def stepped(self, epoch: int, step: int, steps: int) -> None: ...
+    def finished_epoch(self, epoch: int, rows: list[Any]) -> None: ...
+
+
+class Forwarding:
+    """Passes the progress of a training on to ``inner``; others change a part of it."""
+
+    def __init__(self, inner: Reporter) -> None:
+        self.inner = inner
+
+    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
+        self.inner.begin(title, epochs=epochs, folds=folds)
+
+    def note(self, text: str) -> None:
+        self.inner.note(text)
+
+    def decoded(self, done: int, total: int) -> None:
+        self.inner.decoded(done, total)
+
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        self.inner.stepped(epoch, step, steps)
+
+    def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
+        self.inner.finished_epoch(epoch, rows)
 
 
 # HTML for notebooks: tables, facts and pictures in the colours of the page, light or dark. All text is

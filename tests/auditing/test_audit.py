@@ -24,8 +24,9 @@ from srjt.data import Manifest, from_arrays
 from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.noise import NoiseEstimate
+from srjt.progress import Lines
 from srjt.training.config import TrainConfig
-from srjt.training.reporters import PlainReporter
+from srjt.training.reporters import BarReporter
 
 # A complete audit: it finds corrupted labels, and its folder contains what the review reads.
 
@@ -130,7 +131,7 @@ def test_verified_grades_need_no_new_training(noisy: Manifest, tmp_path: Path, m
 def test_every_epoch_is_named_by_its_fold(noisy: Manifest, capsys: pytest.CaptureFixture[str]) -> None:
     """Also those of the trainings that only estimate the rate, and in the order they are trained."""
     config = TrainConfig(method="co-teaching", noise_rate="auto", epochs=2, network="linear", batch_size=32)
-    audit(noisy, config=config, folds=2, device="cpu", reporter=PlainReporter())
+    audit(noisy, config=config, folds=2, device="cpu", reporter=BarReporter(Lines()))
     said = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if "  loss " in line]
     assert said == [
         *(f"warm-up: fold {fold} of 3, epoch 1 of 1" for fold in (1, 2, 3)),

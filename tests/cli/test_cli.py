@@ -25,7 +25,7 @@ from srjt.cli.output import OPTION, OptionsReporter, as_typed, say, warnings_as_
 from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
 from srjt.training.loop import StarvationMonitor
-from srjt.training.reporters import SilentReporter, TerminalReporter
+from srjt.training.reporters import BarReporter, reporter_for
 
 from .conftest import Srjt
 
@@ -322,7 +322,7 @@ def test_a_warning_is_written_above_a_progress_bar_or_into_the_file_it_goes_to(
     for error in (Terminal(), io.StringIO()):
         monkeypatch.setattr("sys.stdout", output := Terminal())
         monkeypatch.setattr("sys.stderr", error)
-        with TerminalReporter() as bar:
+        with reporter_for() as bar:
             bar.begin("training", epochs=2)
             say("Mind this.", err=True)
         line = next(
@@ -339,7 +339,7 @@ def test_a_sentence_that_begins_with_the_program_is_no_command(capsys: pytest.Ca
 
 
 def test_the_notes_of_a_training_name_options() -> None:
-    heard = SilentReporter()
+    heard = BarReporter()
     monitor = StarvationMonitor(["0", "1"])
     counts = np.array([[[0, 0], [0, 90], [0, 0], [100, 100]]])
     warnings = [monitor.update(counts) for _ in range(3)]

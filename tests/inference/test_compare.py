@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
-from srjt.inference.compare import compare, holm
+from srjt.inference.compare import compare
+from srjt.ordinal.intervals import holm
 from srjt.ordinal.metrics import METRICS
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
@@ -100,16 +99,6 @@ def test_several_runs_are_corrected_by_holm() -> None:
     for metric in METRICS:
         rows = [row for row in found.differences if row.metric == metric]
         assert [row.adjusted for row in rows] == pytest.approx(holm([row.p_value for row in rows]).tolist())
-
-
-@given(p=st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_bounds(p: list[float]) -> None:
-    adjusted = holm(p)
-    assert (adjusted >= np.array(p) - 1e-12).all()
-    assert (adjusted <= np.minimum(1.0, len(p) * np.array(p)) + 1e-12).all()
-    order = np.argsort(p, kind="stable")
-    assert (np.diff(adjusted[order]) >= 0).all()
-    assert adjusted[order[0]] == pytest.approx(min(1.0, len(p) * min(p)))
 
 
 def test_other_images_or_grades_are_refused_and_named() -> None:

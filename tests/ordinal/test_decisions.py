@@ -12,6 +12,7 @@ from sklearn import metrics
 from sklearn.metrics import precision_score, recall_score
 
 from srjt.errors import SrjtError
+from srjt.ordinal import intervals
 from srjt.ordinal.decisions import (
     abstention_cut,
     areas,
@@ -208,12 +209,10 @@ def test_intervals_of_areas_resample_patients() -> None:
 
 
 def test_an_area_of_one_draw_is_that_of_the_drawn_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    from srjt.ordinal import decisions
-
     rng = np.random.default_rng(1)
     y, s = rng.random(30) < 0.4, rng.integers(0, 9, 30) / 8
     whole = areas(y, s, groups=[str(i // 3) for i in range(30)], resamples=50)
-    monkeypatch.setattr(decisions, "_BLOCK", 100)  # many small blocks
+    monkeypatch.setattr(intervals, "_CELLS", 100)  # many small blocks
     assert areas(y, s, groups=[str(i // 3) for i in range(30)], resamples=50) == whole
 
 

@@ -62,16 +62,8 @@ def test_the_other_metrics_agree_with_brute_force(drawn: list[tuple[int, int]]) 
     true, _, counts = split(drawn)
     errors = {g: [abs(t - p) for t, p in drawn if t == g] for g in set(true)}
     by_grade = [sum(e) / len(e) for e in errors.values()]
-    assert metrics.macro_mae(counts) == pytest.approx(sum(by_grade) / len(by_grade))
-    assert metrics.one_off_accuracy(counts) == pytest.approx(
-        sum(abs(t - p) <= 1 for t, p in drawn) / len(drawn)
-    )
-    recalls = metrics.per_class_recall(counts)
-    for grade in range(C):
-        if grade in errors:
-            assert recalls[grade] == pytest.approx(errors[grade].count(0) / len(errors[grade]))
-        else:
-            assert math.isnan(recalls[grade])
+    assert METRICS["macro_mae"](counts) == pytest.approx(sum(by_grade) / len(by_grade))
+    assert METRICS["one_off"](counts) == pytest.approx(sum(abs(t - p) <= 1 for t, p in drawn) / len(drawn))
 
 
 def test_every_metric_by_hand() -> None:
@@ -102,9 +94,9 @@ def test_many_matrices_at_once(drawn: list[list[tuple[int, int]]]) -> None:
 
 
 def test_kappa_of_a_single_grade_is_undefined_and_of_a_perfect_prediction_one() -> None:
-    assert math.isnan(metrics.quadratic_weighted_kappa([[4, 0], [0, 0]]))
-    assert metrics.quadratic_weighted_kappa([[4, 0], [0, 3]]) == 1.0
-    assert metrics.quadratic_weighted_kappa([[0, 4], [4, 0]]) == -1.0
+    assert math.isnan(METRICS["qwk"]([[4, 0], [0, 0]]))
+    assert METRICS["qwk"]([[4, 0], [0, 3]]) == 1.0
+    assert METRICS["qwk"]([[0, 4], [4, 0]]) == -1.0
 
 
 @given(pairs, st.integers(0, 25))
@@ -116,9 +108,9 @@ def test_counts_of_batches_add_up(drawn: list[tuple[int, int]], cut: int) -> Non
 
 def test_what_cannot_be_measured_is_said() -> None:
     with pytest.raises(SrjtError, match="The confusion matrix is empty"):
-        metrics.accuracy(np.zeros((3, 3)))
+        METRICS["accuracy"](np.zeros((3, 3)))
     with pytest.raises(SrjtError, match=r"square \(C, C\); this one has shape \(2, 3\)"):
-        metrics.mae(np.ones((2, 3)))
+        METRICS["mae"](np.ones((2, 3)))
     with pytest.raises(SrjtError, match=r"shape \(4, C\), not \(3, 3\)"):
         metrics.label_precision(np.ones((3, 3)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from srjt.errors import SrjtError
 from srjt.readers import Readings, consensus, uncertainty
 from srjt.readers.model import _weights, deviate, evidence_of, item_states, maximise, reader_family
 from srjt.readers.uncertainty import _Resampled, _resampled, _types_given_others, design_effect
+
+alone = partial(consensus, shared_errors=0.0)  # readers who err independently
 
 # The consensus: recovery in simulations, invariants, and input that is bad or says little.
 
@@ -49,6 +52,12 @@ def median_vote(readings: Readings) -> np.ndarray:
     return np.array([np.median(readings.grade[readings.item == i]) for i in range(len(readings.items))])
 
 
+def least_error(posterior: np.ndarray) -> np.ndarray:
+    """(I,) the expected absolute error of the best grade."""
+    grades = np.arange(posterior.shape[1])
+    return (posterior @ np.abs(np.subtract.outer(grades, grades))).min(axis=1)
+
+
 def check(found) -> None:
     """What holds for every result."""
     assert found.posterior.sum(axis=1) == pytest.approx(np.ones(len(found.items)))
@@ -66,7 +75,7 @@ def check(found) -> None:
 
 def test_it_beats_the_median_vote_and_is_calibrated() -> None:
     readings, true = make(items=1500, bias=0.8)
-    found = consensus(readings)
+    found = alone(readings)
     check(found)
     assert found.determined
     assert np.abs(found.grade - true).mean() < 0.9 * np.abs(median_vote(readings) - true).mean()
@@ -87,7 +96,7 @@ def test_a_matrix_outside_the_family_is_learnt() -> None:
     """Reader 0 calls every 0 a 3; with many readings the row is that of Dawid and Skene."""
     readings, true = make(items=2000, readers=4, count=4, spread=0.3)
     grade = np.where((readings.reader == 0) & (true[readings.item] == 0), 3, readings.grade)
-    found = consensus(replace(readings, grade=grade))
+    found = alone(replace(readings, grade=grade))
     assert found.matrices[0, 0, 3] > 0.9
     assert found.matrices[1, 0, 3] < 0.05
     assert (found.grade == true).mean() > 0.97
@@ -136,7 +145,7 @@ def test_one_reading_of_each_item_is_not_determined() -> None:
     low, high = found.overall_noise_rate_interval
     assert high - low > 0.2  # as wide as what is usual
     twice, _ = make(count=3)
-    low, high = consensus(twice).overall_noise_rate_interval
+    low, high = alone(twice).overall_noise_rate_interval
     assert high - low < 0.15
 
 
@@ -239,10 +248,9 @@ def test_any_readings_give_distributions(seed: int, classes: int) -> None:
 
 
 def test_an_agreeing_reader_does_not_raise_the_risk() -> None:
-    from srjt.readers.consensus import expected_error
     from srjt.readers.model import log_columns, state_posterior
 
-    found = consensus(make(items=200)[0])
+    found = consensus(make(items=200)[0], shared_errors=0.0)
     fit = found.model
     by_state = state_posterior(
         found.evidence,
@@ -255,7 +263,7 @@ def test_an_agreeing_reader_does_not_raise_the_risk() -> None:
     more = by_state * fit.matrices[0][:, likeliest].T
     more = more @ fit.states.of_grade / more.sum(axis=1, keepdims=True)
     sure = found.posterior.max(axis=1) > 0.8
-    assert (expected_error(more)[sure] <= found.risk[sure] + 1e-9).mean() > 0.95
+    assert (least_error(more)[sure] <= found.risk[sure] + 1e-9).mean() > 0.95
 
 
 def test_wrong_input_is_one_sentence() -> None:
@@ -288,7 +296,7 @@ def test_one_reading_of_each_item_by_one_reader_is_not_moved() -> None:
 
 
 def test_the_result_is_the_mean_of_variants_that_left_out_readings_support() -> None:
-    found = consensus(make(items=60)[0])
+    found = alone(make(items=60)[0])
     weights, fits = found.variants.weights, found.variants.fits
     assert weights.sum() == pytest.approx(1)
     assert (np.diff(weights) <= 0).all()
@@ -387,7 +395,7 @@ def copied(readings: Readings) -> Readings:
 
 def width(readings: Readings) -> tuple[float, float]:
     """Of the interval of all readers' noise rate, and the mean of each reader's."""
-    found = consensus(readings)
+    found = alone(readings)
     low, high = found.noise_rate_interval
     return float(np.diff(found.overall_noise_rate_interval)[0]), float((high - low).mean())
 
@@ -489,7 +497,7 @@ def test_what_resampling_varies_is_added_to_every_interval(monkeypatch: pytest.M
             return _Resampled(np.full((4, 4, 4), variance), each, each, variance)
 
         monkeypatch.setattr(uncertainty, "_resampled", drawn)
-        found = consensus(readings)
+        found = alone(readings)
         middle = (found.matrices > 0.3) & (found.matrices < 0.7)  # near 0 and 1 an interval is cut off
         intervals = [
             found.matrices_interval[:, middle],
@@ -502,3 +510,132 @@ def test_what_resampling_varies_is_added_to_every_interval(monkeypatch: pytest.M
     for without, added in zip(squares(0.0), squares(more), strict=True):
         assert len(added)
         assert added - without == pytest.approx(np.full(len(added), (2 * 1.96) ** 2 * more), rel=0.1)
+
+
+# What readings cannot tell: who of two is right, and what misleads every reader of an item.
+
+
+def off_by_one(
+    true: np.ndarray, wrong: np.ndarray, rng: np.random.Generator, *, classes: int = 4
+) -> np.ndarray:
+    """Grades that are wrong where said, by one."""
+    step = np.where(true == 0, 1, np.where(true == classes - 1, -1, rng.choice([-1, 1], size=len(true))))
+    return true + wrong * step
+
+
+def read(*grades: np.ndarray, pairs: list[tuple[int, int]] | None = None) -> Readings:
+    """Readings (I,) of each reader; pairs: of these two readers only, by turns."""
+    items, readers = len(grades[0]), len(grades)
+    who = [tuple(range(readers))] * items if pairs is None else [pairs[i % len(pairs)] for i in range(items)]
+    item, reader = np.array([(i, r) for i in range(items) for r in who[i]]).T
+    return Readings(
+        items=[str(i) for i in range(items)],
+        readers=[f"r{r}" for r in range(readers)],
+        grades=("0", "1", "2", "3"),
+        item=item,
+        reader=reader,
+        grade=np.stack(grades)[reader, item],
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_two_readers_either_may_be_the_one_who_is_right(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, 4, size=600)
+    grades = [off_by_one(true, rng.random(600) > right, rng) for right in (0.9, 0.6)]
+    result = consensus(read(*grades))
+    rates = np.array([(one != true).mean() for one in grades])
+    low, high = result.noise_rate_interval
+    assert (low == 0).all()
+    assert (rates <= high).all()
+    differ = (grades[0] != grades[1]).mean()
+    assert (high > differ).all()  # he may be wrong wherever they differ
+    assert result.error_interval[0] == 0 <= (result.grade != true).mean() <= result.error_interval[1]
+    assert "third reader" in result.assumption
+    check(result)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "told"),
+    [
+        ([(0, 1), (1, 2), (0, 2)], [True, True, True, False]),  # an odd circle; reader 3 read nothing
+        ([(0, 1), (1, 2), (2, 3), (3, 0)], [False] * 4),  # two against two
+        ([(0, 1), (1, 2), (0, 2), (2, 3)], [True] * 4),  # 3 beside one who is known
+        ([(0, 1), (2, 3)], [False] * 4),
+        ([(0, 1, 2), (2, 3)], [True] * 4),
+    ],
+)
+def test_who_can_be_told_from_the_others(pairs: list, told: list[bool]) -> None:
+    grades = [np.arange(60) % 4] * 4
+    evidence = evidence_of(read(*grades, pairs=pairs), repeats="one reading")
+    assert uncertainty.told_apart(evidence).tolist() == told
+    assert uncertainty.told_apart(replace(evidence, anchored=True)).all()
+
+
+def test_a_crowd_that_enters_as_one_reader_is_told_by_its_repeats() -> None:
+    votes = replace(
+        read(np.arange(60) % 4, np.arange(60) % 4), readers=["crowd"], reader=np.zeros(120, dtype=int)
+    )
+    assert uncertainty.told_apart(evidence_of(votes, repeats="independent")).all()
+    assert not uncertainty.told_apart(evidence_of(votes, repeats="one reading")).any()
+
+
+def test_the_disagreement_is_the_share_of_other_readings_that_differ() -> None:
+    readings = read(np.array([0, 1, 2, 3]), np.array([0, 1, 3, 2]), np.array([0, 2, 3, 1]))
+    differ, items = uncertainty.disagreement(evidence_of(readings, repeats="one reading"))
+    assert items == pytest.approx([4, 4, 4])
+    # by item: reader 0 differs from 0, 1, 2 and 2 of two others
+    assert differ == pytest.approx([(0 + 0.5 + 1 + 1) / 4, (0 + 0.5 + 0.5 + 1) / 4, (0 + 1 + 0.5 + 1) / 4])
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_rates_hold_when_something_misleads_all_readers_as_often_as_one(count: int) -> None:
+    held, wrong, former_held = [], [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        true = rng.integers(0, 4, size=400)
+        seen = off_by_one(true, rng.random(400) < 0.2, rng)  # by everybody
+        readings = read(*(off_by_one(seen, rng.random(400) < 0.2, rng) for _ in range(count)))
+        result, former = consensus(readings), consensus(readings, shared_errors=0.0)
+        rates = np.bincount(readings.reader, readings.grade != true[readings.item]) / 400
+        for one, into in ((result, held), (former, former_held)):
+            low, high = one.noise_rate_interval
+            into.extend(((low <= rates) & (rates <= high)).tolist())
+        wrong.append(result.error_interval[0] <= (result.grade != true).mean() <= result.error_interval[1])
+    assert np.mean(held) >= 0.93
+    assert np.mean(wrong) >= 0.93
+    assert np.mean(former_held) < 0.5  # what readings alone tell
+
+
+def test_shared_errors_blur_the_posterior_by_the_mean_matrix_and_move_no_grade() -> None:
+    readings = make(items=200)[0]
+    none, half, all_of_them = (consensus(readings, shared_errors=amount) for amount in (0.0, 0.5, 1.0))
+    seen = 0.5 * np.eye(4) + 0.5 * none.mean_matrix
+    assert half.posterior == pytest.approx(none.posterior @ (seen / seen.sum(axis=0)).T)
+    assert half.matrices[1] == pytest.approx(seen @ none.matrices[1])
+    assert (half.grade == none.grade).all()
+    assert none.error < half.error < all_of_them.error
+    assert none.overall_noise_rate < half.overall_noise_rate < all_of_them.overall_noise_rate
+    assert half.noise_rate_interval[0] == pytest.approx(none.noise_rate_interval[0])
+    upper = 1 - (1 - none.noise_rate_interval[1]) * (1 - none.overall_noise_rate_interval[1])
+    assert half.noise_rate_interval[1] == pytest.approx(upper)
+    check(half)
+    with pytest.raises(SrjtError, match="shared_errors lies between 0 and 1"):
+        consensus(readings, shared_errors=2.0)
+
+
+def test_a_reference_shows_how_many_errors_readers_share() -> None:
+    rng = np.random.default_rng(1)
+    true = rng.integers(0, 4, size=600)
+    reference = np.where(np.arange(600) < 300, true, -1)
+    errors = []
+    for together in (0.0, 0.25):
+        seen = off_by_one(true, rng.random(600) < together, rng)
+        readings = read(*(off_by_one(seen, rng.random(600) < 0.2, rng) for _ in range(5)))
+        result = consensus(replace(readings, reference=reference))
+        assert (result.posterior[:300].argmax(axis=1) == true[:300]).all()
+        assert result.certainty[:300].min() > 0.99
+        wrong = (result.grade != true)[300:].mean()
+        assert 1 - result.certainty[300:].mean() == pytest.approx(wrong, abs=0.07)
+        errors.append(wrong)
+    assert errors[1] > errors[0] + 0.15  # so the test can fail

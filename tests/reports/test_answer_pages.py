@@ -17,6 +17,7 @@ from reports.page_text import all_sections
 from srjt.data import Manifest
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
+from srjt.inference.options import Answering
 from srjt.inference.sides import evaluate_sides
 from srjt.ordinal.calibration import expected_calibration_error
 from srjt.readers import Readings
@@ -72,7 +73,7 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
         "refer" in table,
         "unsure" in table,
     )
-    expected = evaluate_sides(run, per_patient=per)["test"]
+    expected = evaluate_sides(run, Answering(per=("patient",) if per else ()))["test"]
     assert numbers["mean absolute error to expect"].value == f"{expected.intervals['mae'].value:.2f}"
 
     sections = {section.slug: section for section in page.sections}

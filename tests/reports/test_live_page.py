@@ -15,7 +15,7 @@ from reports.test_run_page_truth import check_sentences
 from srjt.reports.page import render
 from srjt.reports.pages.run import read_record, run_page, run_page_facts
 from srjt.reports.report import LiveReporter
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 
 COUNTS = {"validation_counts": [6, 3, 2, 1]}
 
@@ -86,7 +86,7 @@ def test_a_training_writes_it_and_the_report(data: Any, settings: dict[str, Any]
             super()._write(**state)
             seen.append((state.get("live"), (tmp_path / "run" / "live.html").read_text()))
 
-    inner = SilentReporter()
+    inner = BarReporter()
     with Watcher(inner, tmp_path / "run") as reporter:
         srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **settings)
     assert [seen[0][0], seen[-1][0]] == ["training", None]
@@ -97,7 +97,7 @@ def test_a_training_writes_it_and_the_report(data: Any, settings: dict[str, Any]
 
 
 def test_it_is_there_while_the_noise_is_estimated(tmp_path: Path) -> None:
-    with LiveReporter(SilentReporter(), tmp_path / "run") as reporter:
+    with LiveReporter(BarReporter(), tmp_path / "run") as reporter:
         reporter.note("Estimating the noise first.")
         reporter.begin("warm-up", epochs=4, folds=3)
         page = (tmp_path / "run" / "live.html").read_text()
@@ -112,7 +112,7 @@ def test_a_page_that_cannot_be_written_does_not_end_a_training(
         raise OSError("no space\nleft")
 
     monkeypatch.setattr("srjt.reports.report.write_page", fail)
-    inner = SilentReporter()
+    inner = BarReporter()
     with LiveReporter(inner, tmp_path / "run") as reporter:
         srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **settings)
     assert (tmp_path / "run" / "summary.json").exists()
@@ -122,7 +122,7 @@ def test_a_page_that_cannot_be_written_does_not_end_a_training(
 
 
 def fail_after_a_step(folder: Path) -> None:
-    with LiveReporter(SilentReporter(), folder) as reporter:
+    with LiveReporter(BarReporter(), folder) as reporter:
         reporter.begin("standard", epochs=12)
         reporter.stepped(1, 1, 2)
         raise ValueError("boom")
@@ -130,7 +130,7 @@ def fail_after_a_step(folder: Path) -> None:
 
 def test_an_error_is_on_the_page_but_not_in_the_folder_of_another_run(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", finished=False)
-    with pytest.raises(ValueError, match="boom"), LiveReporter(SilentReporter(), folder):
+    with pytest.raises(ValueError, match="boom"), LiveReporter(BarReporter(), folder):
         raise ValueError("boom")  # before the first step
     assert not (folder / "live.html").exists()
     with pytest.raises(ValueError, match="boom"):

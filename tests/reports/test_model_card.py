@@ -15,6 +15,7 @@ import yaml
 import srjt
 from fixtures.run_folders import make_run
 from srjt.errors import SrjtError
+from srjt.inference.options import Answering
 from srjt.inference.sides import evaluate_sides
 from srjt.reports.model_card import model_card, write_model_card
 from srjt.reports.page import render
@@ -70,7 +71,7 @@ def test_each_sample_counts_once(folder: Path) -> None:
     side = run.held_out["test"]
     assert np.sum(found.confusion, axis=1).tolist() == np.bincount(side.labels, minlength=4).tolist()
     assert (found.samples, found.images, found.side) == (len(side), len(side), "test")
-    pooled = evaluate_sides(run, per_patient=True)["test"]
+    pooled = evaluate_sides(run, Answering(per=("patient",)))["test"]
     assert pooled.samples == len(set(side.patients or ()))
     assert pooled.naive is None  # that of images
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import srjt
+from srjt.inference.options import Answering
 from srjt.inference.sides import best_side, evaluate_sides
 from srjt.ordinal import PURPOSES
 from srjt.reports.model_card import card_facts, model_card
@@ -56,7 +57,7 @@ def test_every_place_judges_the_answers_of_predict(
         assert sides["test"].score == pytest.approx(error)
         assert f"on the test side: MAE {error:.3f}, and " in sides["test"].naive_warning
     for purpose in PURPOSES:  # grades may be for another metric than those of the training
-        judged = evaluate_sides(run, optimise=purpose, resamples=0)["test"].naive_warning
+        judged = evaluate_sides(run, Answering(optimise=purpose), resamples=0)["test"].naive_warning
         assert bool(judged) != right
         assert ("MAE" in judged) == (purpose == "mae" and not right)
 

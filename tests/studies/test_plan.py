@@ -451,10 +451,7 @@ def test_each_method_counts_with_its_runs_and_its_own_steps(
     def cost(manifest: Any, config: Any, *, training: int, evaluated: int, device: torch.device) -> Cost:
         timed.append(config.method)
         assert training + evaluated == 120
-        return Cost(
-            seconds=2.0 * len(timed), steps=9, evaluation_seconds=1.0, network_bytes=0, activation_bytes=None,
-            image_bytes=0,
-        )  # fmt: skip
+        return Cost(seconds=2.0 * len(timed), steps=9, evaluation_seconds=1.0)
 
     monkeypatch.setattr(plan, "training_cost", cost)
     on_cpu = measure_times(data, planned_runs, device=torch.device("cpu"))

@@ -22,12 +22,13 @@ from srjt.data import Manifest, Split, read
 from srjt.data.synthetic import generate, write
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods import Sord, register, registry
+from srjt.progress import Lines
 from srjt.training import cost
 from srjt.training.config import TrainConfig
 from srjt.training.cost import available_memory, step_memory
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.folds import Workers, choose_workers, nearest
-from srjt.training.reporters import PlainReporter, SilentReporter
+from srjt.training.reporters import BarReporter
 
 # Every sample is predicted once, by networks that were not trained on its patient; nothing is done twice.
 
@@ -42,7 +43,7 @@ def use_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Counting(SilentReporter):
+class Counting(BarReporter):
     def __init__(self) -> None:
         super().__init__()
         self.finished: list[int] = []
@@ -129,7 +130,12 @@ def test_progress_is_counted_by_folds(
     noisy: Manifest, fits: TrainConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cross_fit(
-        noisy, config=fits.replace(epochs=2), folds=2, device="cpu", reporter=PlainReporter(), title="fit"
+        noisy,
+        config=fits.replace(epochs=2),
+        folds=2,
+        device="cpu",
+        reporter=BarReporter(Lines()),
+        title="fit",
     )
     lines = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if "  loss " in line]
     assert lines == [f"fit: fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)]
@@ -235,7 +241,7 @@ def test_impossible_folds_are_one_sentence(noisy: Manifest, fits: TrainConfig, f
 def test_a_grade_of_a_single_patient_is_noted(noisy: Manifest, fits: TrainConfig) -> None:
     patients = np.array(noisy.patients)
     lonely = (noisy.labels != 3) | (patients == patients[np.flatnonzero(noisy.labels == 3)[0]])
-    watching = SilentReporter()
+    watching = BarReporter()
     cross_fit(noisy.select(lonely), config=fits.replace(epochs=1), folds=2, device="cpu", reporter=watching)
     assert any("Only one patient has the grade 3" in note for note in watching.notes)
 
@@ -274,7 +280,7 @@ CONFIG = TrainConfig(
 )
 
 
-class CountingFolds(SilentReporter):
+class CountingFolds(BarReporter):
     def __init__(self) -> None:
         super().__init__()
         self.finished: list[int] = []
@@ -361,7 +367,7 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         config = TrainConfig(**settings)
         return choose_workers(jobs, device=device, config=config, reporter=reporter, **{**given, **changes})
 
-    reporter = SilentReporter()
+    reporter = BarReporter()
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
     register("registered-here", scores="", updates="", paper="")(Sord)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -394,7 +400,7 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
             assert reason in reporter.notes[-1]
             with pytest.raises(SrjtError, match=rf"{reason}.*: use `jobs=1`\."):
                 choose(2, **alone)
-        with pytest.raises(SrjtError, match="jobs must be at least 1, or auto; got 0"):
+        with pytest.raises(SrjtError, match="at least 1, or auto; got 0"):
             choose(0)
         monkeypatch.setattr("srjt.training.folds.available_memory", lambda: 6 * 2**30)
         assert choose("auto") == Workers(devices=("cpu", "cpu"), threads=4)

@@ -25,7 +25,7 @@ from srjt.errors import Interrupted, SrjtError
 from srjt.inference.predict import predict
 from srjt.networks import Standardise, standardise
 from srjt.training.config import TrainConfig
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 from srjt.training.trained import load_run
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "batch_size": 16, "noise_rate": 0.4, "device": "cpu"}
@@ -141,7 +141,7 @@ def test_a_loaded_run_predicts_the_same(rows: Rows, tmp_path: Path) -> None:
     assert nothing.shape == (len(alone), 0)
 
 
-class StopsAfter(SilentReporter):
+class StopsAfter(BarReporter):
     """Asks to stop, as a signal would, in the middle of an epoch."""
 
     def __init__(self, epoch: int, step: int) -> None:

@@ -29,7 +29,7 @@ from srjt.training.checkpoint import CheckpointWriter
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.folder import HeldOut, baseline_on, read_held_out, write_held_out
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 
 from .test_resume import StopAt
 
@@ -494,7 +494,7 @@ class StoppedError(Exception):
     pass
 
 
-class StopInFold(SilentReporter):
+class StopInFold(BarReporter):
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         raise StoppedError
 

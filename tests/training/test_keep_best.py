@@ -20,7 +20,7 @@ from srjt.errors import Interrupted, SrjtError
 from srjt.ordinal.metrics import METRICS, confusion_matrix
 from srjt.reports.study_tables import comparison_tables, networks_phrase
 from srjt.training.checkpoint import MetricRow, best_epoch, kept_epoch, last_epochs
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 from srjt.training.trained import Trained
 
 SETTINGS: dict[str, Any] = {
@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-class StopAt(SilentReporter):
+class StopAt(BarReporter):
     """Stops the training at a given step, as a signal from outside does."""
 
     def __init__(self, epoch: int, step: int) -> None:
@@ -138,7 +138,7 @@ def test_results_that_were_not_written_are_written_later(contrary: Any, tmp_path
 
 
 def test_patience_stops_early_and_finished_is_finished(contrary: Any, tmp_path: Path) -> None:
-    reporter = SilentReporter()
+    reporter = BarReporter()
     run = trained(contrary, patience=2, epochs=40, out=tmp_path, reporter=reporter)
     values = validation(run, "mae")
     best, reached = int(values.idxmin()), int(values.index.max())
@@ -146,7 +146,7 @@ def test_patience_stops_early_and_finished_is_finished(contrary: Any, tmp_path: 
     assert reached < 40
     assert any(f"Epoch {best} of {reached} is kept" in note for note in reporter.notes)
     assert json.loads((tmp_path / "summary.json").read_text())["epochs"] == reached
-    reporter = SilentReporter()
+    reporter = BarReporter()
     again = trained(contrary, patience=2, epochs=40, out=tmp_path, reporter=reporter)
     assert "nothing to do" in reporter.notes[-1]
     assert again.metrics.equals(run.metrics)

@@ -16,10 +16,10 @@ import srjt
 from srjt.errors import Interrupted
 from srjt.methods import registry
 from srjt.methods.single import EarlyLearning
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 
 
-class StopAt(SilentReporter):
+class StopAt(BarReporter):
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         if (epoch, step) == (2, 2):
             os.kill(os.getpid(), signal.SIGTERM)

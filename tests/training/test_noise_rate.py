@@ -18,7 +18,7 @@ from srjt.errors import SrjtError
 from srjt.training import train as auto
 from srjt.training.config import TrainConfig
 from srjt.training.folder import read_noise_estimate
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 from srjt.training.single_run import single_run
 from srjt.training.train import resolve_noise_rate, warm_up
 
@@ -46,7 +46,7 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_run_uses_the_estimate_and_logs_it(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
 ) -> None:
-    watching, asked = SilentReporter(), asked.replace(epochs=9)
+    watching, asked = BarReporter(), asked.replace(epochs=9)
     run = srjt.train(noisy, split=split, config=asked, out=tmp_path / "run", device="cpu", reporter=watching)
     estimate = read_noise_estimate(tmp_path / "run")
     assert estimate is not None
@@ -74,7 +74,7 @@ def test_the_run_uses_the_estimate_and_logs_it(
 def test_a_resumed_run_reuses_the_estimate(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Stop(SilentReporter):
+    class Stop(BarReporter):
         def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
             if epoch == 2 and self.title != "warm-up":
                 raise KeyboardInterrupt
@@ -105,12 +105,12 @@ def test_a_resumed_run_reuses_the_estimate(
 def test_an_interrupted_warm_up_is_resumed(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
 ) -> None:
-    class Stop(SilentReporter):
+    class Stop(BarReporter):
         def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
             if epoch == 5:
                 raise KeyboardInterrupt
 
-    class Rest(SilentReporter):
+    class Rest(BarReporter):
         def __init__(self) -> None:
             super().__init__()
             self.first = 99

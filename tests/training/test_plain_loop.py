@@ -16,7 +16,7 @@ from srjt.training.batches import Preprocess, TrainingSet, draw_plan
 from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, StackedNetworks
 from srjt.training.loop import TrainingResult, fit
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 from srjt.training.trained import build_method, build_networks
 
 EPOCHS, BATCH, SIZE, CROP, NOISE = 4, 16, 32, 28, 0.4
@@ -83,7 +83,7 @@ def trained(data: Any, method: str, **settings: Any) -> TrainingResult:
         image_size=SIZE,
         amp=None,
         folder=None,
-        reporter=SilentReporter(),
+        reporter=BarReporter(),
         process=Process(),
     )
 

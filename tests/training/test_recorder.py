@@ -130,7 +130,7 @@ def test_a_grade_that_is_not_in_the_data_is_not_starved() -> None:
 
 def test_a_training_that_starves_a_grade_warns(data: Any, settings: dict[str, Any]) -> None:
     """A network that answers the mildest grade to everything, with nine tenths dropped."""
-    from srjt.training.reporters import SilentReporter
+    from srjt.training.reporters import BarReporter
 
     class Stubborn(torch.nn.Module):
         def __init__(self) -> None:
@@ -140,13 +140,13 @@ def test_a_training_that_starves_a_grade_warns(data: Any, settings: dict[str, An
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 100 * self.ones * torch.ones(len(x), 1)
 
-    reporter = SilentReporter()
+    reporter = BarReporter()
     chosen = {**settings, "network": Stubborn, "noise_rate": 0.7, "epochs": 8, "learning_rate": 1e-9}
     chosen["method"] = "co-teaching+ours"
     srjt.train(data.manifest, reporter=reporter, method_options={"ramp_epochs": 1}, **chosen)
     assert len(reporter.notes) == 2
     assert reporter.notes[1].startswith("The selection is starving grade ")
-    reporter = SilentReporter()
+    reporter = BarReporter()
     options = {"ramp_epochs": 1, "per_class": True}
     srjt.train(data.manifest, reporter=reporter, method_options=options, **chosen)
     assert len(reporter.notes) == 1

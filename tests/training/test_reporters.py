@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from srjt.errors import SrjtError
+from srjt.progress import Bar, Lines, TerminalBar
 from srjt.training.checkpoint import MetricRow
 from srjt.training.reporters import (
     TRACKERS,
-    PlainReporter,
-    SilentReporter,
-    TerminalReporter,
+    BarReporter,
     TrackingReporter,
     headline,
     reporter_for,
@@ -53,14 +52,15 @@ def test_test_scores_are_shown_on_request_only(
             plain.begin("", epochs=30)
             plain.finished_epoch(2, ROWS)
         assert ("test.acc" in capsys.readouterr().out) == show_test
-        with TerminalReporter(show_test=show_test) as bar:
-            bar.begin("", epochs=30)
-            bar.finished_epoch(2, ROWS)
-            assert bar.progress.tasks[0].fields["latest"].startswith("test.acc" if show_test else "val.acc")
+        bar = TerminalBar("")
+        with BarReporter(bar, show_test=show_test) as reporter:
+            reporter.begin("", epochs=30)
+            reporter.finished_epoch(2, ROWS)
+            assert bar.progress.tasks[0].fields["text"].startswith("test.acc" if show_test else "val.acc")
 
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with PlainReporter() as reporter:
+    with BarReporter(Lines()) as reporter:
         reporter.begin("co-teaching", epochs=30)
         reporter.decoded(1, 2)
         reporter.decoded(2, 2)
@@ -81,14 +81,15 @@ def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     screen = io.StringIO()
     monkeypatch.setattr("srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
-    with TerminalReporter() as reporter:
+    bar = TerminalBar("training", lasting=True, stderr=False)
+    with BarReporter(bar) as reporter:
         reporter.begin("co-teaching+ours", epochs=30)
         reporter.decoded(1, 2)
         reporter.decoded(2, 2)
         reporter.stepped(1, 1, 5)
         reporter.finished_epoch(2, ROWS)
         reporter.note("A [note].")
-        reporter.progress.refresh()
+        bar.progress.refresh()
     said = screen.getvalue()
     assert "A [note]." in said
     assert "2/30" in said
@@ -103,7 +104,7 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(
     """In a log and on a terminal of 80 columns, where the longest name of an audit has room."""
     from srjt.console import Console
 
-    with PlainReporter() as plain:
+    with BarReporter(Lines()) as plain:
         plain.begin("", epochs=30, folds=5)
         plain.finished_epoch(32, ROWS)
     assert (
@@ -111,10 +112,11 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(
     )
     screen = io.StringIO()
     monkeypatch.setattr("srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
-    with TerminalReporter() as bar:
-        bar.begin("warm-up", epochs=30, folds=3)
-        bar.stepped(69, 1, 5)
-        bar.finished_epoch(70, [row for row in ROWS if row.split == "train"])
+    bar = TerminalBar("training", lasting=True, stderr=False)
+    with BarReporter(bar) as reporter:
+        reporter.begin("warm-up", epochs=30, folds=3)
+        reporter.stepped(69, 1, 5)
+        reporter.finished_epoch(70, [row for row in ROWS if row.split == "train"])
         bar.progress.refresh()
     said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     last = said.rstrip().splitlines()[-1].split("\r")[-1].rstrip()
@@ -125,10 +127,10 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(
 
 
 def test_which_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert type(reporter_for(quiet=True)) is SilentReporter
-    assert type(reporter_for()) is PlainReporter  # pytest captures: no terminal
+    assert type(reporter_for(quiet=True).bar) is Bar
+    assert type(reporter_for().bar) is Lines  # pytest captures: no terminal
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert type(reporter_for()) is TerminalReporter
+    assert type(reporter_for().bar) is TerminalBar
 
 
 # Trackers receive the numbers of metrics.csv; one that fails does not end a training.
@@ -144,7 +146,7 @@ def test_tensorboard_events_hold_the_finite_numbers(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    inner = SilentReporter()
+    inner = BarReporter()
     reporter = track(inner, "tensorboard", tmp_path / "run")
     assert not (tmp_path / "run").exists()  # the run makes its folder
     reporter.note("passed on")
@@ -160,7 +162,7 @@ def test_mlflow_writes_below_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "run").mkdir()
-    reporter = track(SilentReporter(), "mlflow", tmp_path / "run")
+    reporter = track(BarReporter(), "mlflow", tmp_path / "run")
     reporter.begin("srjt", epochs=2)
     reporter.finished_epoch(1, TRACKED_ROWS)
     client = mlflow.MlflowClient()
@@ -181,7 +183,7 @@ def test_weights_and_biases_are_offline_unless_asked(tmp_path: Path, monkeypatch
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))  # type: ignore[arg-type]
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    reporter = track(SilentReporter(), "wandb", tmp_path / "run")
+    reporter = track(BarReporter(), "wandb", tmp_path / "run")
     reporter.finished_epoch(1, TRACKED_ROWS)
     reporter.finished_epoch(2, TRACKED_ROWS)
     assert [settings["mode"] for settings in started] == ["offline"]
@@ -191,7 +193,7 @@ def test_weights_and_biases_are_offline_unless_asked(tmp_path: Path, monkeypatch
 
 
 def test_a_tracker_that_fails_does_not_end_the_training() -> None:
-    inner = SilentReporter()
+    inner = BarReporter()
     calls = []
 
     def start(title: str) -> Any:
@@ -213,7 +215,7 @@ def test_a_tracker_that_fails_does_not_end_the_training() -> None:
 
 def test_the_cross_fit_of_the_noise_estimate_is_not_recorded(tmp_path: Path) -> None:
     started = []
-    reporter = TrackingReporter(SilentReporter(), started.append, name="x")  # type: ignore[arg-type]
+    reporter = TrackingReporter(BarReporter(), started.append, name="x")  # type: ignore[arg-type]
     reporter.begin("estimate", epochs=1, folds=3)
     reporter.finished_epoch(1, TRACKED_ROWS)
     assert started == []
@@ -232,9 +234,9 @@ def test_a_missing_package_names_its_extra(
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(SrjtError, match=rf'pip install "{tracker}[">]'):
-        track(SilentReporter(), tracker, tmp_path)
+        track(BarReporter(), tracker, tmp_path)
 
 
 def test_an_unknown_tracker_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="did you mean 'mlflow'"):
-        track(SilentReporter(), "mlflo", tmp_path)
+        track(BarReporter(), "mlflo", tmp_path)

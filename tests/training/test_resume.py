@@ -24,13 +24,13 @@ from srjt.files import lock_folder
 from srjt.networks import tiny
 from srjt.training import checkpoint
 from srjt.training.checkpoint import read_metrics
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 from srjt.training.trained import Trained
 
 TIMED = ["seconds", "images_per_second", "peak_memory_mb"]
 
 
-class StopAt(SilentReporter):
+class StopAt(BarReporter):
     """Sends this process a signal at a given step, as if it had come from outside."""
 
     def __init__(self, epoch: int, step: int, number: int = signal.SIGTERM) -> None:
@@ -82,7 +82,7 @@ def test_stopped_within_an_epoch(
             srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(epoch, step, number), **chosen)
         assert stopped.value.status == 128 + number
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
-    reporter = SilentReporter()
+    reporter = BarReporter()
     assert_same(srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **chosen), whole)
     assert reporter.notes[1:] == ["Resuming at epoch 3, step 4 of 5."]
 
@@ -144,7 +144,7 @@ def test_a_damaged_checkpoint_is_passed_over(
 ) -> None:
     _, newest = sorted((stopped / "checkpoints").iterdir())
     damage(newest)
-    reporter = SilentReporter()
+    reporter = BarReporter()
     with pytest.warns(UserWarning, match=f"{newest.name}.* Falling back to the previous checkpoint"):
         run = srjt.train(data.manifest, out=stopped, reporter=reporter, **settings)
     assert reporter.notes[1:] == ["Resuming at epoch 2, step 0 of 5."]

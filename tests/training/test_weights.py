@@ -17,12 +17,12 @@ from srjt.networks import weights
 from srjt.studies.study import study
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 
 ADVICE = r"`weights`, .*`pretrained=False`, .*network tiny, .*srjt features"
 
 
-class Decoding(SilentReporter):
+class Decoding(BarReporter):
     """Fails the test when an image is decoded."""
 
     def decoded(self, done: int, total: int) -> None:

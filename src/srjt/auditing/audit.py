@@ -44,12 +44,12 @@ from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import lock_folder
 from srjt.inference.explain import network_maps, overlay, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.progress import html_block, html_text
+from srjt.progress import Reporter, html_block, html_text
 from srjt.readers.readings import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.folds import Jobs
-from srjt.training.reporters import Reporter, reporter_in_python
+from srjt.training.reporters import reporter_in_python
 from srjt.training.train import resolve_noise_rate
 from srjt.training.trained import Trained, load_run
 from srjt.training.workers import check_not_starting

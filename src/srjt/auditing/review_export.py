@@ -118,7 +118,7 @@ def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
 
     Decisions for grades that this audit does not have (see ``unknown_grades``) do not count.
     """
-    from srjt.ordinal.metrics import quadratic_weighted_kappa
+    from srjt.ordinal.metrics import METRICS
 
     found = []
     for (one, first), (other, second) in itertools.combinations(by_reviewer(audit, log).items(), 2):
@@ -135,7 +135,7 @@ def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
                 reviewers=(one, other),
                 both=len(both),
                 share=float(np.trace(confusion)) / len(both),
-                kappa=float(quadratic_weighted_kappa(confusion)),
+                kappa=METRICS["qwk"](confusion),
             )
         )
     return found

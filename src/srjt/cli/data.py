@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from collections import Counter
@@ -14,6 +15,7 @@ from srjt.cli import App, options, output, samples
 from srjt.cli.options import machine_options
 from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of, printable
+from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -107,21 +109,21 @@ def _readers(source: Path, how: dict[str, Any]) -> tuple[list[str], dict[str, An
     from srjt.errors import SrjtError
 
     names = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades")
-    if how["kind"] not in (None, "table") or not is_table(source):
+    if how.get("kind") not in (None, "table") or not is_table(source):
         return [], how
     try:
-        found = read_readings(source, **{name: how[name] for name in names})
+        found = read_readings(source, **{name: how[name] for name in names if name in how})
     except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
         return [], how
     if not (said := describe_readers(found.readings, found.columns)):
         return [], how
     sentences = [said, f"To compare them: srjt readers {shlex.quote(str(source))}"]
-    if how["several_readings"] is None and found.columns.wide and not has_grade_column(found.frame):
+    if "several_readings" not in how and found.columns.wide and not has_grade_column(found.frame):
         how = {**how, "several_readings": "consensus"}
         sentences.append(
             "The grades below are their consensus; other commands need --several-readings consensus."
         )
-    elif how["several_readings"] is None:
+    elif "several_readings" not in how:
         sentences.append("To combine the grades of each image: --several-readings consensus")
     return sentences, how
 
@@ -143,11 +145,8 @@ def _write_picture(picture: Image, path: Path, what: str) -> None:
 def _examine(manifest: Manifest, *, folds: int, decode: bool) -> Examination:
     from srjt.data.checks import examine
 
-    with output.transient_bar() as bar:
-        task = bar.add_task("Reading images", total=len(manifest), visible=decode)
-        return examine(
-            manifest, folds=folds, images=decode, progress=lambda done, _: bar.update(task, completed=done)
-        )
+    with progress_bar("Reading images", decode) as read:
+        return examine(manifest, folds=folds, images=decode, progress=read)
 
 
 def _patients(manifest: Manifest) -> list[str]:
@@ -278,7 +277,8 @@ def corrupt(
     noise: Annotated[
         str,
         typer.Option(
-            metavar="quasi|truncated", help="Errors towards all other grades, or towards the neighbours only."
+            metavar="KIND",
+            help="quasi (errors towards all other grades), truncated (neighbours only), uniform.",
         ),
     ] = "quasi",
     rate: Annotated[float | None, typer.Option(help="Target share of wrong labels.")] = None,
@@ -409,18 +409,18 @@ def synthetic(
     from srjt.data.synthetic import check_empty, generate, write
 
     check_empty(folder)  # before drawing, not after
-    with output.transient_bar() as bar:
-        drawn = bar.add_task("Drawing", total=images)
+    drawn, written = itertools.count(1), itertools.count(1)
+    with progress_bar("Drawing", True) as draw:
         manifest = generate(
             images=images,
             patients=patients,
             size=size,
             grades=grades,
             seed=seed,
-            progress=lambda: bar.advance(drawn),
+            progress=lambda: draw(next(drawn), images),
         )
-        written = bar.add_task("Writing", total=images)
-        labels = write(manifest, folder, progress=lambda: bar.advance(written))
+    with progress_bar("Writing", True) as advance:
+        labels = write(manifest, folder, progress=lambda: advance(next(written), images))
     counts = ", ".join(str(n) for n in manifest.class_counts)
     typer.echo(
         f"{count_of(images, 'image')} of {count_of(patients, 'patient')} in {folder}; per grade: {counts}."

@@ -21,14 +21,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from srjt.errors import SrjtError, printable
+from srjt.errors import SrjtError, UnknownNameError, printable
+from srjt.progress import Forwarding, progress_bar
+from srjt.settings import SettingError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from srjt.reports.page import Page
-    from srjt.settings import SettingError
-    from srjt.training.reporters import Reporter
 
 # Errors and warnings name an option as it is written in Python, ```grade_column='severity'```; here it
 # becomes what is typed in a shell, ``--grade-column severity``.
@@ -43,10 +41,10 @@ def as_typed(text: str) -> str:
     return OPTION.sub(_typed_option, text)
 
 
-def in_options(problem: SettingError) -> str:
-    """The sentence about a setting, with its option instead of its name."""
-    text = str(problem)
-    return f"`{problem.name}`{text.removeprefix(problem.name)}" if problem.is_option else text
+def in_options(problem: SrjtError) -> str:
+    """The sentence of an error; one about a setting has its option instead of its name."""
+    name = problem.setting if isinstance(problem, (SettingError, UnknownNameError)) else ""
+    return str(problem).replace(name, f"`{name}`", 1) if name else str(problem)
 
 
 def _typed_option(option: re.Match[str]) -> str:
@@ -184,39 +182,16 @@ def warnings_as_sentences() -> Iterator[None]:
         yield
 
 
-class OptionsReporter:
-    """Passes the progress of a training on, with the settings in its notes as options of the command that runs."""
-
-    def __init__(self, inner: Reporter) -> None:
-        self.inner = inner
-        self.begin, self.decoded = inner.begin, inner.decoded
-        self.stepped, self.finished_epoch = inner.stepped, inner.finished_epoch
+class OptionsReporter(Forwarding):
+    """Shows the settings in the notes of a training as options of the command that runs."""
 
     def note(self, text: str) -> None:
         self.inner.note(as_typed(text))
 
 
-def transient_bar() -> Progress:
-    """A progress bar that disappears when done; in a log nothing is written, not even an empty line."""
-    from rich.progress import Progress
-
-    from srjt.console import Console
-
-    console = Console(stderr=True)
-    return Progress(console=console, transient=True, disable=not console.is_terminal)
-
-
-@contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A transient bar, as a function of (done, total)."""
-    with transient_bar() as bar:
-        task = bar.add_task(label, total=None, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
-
-
 def decoding_bar() -> AbstractContextManager[Callable[[int, int], None]]:
     """A transient bar over images that are being decoded."""
-    return progress_bar("Decoding")
+    return progress_bar("Decoding", True)
 
 
 # Writing files for the user: never over another one by accident, and with one sentence where it is not

@@ -167,7 +167,7 @@ def run(
     from srjt.settings import parse_overrides
     from srjt.studies.study import choose_executor, resolve_config
 
-    reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items() if v is not None}
+    reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items()}
     preset = settings.pop("preset", None)
     train = {**settings, **({"imports": import_} if import_ else {})}
     study = resolve_config(
@@ -274,7 +274,7 @@ def _run(
     from srjt.cli.output import decoding_bar
     from srjt.cli.train import print_study_times
     from srjt.studies.folder import error_file, run_status
-    from srjt.studies.plan import SilentWatcher, open_data
+    from srjt.studies.plan import BarWatcher, open_data
     from srjt.studies.study import run_study
 
     with nullcontext() if quiet else decoding_bar() as progress:
@@ -292,7 +292,7 @@ def _run(
             print_study_times(data, left, device=None if device is None else device.split(",")[0])
         return
     command = shlex.join(["srjt", *sys.argv[1:]])
-    with nullcontext(SilentWatcher()) if quiet else _Watcher(out, data) as watcher:
+    with nullcontext(BarWatcher()) if quiet else _Watcher(out, data) as watcher:
         outcome = run_study(data, out, command=command, execute=execute, watcher=watcher)
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:

@@ -23,9 +23,9 @@ from srjt.training.config import METHOD
 if TYPE_CHECKING:
     from srjt.data.manifest import Manifest
     from srjt.data.splits import Split
+    from srjt.progress import Reporter
     from srjt.studies.plan import PlannedRun, StudyPlan
     from srjt.training.config import TrainConfig
-    from srjt.training.reporters import Reporter
 
 # ``--dry-run`` of ``srjt train`` and ``srjt study``: what would be trained, on what, for how long.
 
@@ -61,11 +61,6 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
     )
     cost = training_cost(manifest, config, training=len(split.train), device=chosen)
     say(f"About {duration(cost.seconds)} for {cost.steps:,} steps on {device_name(chosen)}.")
-    parts = [f"{size(cost.network_bytes)} for the networks and the optimiser"]
-    if cost.activation_bytes is not None:
-        parts.append(f"{size(cost.activation_bytes)} for a step")
-    parts.append(f"{size(cost.image_bytes)} for the {what}")
-    say(f"Memory: {', '.join(parts)}.")
     if needs_estimate(config) and manifest.posterior is None:
         say("The noise rate is estimated first, by shorter trainings that are not included in the time.")
     say("Nothing was trained: leave out --dry-run to start.", dim=True)
@@ -73,10 +68,10 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
 
 def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
     """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
-    from rich.progress import Progress
     from rich.table import Column, Table
 
     from srjt.console import Console
+    from srjt.progress import progress_bar
     from srjt.studies.plan import measure_times, time_on
     from srjt.training.devices import choose_device, device_name
 
@@ -84,14 +79,8 @@ def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, de
         return
     console = Console(highlight=False, markup=False)
     chosen = choose_device(device)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("timing the methods")
-        times = measure_times(
-            data,
-            planned_runs,
-            device=chosen,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with progress_bar("timing methods", True) as progress:
+        times = measure_times(data, planned_runs, device=chosen, progress=progress)
     method = Column(
         "method", overflow="fold"
     )  # a variant's name has no spaces, and nothing of it may be left out
@@ -126,14 +115,6 @@ def duration(seconds: float) -> str:
     if seconds < 72 * 3600:
         return f"{seconds / 3600:.1f} hours"
     return f"{seconds / 86400:,.0f} days"
-
-
-def size(count: int) -> str:
-    """Bytes with a unit."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count / 2**10:.0f} KiB"
 
 
 # ``srjt train``: a classifier from your own images and labels.
@@ -410,7 +391,7 @@ def features(
     refuse_overwrite(out, force=force)
     with _hint_at_train():
         if ungraded:
-            used = {name: how.pop(name) for name in ("images", "image_column", "patient_column")}
+            used = {name: how.pop(name, None) for name in ("images", "image_column", "patient_column")}
             unused = [word for word in options.as_words(how) if word.startswith("--")]
             if unused:
                 say(f"Without effect beside --ungraded: {', '.join(dict.fromkeys(unused))}.", err=True)
@@ -469,25 +450,23 @@ def _hint_at_train() -> Iterator[None]:
 
 @contextmanager
 def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
-    """Transient bars over images that are decoded and embedded, as functions of (done, total)."""
-    from srjt.cli.output import transient_bar
+    """A bar over images that are decoded, then embedded, as functions of (done, total)."""
+    from srjt.progress import show_bar
 
-    with transient_bar() as bar:
-        tasks = [bar.add_task(what, total=None, visible=False) for what in ("Decoding", "Embedding")]
+    bar, started = show_bar("Decoding"), False
 
-        def decoded(done: int, total: int) -> None:
-            bar.update(tasks[0], completed=done, total=total, visible=True)
+    def decoded(done: int, total: int) -> None:
+        bar.update(done, total, f"{done:,}/{total:,}")
 
-        started = False
+    def embedded(done: int, total: int) -> None:
+        nonlocal started
+        bar.label = "Embedding"
+        bar.update(done, total, f"{done:,}/{total:,}", now=not started)
+        if not started and 0 < done < total:
+            say(f"Resumed: {done:,} of {total:,} images are done.", err=True)
+        started = True
 
-        def embedded(done: int, total: int) -> None:
-            nonlocal started
-            if started:
-                bar.update(tasks[1], completed=done, total=total)
-                return
-            started = True
-            bar.reset(tasks[1], completed=done, total=total, visible=True)  # finished images have no speed
-            if 0 < done < total:
-                say(f"Resumed: {done:,} of {total:,} images are done.", err=True)
-
+    try:
         yield decoded, embedded
+    finally:
+        bar.clear()

@@ -4,6 +4,7 @@ codes, and grades have names for people to read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -112,7 +113,8 @@ def _infer(values: Sequence[str], present: set[str]) -> tuple[tuple[str, ...], d
         raise SrjtError("No sample has a grade.")
     numeric = {value for value in present if _number(value) is not None}
     # Mostly numbers: the few words among them are mistakes. Mostly words: they are the names of the grades.
-    if 2 * sum(value in numeric for value in values) >= sum(value in present for value in values):
+    times = Counter(values)
+    if 2 * sum(times[value] for value in numeric) >= sum(times[value] for value in present):
         found = {value: _whole(value) for value in numeric}
         numbers = {number for number in found.values() if number is not None and number >= 0}
         if not numbers:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from pydantic import BaseModel
 
@@ -80,12 +81,11 @@ def consensus_table(
     """
     readings, chosen = found.readings, found.columns
     table = pd.DataFrame({"id": _safe(readings.items), "image": _safe(images or item_images(found))})
-    table["grade"] = _safe([readings.grades[grade] for grade in agreed.grade])
+    table["grade"] = _cells(readings.grades, agreed.grade)
     if chosen.patient is not None and readings.groups is not None:
         table["patient"] = _safe(readings.groups)
     if readings.reference is not None:
-        known = readings.reference.tolist()
-        table["reference"] = _safe([readings.grades[grade] if grade >= 0 else "" for grade in known])
+        table["reference"] = _cells([*readings.grades, ""], readings.reference)
     table["readings"] = np.bincount(readings.item, minlength=len(readings.items))
     table["certainty"] = np.round(agreed.certainty, 6)
     for grade in range(len(readings.grades)):
@@ -96,20 +96,18 @@ def consensus_table(
 def readings_table(found: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
     """One row per reading, in the order of the source: item, reader, grade, date, … and how probable it is."""
     readings, chosen = found.readings, found.columns
-    names = [readings.items[item] for item in readings.item]
-    table = pd.DataFrame({chosen.noun: _safe(names)})
+    table = pd.DataFrame({chosen.noun: _cells(readings.items, readings.item)})
     if chosen.noun == "item" and chosen.image is not None:
         table["image"] = _safe(found.frame[chosen.image].iloc[found.rows].tolist())
-    table["reader"] = _safe([readings.readers[reader] for reader in readings.reader])
-    table["grade"] = _safe([readings.grades[grade] for grade in readings.grade])
+    table["reader"] = _cells(readings.readers, readings.reader)
+    table["grade"] = _cells(readings.grades, readings.grade)
     if readings.times is not None:
         table["date"] = ["" if np.isnat(time) else str(time) for time in readings.times]
     if chosen.patient is not None and readings.groups is not None:
-        table["patient"] = _safe([readings.groups[item] for item in readings.item])
+        table["patient"] = _cells(readings.groups, readings.item)
     if readings.reference is not None:
-        known = readings.reference[readings.item].tolist()
-        table["reference"] = _safe([readings.grades[grade] if grade >= 0 else "" for grade in known])
-    table["consensus"] = _safe([readings.grades[grade] for grade in agreed.grade[readings.item]])
+        table["reference"] = _cells([*readings.grades, ""], readings.reference[readings.item])
+    table["consensus"] = _cells(readings.grades, agreed.grade[readings.item])
     table["probability"] = np.round(agreed.posterior[readings.item, readings.grade], 6)
     return table
 
@@ -140,10 +138,8 @@ def located_images(found: ReadingsTable, directory: Path) -> list[str]:
     names = [relative_name(name, directory.absolute()) for name in item_images(found)]
     root = find_image_folder(names, directory.absolute())
     located, _ = locate_images(names, root)
-    return [
-        str(root / file) if os.path.isfile(root / file) else name
-        for name, file in zip(names, located, strict=True)
-    ]
+    paths = [os.path.join(root, file) for file in located]
+    return [path if os.path.isfile(path) else name for name, path in zip(names, paths, strict=True)]
 
 
 def write_readers_folder(
@@ -244,5 +240,10 @@ def read_readers_folder(folder: Path) -> ReadersFolder:
     )
 
 
-def _safe(cells: list[str]) -> list[str]:
+def _safe(cells: Sequence[str]) -> list[str]:
     return [neutralise_formula(cell) for cell in cells]
+
+
+def _cells(names: Sequence[str], codes: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """The name of each code, safe in a spreadsheet; −1 is the last name. Names are fewer than cells."""
+    return np.array(_safe(names), dtype=object)[codes]

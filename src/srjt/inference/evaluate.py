@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,38 +15,22 @@ import torch
 
 from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
-from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import select_readings
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference.answers import (
     Answers,
-    WhichNetwork,
     answer_rows,
     answers_from,
-    as_columns,
-    check_units,
     describe_labels,
-    describe_rule,
-    grade_rule,
-    pool_answers,
     probabilities_of,
     units_of,
-    validation_answers,
 )
-from srjt.inference.calibrate import AfterTraining, Labelled, fit_after_training, read_labelled
-from srjt.inference.decide import (
-    Abstention,
-    Decision,
-    Threshold,
-    abstain_from,
-    check_options,
-    decide,
-    referral_rule,
-)
-from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
+from srjt.inference.calibrate import AfterTraining, Labelled, read_labelled
+from srjt.inference.decide import Abstention, Decision, abstain_from, decide
+from srjt.inference.options import Answering
+from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
-from srjt.noise.quality import LabelNoise
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import (
     CalibrationBin,
@@ -55,9 +38,9 @@ from srjt.ordinal.calibration import (
     expected_calibration_error,
     ranked_probability_score,
 )
-from srjt.ordinal.decoding import Decoding, LearnedPooling, Pooling
+from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
-from srjt.ordinal.metrics import NaiveBaseline, confusion_matrix, quadratic_weighted_kappa
+from srjt.ordinal.metrics import METRICS, NaiveBaseline, confusion_matrix
 from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.compare import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
@@ -171,7 +154,7 @@ def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, i
     grades = 1 + max(map(max, shared))
     confusion = np.zeros((grades, grades), dtype=np.int64)
     np.add.at(confusion, tuple(np.array(shared).T), 1)
-    return shared if quadratic_weighted_kappa(confusion) > SAME_ROWS else []
+    return shared if METRICS["qwk"](confusion) > SAME_ROWS else []
 
 
 def are_row_numbers(data: Manifest) -> bool:
@@ -200,16 +183,6 @@ def beside_readers(
         return compare_network(own, predicted, resamples=max(resamples, 1)), ""
     except SrjtError as problem:
         return None, str(problem)
-
-
-# What a grade is, in words.
-
-
-def rule_in_words(run: Trained) -> str:
-    """What a grade of ``srjt predict`` is: the end of the sentence "A grade is …"."""
-    recalibration = fit_after_training(run).recalibration
-    rule = grade_rule(run, recalibration=recalibration)
-    return describe_rule(run, rule, recalibrated=recalibration is not None)
 
 
 # The result of ``srjt.evaluate``.
@@ -364,25 +337,10 @@ def evaluate(
     run: RunLike,
     data: Labelled,
     *,
-    network: WhichNetwork = "ensemble",
-    optimise: Purpose | None = None,
-    decoding: Decoding | None = None,
-    views: int = 1,
-    coverage: float | None = None,
-    coverage_by: str | None = None,
-    calibrate_on: Labelled | None = None,
-    label_noise: LabelNoise = "unknown",
-    recalibrate: bool = True,
     readings: Readings | None = None,
-    on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
-    refer_from: str | int | None = None,
-    threshold: Threshold | None = None,
-    sensitivity: float | None = None,
-    abstain: float | None = None,
-    per: str | Sequence[str] | None = None,
-    pool: Pooling = "highest",
     progress: ProgressOption = True,
+    **options: Any,
 ) -> Evaluation:
     """Evaluate a run on labelled samples: against the true grades where they are known, else the given ones.
 
@@ -394,42 +352,17 @@ def evaluate(
         A trained run, or the path of its folder.
     data : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
         The samples, as for ``srjt.train``; their grades are those of the run.
-    network : {"ensemble", "1", "2"}
-        The mean of the networks' probabilities, or one network.
-    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
-        The metric that the grades are for, as for ``srjt.predict``.
-    decoding : {"argmax", "median", "expected"}, optional
-        The most likely grade, the median, or the rounded mean, whatever the metric.
-    views : {1, 2, 10}
-        Number of views of an image over which the probabilities are averaged, as for ``srjt.predict``.
-    coverage, coverage_by, calibrate_on, label_noise, recalibrate
-        Ranges of grades and recalibration, as for ``srjt.predict``.
     readings : Readings, optional
         Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``: the network is then
         compared with each reader, as one more of them.
-    on_bad_image : {"error", "skip"}
-        Stop at an unusable sample, or leave it out.
     resamples : int
         Bootstrap resamples for the 95 % intervals: of patients where they are known, else of samples; identical
         images are resampled together.
-    refer_from : str or int, optional
-        The mildest grade that is referred: its grade or its name. The decision p(grade ≥ refer_from) ≥ threshold is
-        judged too.
-    threshold : float or "grade", optional
-        Probability from which a sample is referred, or the predicted grade decides. Default: 0.5.
-    sensitivity : float, optional
-        Find the threshold for this sensitivity on the run's validation side instead.
-    abstain : float, optional
-        Leave about this share of the samples, the least confident ones, to a person.
-    per : str or sequence of str, optional
-        One answer per value of this column, or of these columns: ``"patient"``, ``["patient", "eye"]``. It is judged
-        by the highest label.
-    pool : {"highest", "mean", "learned"}
-        How the answers of several images become one: the highest grade, the mean probabilities, or a pooling that is
-        fitted on the validation side.
     progress : bool or callable
         Show a bar while images are decoded, in a terminal or a notebook; or a function that is called with (images
         decoded, images in total).
+    **options
+        How the run answers: the fields of ``srjt.inference.options.Answering``, as for ``srjt.predict``.
 
     Returns
     -------
@@ -447,50 +380,12 @@ def evaluate(
     >>> result.samples == len(split.test), result.by_patient
     (True, True)
     """
-    check_choices(network, decoding, optimise)
-    run, per = open_run(run), as_columns(per)
-    check_units(per, run.grades)
-    crops = run.views(views)  # an error before any image is read
-    check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
-    fitted = fit_after_training(
-        run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
-        recalibrate=recalibrate, network=network, views=views, on_bad_image=on_bad_image, per=per, pool=pool,
-    )  # fmt: skip
-    decoded_by = grade_rule(
-        run, network=network, optimise=optimise, decoding=decoding, recalibration=fitted.recalibration
-    )
-    predict_side = partial(
-        predict_held_out, run, network=network, optimise=optimise, decoding=decoding, fitted=fitted
-    )
-    learned = fitted.learned
-    validation = partial(
-        validation_answers,
-        run,
-        predict=predict_side,
-        per=per,
-        how=pool,
-        learned=learned,
-        grade_rule=decoded_by,
-    )
-
-    rule = None
-    if refer_from is not None:
-        rule = referral_rule(
-            run, refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, validation=validation,
-            per=per,
-            views=len(crops),
-        )  # fmt: skip
+    prepared = prepare(run, Answering.of(options))
+    run, asked, rule, per = prepared.run, prepared.options, prepared.refer, prepared.options.per
     # a function given as progress counts decoded images, not the headers that are read here
-    data = run.match_features(read_labelled(run, data, on_bad_image=on_bad_image, progress=progress is True))
+    data = read_labelled(run, data, on_bad_image=asked.on_bad_image, progress=progress is True)
     with progress_bar("Decoding", progress) as decoded:
-        store = open_store(
-            data,
-            size=run.config.image_size,
-            resize=run.config.resize,
-            on_bad_image=on_bad_image,
-            progress=decoded,
-            find_duplicates=True,
-        )
+        store = prepared.open_store(run.match_features(data), progress=decoded, find_duplicates=True)
     manifest = store.manifest
     if seen := len(run.trained_on(manifest)):
         warn(
@@ -499,11 +394,8 @@ def evaluate(
             LeakageWarning,
         )
     units = units_of(manifest.table, per) if per else None  # an error before images are predicted
-    probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(
-        run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted,
-        samples=manifest.table,
-    )  # fmt: skip
+    probabilities, grades = prepared.probabilities(store)
+    table = prepared.predictions(probabilities, grades, samples=manifest.table)
 
     truth = manifest.true_labels
     answers = answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups)
@@ -511,13 +403,13 @@ def evaluate(
     if readings is not None:  # readers grade images, not patients
         compared, reason = beside_readers(readings, manifest, answers.grades, resamples=resamples)
     if units is not None:
-        answers = pool_answers(answers, units.codes, how=pool, learned=learned, grade_rule=decoded_by)
+        answers = prepared.pool(answers, units.codes)
     predicted, labels = answers.grades, answers.labels
-    classes = len(run.grades)
+    classes, fitted = len(run.grades), prepared.fitted
     ranges = None
     if fitted.ranges is not None:
         low, high = fitted.grade_ranges(
-            probabilities_of(probabilities, network), predicted, samples=manifest.table,
+            probabilities_of(probabilities, asked.network), predicted, samples=manifest.table,
             units=None if units is None else units.codes,
         )  # fmt: skip
         ranges = evaluate_ranges(
@@ -530,59 +422,48 @@ def evaluate(
             resamples=resamples,
         )
     given = "given grades" if readings is None else "consensus grades"
-    raw = [] if fitted.recalibration is None or per else probabilities_of(probabilities, network)
-    found = judge(
-        run,
-        answers,
-        judged_by=given if truth is None else "true grades",
-        by_patient=manifest.patients is not None,
-        patients=None if manifest.patients is None else len(set(manifest.patients)),
-        purpose=optimise or run.config.optimise,
-        grade_rule=table.attrs["grade_rule"],
-        recalibration="" if fitted.recalibration is None else str(fitted.recalibration),
-        uncalibrated=calibration_bins(raw, labels) if len(raw) else [],
-        resamples=resamples,
-        images=len(manifest),
-        per=per,
-        pool=pool if per else "",
-        answers_table=answer_rows(run, answers, manifest, units),
-    )
     return replace(
-        found,
-        views=len(crops),
+        judge(
+            prepared,
+            answers,
+            judged_by=given if truth is None else "true grades",
+            patients=manifest.patients,
+            images=len(manifest),
+            raw=probabilities_of(probabilities, asked.network),
+            resamples=resamples,
+        ),
+        views=prepared.views,
         ranges=ranges,
-        learned_pooling=learned,
-        pooling_labels="" if learned is None else describe_labels(run, per=per),
+        pooling_labels="" if fitted.learned is None else describe_labels(run, per=per),
         unknown_units=0 if units is None else units.unknown,
         decision=None if rule is None else decide(run, answers, rule, resamples=resamples),
         abstention=None
-        if rule is None and abstain is None
-        else abstain_from(answers, rule=rule, share=abstain, validation=validation),
-        overlaps=find_overlaps(run, fitted, manifest, threshold=sensitivity is not None),
+        if rule is None and asked.abstain is None
+        else abstain_from(answers, rule=rule, share=asked.abstain, validation=prepared.validation),
+        overlaps=find_overlaps(run, fitted, manifest, threshold=asked.sensitivity is not None),
         readers=compared,
         not_compared=reason,
+        answers=answer_rows(run, answers, manifest, units),
     )
 
 
 def judge(
-    run: Trained,
+    prepared: Prepared,
     answers: Answers,
     *,
     judged_by: str,
-    by_patient: bool,
-    patients: int | None,
-    purpose: Purpose,
-    grade_rule: str,
-    recalibration: str,
-    uncalibrated: list[CalibrationBin],
-    resamples: int,
+    patients: Sequence[str] | None,
     images: int,
-    per: tuple[str, ...],
-    pool: str,
-    answers_table: pd.DataFrame,
+    raw: npt.NDArray[np.floating[Any]],
+    resamples: int,
     side: str = "",
 ) -> Evaluation:
-    """The scores of answers beside their labels. resamples: 0 for no intervals."""
+    """The scores of answers beside their labels.
+
+    patients: of the images. raw: (N, C) probabilities of the images before recalibration. resamples: 0 for no
+    intervals. side: of the run, if the samples are its own.
+    """
+    run, fitted, per = prepared.run, prepared.fitted, prepared.options.per
     labels, predicted, classes = answers.labels, answers.grades, len(run.grades)
     counts = confusion_matrix(torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes)
     naive = None
@@ -591,27 +472,27 @@ def judge(
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
-        by_patient=by_patient,
+        by_patient=patients is not None,
         views=1,
-        purpose=purpose,
-        grade_rule=grade_rule,
+        purpose=prepared.options.optimise or run.config.optimise,
+        grade_rule=prepared.grade_in_words,
         intervals=_intervals(labels, predicted, classes=classes, groups=answers.groups, resamples=resamples),
         confusion=counts.tolist(),
         calibration_error=expected_calibration_error(answers.probabilities, labels),
         ranked_probability_score=ranked_probability_score(answers.probabilities, labels),
         calibration=calibration_bins(answers.probabilities, labels),
-        recalibration=recalibration,
+        recalibration=prepared.recalibration,
         images=images,
         per=per,
-        pool=pool,
+        pool=prepared.options.pool if per else "",
+        learned_pooling=fitted.learned,
         run="" if run.folder is None else run.folder.resolve().name,
         side=side,
         grades=run.grades,
         features=len(run.in_shape) == 1,
-        patients=patients,
+        patients=None if patients is None else len(set(patients)),
         naive=naive,
-        uncalibrated=uncalibrated,
-        answers=answers_table,
+        uncalibrated=[] if fitted.recalibration is None or per else calibration_bins(raw, labels),
     )
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import WhichNetwork, probabilities_of
+from srjt.inference.answers import probabilities_of
+from srjt.inference.options import WhichNetwork
 from srjt.noise.quality import (
     LabelNoise,
     NoiseBounds,
@@ -33,7 +34,7 @@ from srjt.ordinal.calibration import (
 )
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.decoding import LearnedPooling, Pooling, highest_per_unit, pool_probabilities
-from srjt.ordinal.intervals import Interval
+from srjt.ordinal.intervals import Interval, patient_codes, patient_draws, percentile_interval
 from srjt.training.folder import HeldOut
 
 # How wide ranges of grades are, of images or of patients, and what they promise.
@@ -652,13 +653,9 @@ def _mean_width(
     widths: Ints, weights: Floats, *, groups: Sequence[str] | None, resamples: int, seed: int
 ) -> Interval:
     """The mean, and its interval by resampling the patients; without an end where there is one patient."""
-    _, owner = np.unique(np.arange(len(widths)) if groups is None else list(groups), return_inverse=True)
+    owner = patient_codes(groups, len(widths))
     patients = int(owner.max()) + 1
-    draws = np.random.Generator(np.random.PCG64(seed)).multinomial(
-        patients, np.full(patients, 1.0 / patients), size=resamples
-    )
-    times = np.concatenate([np.ones((1, patients)), draws])
+    times = np.concatenate([*patient_draws(patients, resamples, seed=seed)])
     sums, sizes = (times @ np.bincount(owner, w, minlength=patients) for w in (weights * widths, weights))
     means = sums / sizes
-    ends = np.quantile(means[1:], [0.025, 0.975]) if resamples and patients > 1 else (np.nan, np.nan)
-    return Interval(float(means[0]), float(ends[0]), float(ends[1]))
+    return percentile_interval(means if patients > 1 else means[:1])

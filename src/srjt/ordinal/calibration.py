@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
+from srjt.ordinal.intervals import patient_codes
 
 # Calibration of probabilities, and their score for ordered grades.
 
@@ -259,7 +260,7 @@ def choose_recalibration(
     'temperature 5.92'
     """
     log_p, y, matrix = _checked(probabilities, labels, transition)
-    owner = _owners(groups, len(y))
+    owner = patient_codes(groups, len(y))
     patients = int(owner.max()) + 1 if len(y) else 0
     if len(y) < SMALLEST[0] or patients < SMALLEST[1]:
         return None
@@ -296,12 +297,6 @@ def _checked(
             f"A transition matrix of {classes} grades is {classes} × {classes}, not {matrix.shape}."
         )
     return log_p, y, matrix
-
-
-def _owners(groups: Sequence[Hashable] | None, samples: int) -> Ints:
-    if groups is None:
-        return np.arange(samples)
-    return np.unique(np.asarray([str(group) for group in groups]), return_inverse=True)[1].astype(np.int64)
 
 
 def _log(probabilities: npt.ArrayLike) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import Interval
+from srjt.ordinal.intervals import Interval, patient_codes, patient_draws, percentile_interval
 
 # Decisions from predicted probabilities: refer or not, at which threshold, and when to abstain.
 #
@@ -136,8 +136,7 @@ def proportion_interval(
     n = len(x)
     if n == 0:
         return Interval(math.nan, math.nan, math.nan)
-    names = np.arange(n) if groups is None else np.asarray([str(g) for g in groups])
-    _, owner = np.unique(names, return_inverse=True)
+    owner = patient_codes(groups, n)
     patients = int(owner.max()) + 1
     w = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
     total = float(w.sum())
@@ -275,8 +274,6 @@ def _pair(positive: npt.ArrayLike, referred: npt.ArrayLike) -> tuple[Bools, Bool
 
 
 # Curves over all thresholds of a decision: ROC, precision and recall, net benefit, risk and coverage.
-
-_BLOCK = 1_000_000  # numbers in memory at a time while patients are resampled
 
 
 class Roc(NamedTuple):
@@ -425,24 +422,11 @@ def areas(
     """
     y, _, last, order = _ranked(positive, score)
     _refuse_one_class(y.sum(), (~y).sum())
-    names = np.arange(len(y)) if groups is None else np.asarray([str(g) for g in groups])
-    owner = np.unique(names, return_inverse=True)[1][order]
-    patients = int(owner.max()) + 1
-    rng = np.random.Generator(np.random.PCG64(seed))
-    found = [_weighted_areas(np.ones((1, len(y))), y, last)]
-    step = max(1, _BLOCK // len(y))
-    for first in range(0, resamples, step):
-        draws = rng.multinomial(
-            patients, np.full(patients, 1.0 / patients), size=min(step, resamples - first)
-        )
-        found.append(_weighted_areas(draws[:, owner].astype(np.float64), y, last))
-    tails = [(1 - level) / 2, 1 - (1 - level) / 2]
-    intervals = {}
-    for name, values in zip(("roc_area", "average_precision"), np.concatenate(found, axis=1), strict=True):
-        draws_of = values[1:]
-        low, high = np.nanquantile(draws_of, tails) if np.isfinite(draws_of).any() else (np.nan, np.nan)
-        intervals[name] = Interval(float(values[0]), float(low), float(high))
-    return intervals
+    owner = patient_codes(groups, len(y))[order]
+    draws = patient_draws(int(owner.max()) + 1, resamples, seed=seed, width=len(y))
+    values = np.concatenate([_weighted_areas(weights[:, owner], y, last) for weights in draws], axis=1)
+    names = ("roc_area", "average_precision")
+    return {name: percentile_interval(v, level=level) for name, v in zip(names, values, strict=True)}
 
 
 def net_benefit(
@@ -557,8 +541,8 @@ def _weighted_areas(weights: Floats, positive: npt.NDArray[np.bool_], last: npt.
         referred = hits + alarms
         precision = np.divide(hits, referred, out=np.zeros_like(hits), where=referred > 0)
         average = ((hits - before[0]) * precision).sum(axis=1) / hits[:, -1]
-    known = (hits[:, -1] > 0) & (alarms[:, -1] > 0)
-    return np.where(known, np.stack([roc, average]), np.nan)
+    defined = (hits[:, -1] > 0) & (alarms[:, -1] > 0)
+    return np.where(defined, np.stack([roc, average]), np.nan)
 
 
 def _refuse_one_class(positives: object, negatives: object) -> None:

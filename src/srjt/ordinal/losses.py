@@ -162,6 +162,10 @@ def _grades(labels: Any, num_classes: int) -> Tensor:
 # All losses compute in float32 or better, whatever the logits' type, and in log space, so that logits of
 # ±10⁴ and probabilities that underflow still give finite losses and gradients. JoCoR, Co-teaching and CoDis
 # combine these losses in ``srjt.methods``.
+#
+# They share their arguments: logits (..., C), labels (...,) of int, the temperature τ of the softmax, the
+# transition matrix (C, C) with P[i, j] = Pr(label = j | true grade = i), and the reduction over the samples. A loss
+# has the shape (...,), or () after a reduction.
 
 Reduction = Literal["none", "mean", "sum"]
 
@@ -171,7 +175,6 @@ def log_probabilities(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
 
     Parameters
     ----------
-    logits : Tensor, shape (..., C)
     temperature : float
         τ; below 1 the probabilities are sharper.
 
@@ -196,19 +199,6 @@ def hard_cross_entropy(
 ) -> Tensor:
     """Cross-entropy of the label as given: ℓ_h = −log p^ỹ (Eq. 4).
 
-    Parameters
-    ----------
-    logits : Tensor, shape (..., C)
-    labels : Tensor of int, shape (...,)
-    temperature : float
-        τ of the softmax.
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
-
     Examples
     --------
     >>> import torch
@@ -224,15 +214,8 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction 
 
     Parameters
     ----------
-    logits : Tensor, shape (..., C)
     targets : Tensor, shape (..., C)
         Soft labels; each row sums to 1.
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
 
     Examples
     --------
@@ -249,19 +232,6 @@ def jeffreys(
     logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0, reduction: Reduction = "none"
 ) -> Tensor:
     """Jeffreys divergence J(p, q) = KL(p‖q) + KL(q‖p): the paper's D.
-
-    Parameters
-    ----------
-    logits_p, logits_q : Tensor, shape (..., C)
-        Logits of the two networks.
-    temperature : float
-        τ of the softmax.
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
 
     Examples
     --------
@@ -282,19 +252,6 @@ def reverse_jensen_shannon(
 
     The Jensen–Shannon divergence has its arguments in the other order, and is bounded; this one is not.
 
-    Parameters
-    ----------
-    logits_p, logits_q : Tensor, shape (..., C)
-        Logits of the two networks.
-    temperature : float
-        τ of the softmax.
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
-
     Examples
     --------
     >>> import torch
@@ -313,17 +270,6 @@ def expected_absolute_error(logits: Tensor, labels: Tensor, *, reduction: Reduct
 
     It is bounded and linear in p. Over noisy labels of one image it is smallest at their median, which is the true
     grade unless half of the labels err to one side.
-
-    Parameters
-    ----------
-    logits : Tensor, shape (..., C)
-    labels : Tensor of int, shape (...,)
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
 
     Examples
     --------
@@ -345,16 +291,8 @@ def generalised_cross_entropy(
 
     Parameters
     ----------
-    logits : Tensor, shape (..., C)
-    labels : Tensor of int, shape (...,)
     q : float
         In (0, 1]; the larger, the less a confident mistake weighs.
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
 
     Examples
     --------
@@ -373,15 +311,8 @@ def early_learning(logits: Tensor, averages: Tensor, *, reduction: Reduction = "
 
     Parameters
     ----------
-    logits : Tensor, shape (..., C)
     averages : Tensor, shape (..., C)
         t, the running average of the network's own probabilities for the sample.
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
 
     Examples
     --------
@@ -402,19 +333,6 @@ def forward_corrected(
 
     The network predicts the true grade; P turns that into the probability of the label.
 
-    Parameters
-    ----------
-    logits : Tensor, shape (..., C)
-    labels : Tensor of int, shape (...,)
-    transition : Tensor, shape (C, C)
-        P[i, j] = Pr(label = j | true grade = i).
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
-
     Examples
     --------
     >>> import torch
@@ -429,19 +347,6 @@ def reweighted(
     logits: Tensor, labels: Tensor, *, transition: Tensor, reduction: Reduction = "none"
 ) -> Tensor:
     """Importance reweighting: β ℓ_h with β = p^ỹ / (Pᵀp)^ỹ, through which no gradient flows.
-
-    Parameters
-    ----------
-    logits : Tensor, shape (..., C)
-    labels : Tensor of int, shape (...,)
-    transition : Tensor, shape (C, C)
-        P[i, j] = Pr(label = j | true grade = i).
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
 
     Examples
     --------
@@ -471,13 +376,6 @@ def coral(logits: Tensor, labels: Tensor, *, reduction: Reduction = "none") -> T
     Parameters
     ----------
     logits : Tensor, shape (..., C − 1)
-    labels : Tensor of int, shape (...,)
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
 
     Examples
     --------
@@ -498,15 +396,8 @@ def garg(logits: Tensor, labels: Tensor, *, inverse: Tensor, reduction: Reductio
     Parameters
     ----------
     logits : Tensor, shape (..., C − 1)
-    labels : Tensor of int, shape (...,)
     inverse : Tensor, shape (C, C)
         P⁻¹.
-    reduction : {"none", "mean", "sum"}
-        Over the samples.
-
-    Returns
-    -------
-    Tensor, shape (...,) for ``reduction="none"``, else ()
 
     Examples
     --------

@@ -17,8 +17,8 @@ from srjt.errors import SrjtError
 
 # The formulas of the metrics, for many confusion matrices at once: a bootstrap has a thousand of them.
 #
-# Counts are floats of shape (..., C, C), none of them empty; a value per matrix comes back. ``metrics`` has
-# the same for one matrix, checked and documented.
+# Counts are floats of shape (..., C, C), none of them empty; a value per matrix comes back. ``METRICS[name]`` takes
+# one matrix and checks it.
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,6 +36,7 @@ def _rmse(counts: Floats) -> Floats:
 
 
 def _macro_mae(counts: Floats) -> Floats:
+    """Mean over the true grades present of the MAE of each: rare grades weigh as much as common ones."""
     samples = counts.sum(axis=-1)
     return _mean((counts * _distance(counts)).sum(axis=-1), samples, over=samples > 0)
 
@@ -45,18 +46,22 @@ def _one_off_accuracy(counts: Floats) -> Floats:
 
 
 def _macro_precision(counts: Floats) -> Floats:
+    """Mean over grades of the share of right predictions among the predictions of that grade."""
     return _mean(_right(counts), counts.sum(axis=-2), over=_involved(counts))
 
 
 def _macro_recall(counts: Floats) -> Floats:
+    """Mean over grades of the share of right predictions among the samples of that grade."""
     return _mean(_right(counts), counts.sum(axis=-1), over=_involved(counts))
 
 
 def _macro_f1(counts: Floats) -> Floats:
+    """Mean over grades of the harmonic mean of precision and recall."""
     return _mean(2 * _right(counts), counts.sum(axis=-2) + counts.sum(axis=-1), over=_involved(counts))
 
 
 def _quadratic_weighted_kappa(counts: Floats) -> Floats:
+    """1 − squared error / squared error expected by chance; nan if no error is possible (one grade only)."""
     squared = _distance(counts) ** 2
     by_chance = counts.sum(axis=-1)[..., :, None] * counts.sum(axis=-2)[..., None, :]
     expected = _total(squared * (by_chance / _total(counts)[..., None, None]))
@@ -123,11 +128,11 @@ def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_clas
             [1, 1],
             [1, 1]])
     """
-    given = labels[:, None] == torch.arange(num_classes, device=labels.device)  # (B, C)
+    of_grade = labels[:, None] == torch.arange(num_classes, device=labels.device)  # (B, C)
     clean = (labels == true).expand(selected.shape)
     everything = torch.ones_like(selected)
     kinds = torch.stack([selected & clean, selected, clean, everything], dim=-2)  # (..., 4, B)
-    return (kinds[..., None] & given).sum(dim=-2)
+    return (kinds[..., None] & of_grade).sum(dim=-2)
 
 
 def label_precision(counts: npt.ArrayLike, *, per_class: bool = False) -> float | Floats:
@@ -156,19 +161,7 @@ def label_precision(counts: npt.ArrayLike, *, per_class: bool = False) -> float 
 
 
 def label_recall(counts: npt.ArrayLike, *, per_class: bool = False) -> float | Floats:
-    """Share of selected samples among the truly clean.
-
-    Parameters
-    ----------
-    counts : array-like, shape (4, C)
-        From ``selection_counts``.
-    per_class : bool
-        By given grade instead of overall.
-
-    Returns
-    -------
-    float, or array of shape (C,) if ``per_class``
-        nan where there is no sample to divide by.
+    """Share of selected samples among the truly clean; arguments and result as of ``label_precision``.
 
     Examples
     --------
@@ -196,8 +189,8 @@ def _ratio(part: Floats, whole: Floats) -> float | Floats:
 #
 # Confusion matrices have the true grade in rows and the predicted grade in columns. Averages over grades
 # follow scikit-learn: a grade that is neither present nor predicted is left out, a division by zero gives
-# 0. A new metric is a function of confusion matrices and a row of ``METRICS``; reports and tests find it
-# there.
+# 0. A new metric is a function of confusion matrices and a row of ``METRICS``; tables, reports and tests find
+# it there.
 
 
 def confusion_matrix(true: Tensor, predicted: Tensor, *, num_classes: int) -> Tensor:
@@ -225,221 +218,10 @@ def confusion_matrix(true: Tensor, predicted: Tensor, *, num_classes: int) -> Te
             [1, 0]])
     """
     t, p = true.reshape(-1), predicted.reshape(-1)
-    known = (t >= 0) & (t < num_classes) & (p >= 0) & (p < num_classes)
-    cell = torch.where(known, t * num_classes + p, -1)
+    countable = (t >= 0) & (t < num_classes) & (p >= 0) & (p < num_classes)
+    cell = torch.where(countable, t * num_classes + p, -1)
     cells = torch.arange(num_classes * num_classes, device=cell.device)
     return (cell[:, None] == cells).sum(dim=0).reshape(num_classes, num_classes)
-
-
-def accuracy(confusion: npt.ArrayLike) -> float:
-    """Share of samples whose predicted grade is the true one.
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-        Counts; true grades in rows, predicted ones in columns.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from srjt.ordinal.metrics import accuracy
-    >>> accuracy([[3, 1], [0, 4]])
-    0.875
-    """
-    return float(_accuracy(_counts(confusion)))
-
-
-def mae(confusion: npt.ArrayLike) -> float:
-    """Mean absolute difference between the predicted and the true grade.
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-        Counts; true grades in rows, predicted ones in columns.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from srjt.ordinal.metrics import mae
-    >>> mae([[3, 1], [0, 4]])
-    0.125
-    """
-    return float(_mae(_counts(confusion)))
-
-
-def rmse(confusion: npt.ArrayLike) -> float:
-    """Root mean square difference between the predicted and the true grade.
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-        Counts; true grades in rows, predicted ones in columns.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from srjt.ordinal.metrics import rmse
-    >>> rmse([[3, 1], [0, 4]])
-    0.3535533905932738
-    """
-    return float(_rmse(_counts(confusion)))
-
-
-def macro_mae(confusion: npt.ArrayLike) -> float:
-    """Mean over the true grades present of the MAE of each: rare grades weigh as much as common ones.
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-        Counts; true grades in rows, predicted ones in columns.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from srjt.ordinal.metrics import macro_mae
-    >>> macro_mae([[3, 1], [0, 4]])
-    0.125
-    """
-    return float(_macro_mae(_counts(confusion)))
-
-
-def one_off_accuracy(confusion: npt.ArrayLike) -> float:
-    """Share of predictions that are at most one grade off.
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-        Counts; true grades in rows, predicted ones in columns.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from srjt.ordinal.metrics import one_off_accuracy
-    >>> one_off_accuracy([[3, 1], [0, 4]])
-    1.0
-    """
-    return float(_one_off_accuracy(_counts(confusion)))
-
-
-def macro_precision(confusion: npt.ArrayLike) -> float:
-    """Mean over grades of the share of right predictions among the predictions of that grade.
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-        Counts; true grades in rows, predicted ones in columns.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from srjt.ordinal.metrics import macro_precision
-    >>> macro_precision([[3, 1], [0, 4]])
-    0.9
-    """
-    return float(_macro_precision(_counts(confusion)))
-
-
-def macro_recall(confusion: npt.ArrayLike) -> float:
-    """Mean over grades of the share of right predictions among the samples of that grade.
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-        Counts; true grades in rows, predicted ones in columns.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from srjt.ordinal.metrics import macro_recall
-    >>> macro_recall([[3, 1], [0, 4]])
-    0.875
-    """
-    return float(_macro_recall(_counts(confusion)))
-
-
-def macro_f1(confusion: npt.ArrayLike) -> float:
-    """Mean over grades of F1, the harmonic mean of precision and recall.
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-        Counts; true grades in rows, predicted ones in columns.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from srjt.ordinal.metrics import macro_f1
-    >>> macro_f1([[3, 1], [0, 4]])
-    0.873015873015873
-    """
-    return float(_macro_f1(_counts(confusion)))
-
-
-def per_class_recall(confusion: npt.ArrayLike) -> Floats:
-    """Share of right predictions for each true grade; nan for a grade without samples.
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-        Counts; true grades in rows, predicted ones in columns.
-
-    Returns
-    -------
-    array, shape (C,)
-
-    Examples
-    --------
-    >>> from srjt.ordinal.metrics import per_class_recall
-    >>> per_class_recall([[3, 1], [0, 4]]).tolist()
-    [0.75, 1.0]
-    """
-    counts = _counts(confusion)
-    return divide(np.diag(counts), counts.sum(axis=1), empty=np.nan)
-
-
-def quadratic_weighted_kappa(confusion: npt.ArrayLike) -> float:
-    """1 − squared error / squared error expected by chance; nan if no error is possible (one grade only).
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-        Counts; true grades in rows, predicted ones in columns.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from srjt.ordinal.metrics import quadratic_weighted_kappa
-    >>> quadratic_weighted_kappa([[3, 1], [0, 4]])
-    0.75
-    """
-    return float(_quadratic_weighted_kappa(_counts(confusion)))
 
 
 @dataclass(frozen=True)
@@ -453,6 +235,12 @@ class Metric:
     short_name, long_name : str
         In the heading of a column, and in a sentence.
     lower_is_better : bool
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import METRICS
+    >>> METRICS["mae"]([[3, 1], [0, 4]]), METRICS["qwk"]([[3, 1], [0, 4]])
+    (0.125, 0.75)
     """
 
     function: Callable[[Floats], Floats]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.intervals import Interval
+from srjt.ordinal.intervals import Interval, patient_draws
 from srjt.progress import html_block, html_table, html_text
 from srjt.readers.readings import Pairs, Readings, read_twice, shared_readings
 
@@ -83,19 +83,7 @@ def krippendorff_alpha(coincidences: npt.ArrayLike) -> Floats:
     return np.asarray(np.where(chance > 0, 1.0 - seen / np.where(chance > 0, chance, 1.0), np.nan))
 
 
-# Bootstrap draws of patients, and the intervals that they give.
-
-_CELLS = 10_000_000  # numbers held at once
-
-
-def draws(groups: int, resamples: int, *, seed: int, width: int) -> Iterator[Floats]:
-    """Weights of the groups (n, G): first all ones, then the draws in chunks that keep what is held at once bounded."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    at_once = max(1, _CELLS // max(width, groups))
-    yield np.ones((1, groups))
-    for start in range(0, resamples, at_once):
-        size = min(at_once, resamples - start)
-        yield rng.multinomial(groups, np.full(groups, 1.0 / groups), size=size).astype(np.float64)
+# Intervals from bootstrap draws of patients.
 
 
 def ends(values: Floats, tails: tuple[float, float]) -> tuple[Floats, Floats]:
@@ -207,6 +195,9 @@ def _number(value: float, *, sign: str = "") -> str:
 # Only pairs of readers that share items are kept, so thousands of readers with a few readings each are no
 # burden.
 
+_BUNDLES = (
+    5000  # of patients that are resampled together, where there are more: their error is 2 % of a width
+)
 _PAIRS = 1000  # pairs with intervals: those with most shared items
 
 
@@ -306,7 +297,7 @@ def agreement(
     tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
     shared = shared_readings(readings)
     classes = len(readings.grades)
-    owner = readings.owner()
+    owner = readings.owner() % _BUNDLES
     groups = int(owner.max()) + 1
     first = np.zeros((len(shared.first), classes, classes))  # the table of each pair
     np.add.at(first, (shared.pair, shared.grade_first, shared.grade_second), 1.0)
@@ -317,7 +308,7 @@ def agreement(
     alphas: list[Floats] = []
     kappas: list[Floats] = []
     moves: list[Floats] = []
-    for weights in draws(groups, resamples, seed=seed, width=max(own.shape[1], differences.shape[1])):
+    for weights in patient_draws(groups, resamples, seed=seed, width=max(own.shape[1], differences.shape[1])):
         table = np.asarray((own.T @ weights.T).T).reshape(len(weights), -1, classes, classes)
         kappas.append(weighted_kappa(table, power=2))
         tables.append(np.asarray((pooled.T @ weights.T).T).reshape(-1, classes, classes))
@@ -384,25 +375,25 @@ def _by_group(
     item, reader, grade = visits.item[beside], visits.reader[beside], visits.grade[beside].astype(np.float64)
     total = np.bincount(visits.item, visits.grade, minlength=len(readings.items))
     off = grade - (total[item] - grade) / (number[item] - 1)
-    timed, year = _years(readings, visits.row[beside])
-    sums = [timed**0, off, off**2, timed, timed * year, timed * year**2, timed * off, timed * off * year]
+    sums = [np.ones(len(off)), off, off**2]
+    if readings.times is not None:
+        timed, year = _years(readings.times[visits.row[beside]])
+        sums += [timed, timed * year, timed * year**2, timed * off, timed * off * year]
     columns = np.concatenate([reader + k * len(readings.readers) for k in range(len(sums))])
     differences = csr_matrix(
         (np.concatenate(sums), (np.tile(owner[item], len(sums)), columns)),
-        shape=(groups, len(sums) * len(readings.readers)),
+        shape=(groups, 8 * len(readings.readers)),
     )
     return own, pooled, coincidences, differences
 
 
-def _years(readings: Readings, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Of each row whether its time is known, and the years since the mean time."""
-    if readings.times is None:
-        return np.zeros(len(rows)), np.zeros(len(rows))
-    known = ~np.isnat(readings.times[rows])
-    seconds = np.where(known, readings.times[rows].astype("datetime64[s]").astype(np.int64), 0).astype(float)
+def _years(times: npt.NDArray[np.datetime64]) -> tuple[Floats, Floats]:
+    """Of each time whether it is known, and the years since the mean time."""
+    timed = ~np.isnat(times)
+    seconds = np.where(timed, times.astype("datetime64[s]").astype(np.int64), 0).astype(float)
     years = seconds / (365.25 * 86400.0)
-    middle = years[known].mean() if known.any() else 0.0
-    return known.astype(np.float64), np.where(known, years - middle, 0.0)
+    middle = years[timed].mean() if timed.any() else 0.0
+    return timed.astype(np.float64), np.where(timed, years - middle, 0.0)
 
 
 def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import Interval
+from srjt.ordinal.intervals import Interval, patient_draws
 from srjt.readers.agreement import weighted_kappa
 from srjt.readers.consensus import Consensus, posterior_median
 from srjt.readers.model import (
@@ -107,7 +107,7 @@ def compare_network(
     Readings.check(readings)
     network = _check(readings, predicted, margin=margin, resamples=resamples, confidence=confidence)
     classes, owner = len(readings.grades), readings.owner()
-    weights = _weights(int(owner.max()) + 1, resamples, seed=seed)
+    weights = np.concatenate([*patient_draws(int(owner.max()) + 1, resamples, seed=seed)])
     visits = first_readings(readings)
     number = np.bincount(visits.item, minlength=len(readings.items))
     tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
@@ -190,13 +190,6 @@ def _without(reader: int, evidence: Evidence, variants: Variants) -> Floats:
         return own.posterior
 
     return variants.mean(posterior)
-
-
-def _weights(groups: int, resamples: int, *, seed: int) -> Floats:
-    """(1 + B, G) all ones, then the draws."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    drawn = rng.multinomial(groups, np.full(groups, 1.0 / groups), size=resamples)
-    return np.concatenate([np.ones((1, groups)), drawn])
 
 
 def _kappa(one: Ints, other: Ints, *, classes: int, owner: Ints, weights: Floats) -> Floats:

@@ -4,6 +4,7 @@ is.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args
 
@@ -28,11 +29,22 @@ from srjt.readers.model import (
     state_posterior,
 )
 from srjt.readers.readings import Readings
-from srjt.readers.uncertainty import reader_intervals
+from srjt.readers.uncertainty import (
+    disagreement,
+    reader_intervals,
+    told_apart,
+    true_given_seen,
+    with_shared_errors,
+)
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+# Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known (ACNE04, APPA-REAL:
+# benchmarks/readers.py), where 0.5 to 1 has the best probabilities.
+SHARED_ERRORS = 0.5
+HALF_WIDTH = 0.05  # of an interval that settles a rate
+_AMOUNTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
 
@@ -47,6 +59,8 @@ class Consensus:
     grade: Ints  # (I,) the posterior's median: the least expected absolute error
     certainty: Floats  # (I,) probability of this grade
     risk: Floats  # (I,) expected absolute error of this grade
+    error: float  # share of the items whose grade is probably wrong
+    error_interval: tuple[float, float]
     difficulty: Floats  # (I,) probability that the mean reader misreads the item
     prior: Floats  # (C,) shares of the true grades
     matrices: Floats  # (R, C, C) Pr(reading | true grade)
@@ -92,10 +106,12 @@ class Consensus:
         return plain | {
             "grades": list(self.grades),
             "overall_noise_rate_interval": list(self.overall_noise_rate_interval),
+            "error_interval": list(self.error_interval),
         }
 
     def __str__(self) -> str:
         low, high = self.overall_noise_rate_interval
+        fewest, most = self.error_interval
         counts = (
             f"{count_of(len(self.items), 'item')}, {count_of(int(self.readings.sum()), 'reading')} by "
             f"{count_of(len(self.readers), 'reader')}"
@@ -104,7 +120,7 @@ class Consensus:
             return f"{counts}, one of each item\n  not determined: {self.reason}"
         lines = [
             f"{counts}: {self.overall_noise_rate:.0%} of the readings are wrong ({low:.0%} to {high:.0%})",
-            f"  mean certainty of the consensus {self.certainty.mean():.2f}",
+            f"  {self.error:.0%} of the consensus grades are wrong ({fewest:.0%} to {most:.0%})",
         ]
         if not self.determined:
             lines.append(f"  not determined: {self.reason}")
@@ -116,6 +132,7 @@ def consensus(
     *,
     probabilities: npt.ArrayLike | None = None,
     repeats: Repeats = "one reading",
+    shared_errors: float = SHARED_ERRORS,
     confidence: float = 0.95,
 ) -> Consensus:
     """The true grade of each item given all its readings, and each reader's matrix.
@@ -132,6 +149,10 @@ def consensus(
     repeats : {"one reading", "independent"}
         What several readings of an item by the same reader are. "one reading": together they weigh as much as one,
         because a reader repeats errors. "independent": each weighs as one; for a crowd that enters as one reader.
+    shared_errors : float
+        How often something in an item misleads all its readers, as a multiple (0 to 1) of how often one errs alone.
+        Readings cannot tell it; the intervals reach from never to as often. A reference of 20 items or more does: then
+        the amount is estimated. The grades do not depend on it.
     confidence : float
         Of the intervals.
 
@@ -164,6 +185,8 @@ def consensus(
         raise unknown_name("value of repeats", repeats, get_args(Repeats))
     if not 0.0 < confidence < 1.0:
         raise SrjtError(f"confidence lies between 0 and 1; got {confidence:g}.")
+    if not 0.0 <= shared_errors <= 1.0:
+        raise SrjtError(f"shared_errors lies between 0 and 1; got {shared_errors:g}.")
     evidence = evidence_of(readings, repeats=repeats)
     power: float | None = None
     if probabilities is not None:
@@ -171,18 +194,14 @@ def consensus(
         power = _network_power(evidence, ratio)
         factor = power * ratio + (0.0 if evidence.log_factor is None else evidence.log_factor)
         evidence = replace(evidence, log_factor=factor if power or evidence.anchored else None)
-    return _result(readings, evidence, fit_variants(evidence), power=power, confidence=confidence)
+    return _result(
+        readings, evidence, fit_variants(evidence), shared=shared_errors, power=power, confidence=confidence
+    )
 
 
 def posterior_median(posterior: Floats) -> Ints:
     """(I,) the lower median of each row, which minimises the expected absolute error."""
     return np.asarray((posterior.cumsum(axis=1)[:, :-1] < 0.5 - 1e-9).sum(axis=1), dtype=np.int64)
-
-
-def expected_error(posterior: Floats) -> Floats:
-    """(I,) the expected absolute error of the median."""
-    grades = np.arange(posterior.shape[1])
-    return np.asarray((posterior * np.abs(grades - posterior_median(posterior)[:, None])).sum(axis=1))
 
 
 def _log_ratio(probabilities: npt.ArrayLike, readings: Readings) -> Floats:
@@ -213,24 +232,47 @@ def _network_power(evidence: Evidence, ratio: Floats) -> float:
 
 
 def _result(
-    readings: Readings, evidence: Evidence, variants: Variants, *, power: float | None, confidence: float
+    readings: Readings,
+    evidence: Evidence,
+    variants: Variants,
+    *,
+    shared: float,
+    power: float | None,
+    confidence: float,
 ) -> Consensus:
     posterior = variants.mean(lambda fit: fit.posterior)
-    grade = posterior_median(posterior)
+    grade = posterior_median(posterior)  # an error that all share has no direction that could move it
     if evidence.single.all() and np.bincount(readings.item).max() == 1:
         grade[readings.item] = readings.grade  # only what is usual for readers could contradict them
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
     reason = _reason(readings, evidence)
-    known = reader_intervals(evidence, variants, share=share, determined=not reason, confidence=confidence)
+    own = reader_intervals(evidence, variants, share=share, determined=not reason, confidence=confidence)
+    mean = np.einsum("r,rcj->cj", share, own.matrices)
+    reference = np.full(len(grade), -1) if readings.reference is None else readings.reference
+    compared = int((reference >= 0).sum()) >= ENOUGH
+    if reason:  # even a reader's own errors are a guess
+        shared = 0.0
+    elif compared:
+        shared = _shared_errors(evidence, variants, reference, mean)
+    known = own
+    if not compared:
+        known = with_shared_errors(own, variants.mean(lambda fit: fit.grades), share=share, amount=shared)
+    if shared:
+        posterior = np.where(reference[:, None] >= 0, posterior, posterior @ true_given_seen(mean, shared))
+    misled = 0.0 if compared or not shared else own.overall_interval[1]
+    error_interval = _error_interval(evidence, variants, grade, most=misled)
+    certainty = posterior[np.arange(len(grade)), grade]
     return Consensus(
         items=readings.items,
         readers=readings.readers,
         grades=readings.grades,
         posterior=posterior,
         grade=grade,
-        certainty=posterior[np.arange(len(grade)), grade],
-        risk=expected_error(posterior),
+        certainty=certainty,
+        risk=(posterior * np.abs(np.arange(posterior.shape[1]) - grade[:, None])).sum(axis=1),
+        error=float(1.0 - certainty.mean()),
+        error_interval=error_interval,
         difficulty=_difficulty(evidence, variants, share),
         prior=variants.mean(lambda fit: fit.grades),
         matrices=known.matrices,
@@ -246,11 +288,42 @@ def _result(
         overall_noise_rate_interval=known.overall_interval,
         determined=not reason,
         reason=reason,
-        assumption=_assumption(readings, evidence),
+        assumption=_assumption(evidence, compared=compared, shared=shared, rate=known.overall),
         network_power=power,
         variants=variants,
         evidence=evidence,
     )
+
+
+def _shared_errors(evidence: Evidence, variants: Variants, reference: Ints, mean: Floats) -> float:
+    """The amount of shared errors under which the reference is likeliest, if it is hidden."""
+    rows = np.flatnonzero(reference >= 0)
+    hidden = replace(evidence, log_factor=None)
+
+    def by(fit: Fit) -> Floats:
+        prior, columns = fit.states.prior(fit.grades, fit.kinds), log_columns(fit.matrices)
+        states = state_posterior(hidden, states=fit.states, prior=prior, columns=columns, rows=rows)
+        return np.asarray(states @ fit.states.of_grade)
+
+    posterior, place = variants.mean(by), np.arange(len(rows))
+    likelihood = [
+        np.log((posterior @ true_given_seen(mean, one))[place, reference[rows]] + 1e-12).sum()
+        for one in _AMOUNTS
+    ]
+    return _AMOUNTS[int(np.argmax(likelihood))]
+
+
+def _error_interval(
+    evidence: Evidence, variants: Variants, grade: Ints, *, most: float
+) -> tuple[float, float]:
+    """Of the share of wrong grades. most: how often all readers may be misled."""
+    rows = np.arange(len(grade))
+    errors = [float(1.0 - fit.posterior[rows, grade].mean()) for fit in variants.fits]
+    low, high = min(errors), max(errors)
+    apart = told_apart(evidence)
+    if not apart.all() and not evidence.single.all():
+        low, high = 0.0, max(high, float(disagreement(evidence)[0][~apart].max()))
+    return low, 1.0 - (1.0 - high) * (1.0 - most)
 
 
 def _difficulty(evidence: Evidence, variants: Variants, share: Floats) -> Floats:
@@ -287,10 +360,18 @@ def _reason(readings: Readings, evidence: Evidence) -> str:
     )
 
 
-def _assumption(readings: Readings, evidence: Evidence) -> str:
-    if evidence.anchored:
+def _assumption(evidence: Evidence, *, compared: bool, shared: float, rate: float) -> str:
+    if compared:
         return "The reference is taken as the truth; where there is none, readers err as they do where there is one."
-    most = float(np.asarray(evidence.said.sum(axis=1)).max())
-    if most <= 2.0:
-        return "With at most two readings of an item, the result rests on the assumption that errors are ordinal."
-    return "The readers as a whole are taken as unbiased: an error that all of them share is not seen."
+    if not evidence.single.all() and not told_apart(evidence).all():
+        enough = 50 * math.ceil(rate * (1.0 - rate) * (1.96 / HALF_WIDTH) ** 2 / 50)
+        return (
+            "Two readings cannot tell who is right: each reader's rate lies between never wrong and always wrong where "
+            f"they differ. A third reader of about {enough} items, or {enough} verified grades, settles it."
+        )
+    if not shared:
+        return "The readers as a whole are taken as unbiased: an error that all of them share is not seen."
+    return (
+        f"Errors that all readers share are not seen: taken as {shared:g} times as frequent as those of one reader, in "
+        "the intervals as up to once."
+    )

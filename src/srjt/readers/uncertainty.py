@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+from scipy.sparse import bmat, csr_matrix  # type: ignore[import-untyped]
+from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 from scipy.special import betaincinv, ndtri  # type: ignore[import-untyped]
 
 from srjt.readers.model import Evidence, Fit, Variants, log_columns, maximise, state_posterior
@@ -55,6 +56,112 @@ def design_effect(evidence: Evidence, posterior: Floats, matrices: Floats) -> Fl
     total = np.bincount(owner, size, minlength=evidence.readers)
     mean = np.bincount(owner, size**2, minlength=evidence.readers) / np.maximum(total, 1e-12)
     return np.asarray(1.0 + correlation * np.maximum(mean - 1.0, 0.0))
+
+
+# What two readings of an item cannot tell, and no number of readings: who is right, and what misleads everybody.
+
+
+def told_apart(evidence: Evidence) -> npt.NDArray[np.bool_]:
+    """Whether the readings, or a reference, tell a reader's errors from those of the others.
+
+    Two readers who disagree may both be right: only their sum of errors is known. A third reader of the same items
+    tells, and so do pairs that close an odd circle (A with B, B with C, C with A). Readers on two sides of which only
+    pairs across exist are not told apart.
+
+    Returns
+    -------
+    (R,) array of bool
+    """
+    if evidence.anchored:
+        return np.ones(evidence.readers, dtype=bool)
+    said = evidence.said.tocoo()
+    shape = (said.shape[0], evidence.readers)
+    read = csr_matrix((said.data, (said.row, said.col // evidence.classes)), shape=shape)
+    count = np.asarray(read.sum(axis=1)).ravel()
+    three = np.asarray(read[count > 2.5].sum(axis=0)).ravel() > 0
+    again = (
+        np.asarray(read.max(axis=0).todense()).ravel() > 1.5
+    )  # independent readings of one item, as of a crowd
+    both = (read[count <= 2.5] > 0).astype(np.float64)
+    together = both.T @ both
+    together.setdiag((three | again).astype(np.float64))
+    together.eliminate_zeros()  # a stored zero would join
+    # in the double cover a component falls into two parts exactly where all circles are even
+    _, part = connected_components(bmat([[None, together], [together, None]]), directed=False)
+    return np.asarray(part[: evidence.readers] == part[evidence.readers :])
+
+
+def disagreement(evidence: Evidence) -> tuple[Floats, Floats]:
+    """Of each reader (R,): the share of other readings of the same items that differ, and on how many items."""
+    said = evidence.said.tocoo()
+    reader, grade = np.divmod(said.col, evidence.classes)
+    votes = (evidence.said @ _per_grade(evidence)).toarray()
+    _, place = np.unique(said.row.astype(np.int64) * evidence.readers + reader, return_inverse=True)
+    own = np.bincount(place, said.data)[place]
+    others = votes.sum(axis=1)[said.row] - own
+    several = others > 1e-9
+    same = (votes[said.row, grade] - said.data)[several] / others[several]
+    weight = said.data[several] / own[several]
+    items = np.bincount(reader[several], weight, minlength=evidence.readers)
+    differ = np.bincount(reader[several], weight * (1.0 - same), minlength=evidence.readers)
+    return differ / np.maximum(items, 1e-12), items.astype(np.float64)
+
+
+def _per_grade(evidence: Evidence) -> csr_matrix:
+    """(R·C, C) sums over the readers."""
+    columns = np.arange(evidence.readers * evidence.classes)
+    return csr_matrix((np.ones(len(columns)), (columns, columns % evidence.classes)))
+
+
+def with_shared_errors(
+    intervals: ReaderIntervals, grades: Floats, *, share: Floats, amount: float
+) -> ReaderIntervals:
+    """What holds of the true grade if something misleads all readers of an item alike, as it misleads one of them.
+
+    The model's true grade is what the readers see in an item. Given the true grade they see another one with ``amount``
+    times the probabilities of their mean matrix. No reading tells how often; so the intervals reach from never
+    to as often as one reader errs alone.
+
+    Parameters
+    ----------
+    intervals : ReaderIntervals
+    grades : (C,) array of float
+        Shares of the true grades.
+    share : (R,) array of float
+        Of each reader among the readings.
+    amount : float
+        0 to 1.
+    """
+    if amount == 0.0:
+        return intervals
+    mean = np.einsum("r,rcj->cj", share, intervals.matrices)
+    matrices = np.einsum("ca,raj->rcj", seen(mean, amount), intervals.matrices)
+    low, high = intervals.matrices_interval
+    most = np.einsum("ca,eraj->ercj", mean, intervals.matrices_interval)
+    rate = 1.0 - np.diagonal(matrices, axis1=1, axis2=2) @ grades
+    misled = intervals.overall_interval[1]
+    return replace(
+        intervals,
+        matrices=matrices,
+        matrices_interval=np.stack([np.minimum(low, most[0]), np.maximum(high, most[1])]),
+        rate=rate,
+        rate_interval=np.stack(
+            [intervals.rate_interval[0], 1.0 - (1.0 - intervals.rate_interval[1]) * (1.0 - misled)]
+        ),
+        overall=float(rate @ share),
+        overall_interval=(intervals.overall_interval[0], 1.0 - (1.0 - misled) ** 2),
+    )
+
+
+def seen(mean: Floats, amount: float) -> Floats:
+    """(C, C) Pr(what all readers see | true grade)"""
+    return np.asarray((1.0 - amount) * np.eye(len(mean)) + amount * mean)
+
+
+def true_given_seen(mean: Floats, amount: float) -> Floats:
+    """(C, C) Pr(true grade | what all readers see), for grades that are as frequent: an error has no direction."""
+    given_true = seen(mean, amount)
+    return np.asarray((given_true / given_true.sum(axis=0)).T)
 
 
 # How well each reader is known: intervals of the matrices, biases and noise rates.
@@ -133,9 +240,22 @@ def reader_intervals(
         variants.weights, [np.array(one.rate @ share) for one in moments], [np.array(one) for one in own**2]
     )
     low, high = beta_interval(overall, overall_variance + drawn.overall, confidence=confidence)
+    rate_interval = beta_interval(rate, rate_variance + drawn.rate, confidence=confidence)
+    matrices_interval = beta_interval(matrices, matrices_variance + drawn.matrices, confidence=confidence)
+    if determined and not (apart := told_apart(evidence)).all():
+        # either of two may be the one who is right: nothing wrong, or all that differs
+        differ, items = disagreement(evidence)
+        variance = differ * (1.0 - differ) * repeated[0] / np.maximum(items, 1.0)
+        most = np.where(apart, 0.0, beta_interval(differ, variance, confidence=confidence)[1])
+        right = np.eye(evidence.classes, dtype=bool)
+        rate_interval = np.stack([np.where(apart, rate_interval[0], 0.0), np.maximum(rate_interval[1], most)])
+        lowest = np.where(right, 1.0 - most[:, None, None], 0.0)
+        highest = np.where(right, 1.0, most[:, None, None])
+        both = np.stack([np.minimum(matrices_interval[0], lowest), np.maximum(matrices_interval[1], highest)])
+        matrices_interval = np.where(apart[:, None, None], matrices_interval, both)
     return ReaderIntervals(
         matrices=matrices,
-        matrices_interval=beta_interval(matrices, matrices_variance + drawn.matrices, confidence=confidence),
+        matrices_interval=matrices_interval,
         bias=bias,
         bias_interval=_widened(
             bias,
@@ -144,7 +264,7 @@ def reader_intervals(
         ),
         spread=np.exp(mixed @ np.log(family.spread)),
         rate=rate,
-        rate_interval=beta_interval(rate, rate_variance + drawn.rate, confidence=confidence),
+        rate_interval=rate_interval,
         overall=float(overall),
         overall_interval=(float(low), float(high)),
     )

@@ -29,7 +29,7 @@ from srjt.inference.evaluate import evaluate
 from srjt.inference.predict import predict
 from srjt.reports.figures.canvas import mean_over_networks
 from srjt.training.checkpoint import MetricRow
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 from srjt.training.train import train
 from srjt.training.trained import Trained
 from srjt.training.workers import SIGNALS, StopRequest, start_forkserver
@@ -405,7 +405,7 @@ def _read(file: Path, made_with: dict[str, Any]) -> SeedFacts:
     raise SrjtError(f"{file} was made with other settings: choose another `out`, or delete that folder.")
 
 
-class _Progress(SilentReporter):
+class _Progress(BarReporter):
     """Tells the share of a seed's work that is done. The warm-up of a training is not counted."""
 
     def __init__(self, tell: Tell, title: str, *, before: int, parts: int) -> None:

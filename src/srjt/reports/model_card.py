@@ -21,7 +21,8 @@ from srjt.errors import SrjtError, count_of
 from srjt.files import is_foreign, write_atomically, write_json
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.export import OUTPUTS, Exported, export
-from srjt.inference.predict import RunLike, open_run
+from srjt.inference.options import Answering
+from srjt.inference.prepare import RunLike, open_run
 from srjt.inference.sides import evaluate_sides
 from srjt.methods.registry import OURS
 from srjt.ordinal import Purpose
@@ -305,7 +306,9 @@ def export_folder(
         raise SrjtError("A model card describes the folder of a run: train with out=… to have one.")
     card = model_card(
         opened.folder,
-        sides=evaluate_sides(opened, optimise=optimise, decoding=decoding, recalibrate=recalibrate),
+        sides=evaluate_sides(
+            opened, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
+        ),
         usage=_folder_usage(opened),
         tags=("onnx",),
     )

@@ -23,8 +23,9 @@ from srjt.files import write_atomically, write_json, write_output
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.explain import Explanation
-from srjt.inference.predict import RunLike, open_run
+from srjt.inference.prepare import RunLike, open_run
 from srjt.ordinal.metrics import METRICS
+from srjt.progress import Forwarding, Reporter
 from srjt.reports.figures.canvas import figure_bytes, save_figure
 from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_figures, write_page
@@ -41,7 +42,6 @@ from srjt.reports.study_tables import study_tables
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.checkpoint import MetricRow
 from srjt.training.folder import has_summary
-from srjt.training.reporters import Reporter
 from srjt.training.trained import Trained
 
 # A comparison of runs as a file: a page, a figure, or its numbers.
@@ -260,14 +260,15 @@ SHARE = 0.1  # of the time, at most, is spent on drawing
 LEAST = 2.0  # seconds between two drawings
 
 
-class LiveReporter:
-    """Forwards everything to ``inner`` and writes the page of the run: a context manager around a training.
+class LiveReporter(Forwarding):
+    """Writes the page of the run, too: a context manager around a training.
 
     The page is there at once, and at the end it is the report of the run, which does not reload itself.
     """
 
     def __init__(self, inner: Reporter, folder: Path, *, show_test: bool = False) -> None:
-        self.inner, self.folder, self.show_test = inner, folder, show_test
+        super().__init__(inner)
+        self.folder, self.show_test = folder, show_test
         self.messages: list[str] = []
         self._recording = False  # between the first step of the run itself and its end
         self._broken = False
@@ -297,9 +298,6 @@ class LiveReporter:
     def note(self, text: str) -> None:
         self.inner.note(text)
         self.messages.append(text)
-
-    def decoded(self, done: int, total: int) -> None:
-        self.inner.decoded(done, total)
 
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         self.inner.stepped(epoch, step, steps)

@@ -436,21 +436,11 @@ class StudyWatcher(Protocol):
     def ended(self, planned: PlannedRun, status: str) -> None: ...
 
 
-class SilentWatcher:
-    """Shows nothing."""
-
-    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None: ...
-    def note(self, text: str) -> None: ...
-    def started(self, planned: PlannedRun) -> None: ...
-    def updated(self, running: Sequence[PlannedRun]) -> None: ...
-    def ended(self, planned: PlannedRun, status: str) -> None: ...
-
-
 class BarWatcher:
-    """Moves a bar: the runs that are done, and what is being trained."""
+    """Moves a bar, if any: the runs that are done, and what is being trained."""
 
-    def __init__(self, bar: Bar) -> None:
-        self.bar, self.done, self.total = bar, 0, 0
+    def __init__(self, bar: Bar | None = None) -> None:
+        self.bar, self.done, self.total = bar or Bar(), 0, 0
 
     def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
         self.done, self.total = done, len(planned_runs)
@@ -463,7 +453,7 @@ class BarWatcher:
 
     def updated(self, running: Sequence[PlannedRun]) -> None:
         named = ", ".join(f"{run.method.name} {run.noise.label} fold {run.fold}" for run in running)
-        self.bar.update(self.done, self.total, f"{self.done}/{self.total} runs  {named}".strip())
+        self.bar.update(self.done, self.total, f"{self.done}/{self.total} runs", named)
 
     def ended(self, planned: PlannedRun, status: str) -> None:
         self.done += status == "done"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt._version import __version__
-from srjt.errors import Interrupted, SrjtError, missing_extra, warn
+from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
 from srjt.files import is_locked, lock_folder, write_atomically
 from srjt.studies.folder import (
     error_file,
@@ -45,6 +45,7 @@ from srjt.training.workers import StopRequest, fresh_process_state, release_memo
 RETRIES = 5  # of a run whose node or process died; preemptible nodes die often
 POLL_SECONDS = 0.5
 NODES_SECONDS = 5.0  # between two looks at the nodes of the cluster
+UNANSWERED = 3  # such looks in a row after which the cluster has ended
 STOP_SECONDS = 60.0  # time for interrupted runs to save their state
 LOCK_SECONDS = 120.0  # to wait for a process that Ray has given up and that still writes to the run's folder
 AHEAD = 10  # tasks that wait for resources; an autoscaling cluster grows because of them
@@ -304,6 +305,7 @@ class _Driver:
     room: int = 0  # for runs at the same time
     nodes: set[str] = field(default_factory=set)
     next_look: float = 0.0
+    unanswered: int = 0  # looks at the cluster in a row
     stopping: bool = False
 
     @property
@@ -336,20 +338,31 @@ class _Driver:
             self.poll()
 
     def _look_at_nodes(self) -> None:
-        """Count how many runs the nodes have room for; warn of a node that died, also where progress is not shown."""
+        """Count how many runs the nodes have room for; warn of a node that died, also where progress is not shown.
+
+        Ray itself would wait for its head for a minute, and for the node of this process for ever.
+        """
+        context = self.ray.get_runtime_context()
+        try:
+            _check_reachable(context.gcs_address)
+            self.unanswered = 0
+        except SrjtError:
+            self.unanswered += 1
+            if self.unanswered == UNANSWERED:
+                raise
+            return
         alive = {node["NodeID"]: node["Resources"] for node in self.ray.nodes() if node["Alive"]}
-        wanted = {name: amount for name, amount in self.resources.items() if amount > 0}
-        rooms = [
-            min(int(has.get(name, 0) / amount) for name, amount in wanted.items()) for has in alive.values()
-        ]
-        self.room = sum(rooms)
-        if self.nodes - set(alive):
-            left = (
-                f"{len(alive)} left"
-                if self.room
-                else "none is left that can train: the runs wait for another"
+        if context.get_node_id() not in alive:
+            raise SrjtError(
+                "The Ray node on which this command runs died: start Ray again, and run the same command again. "
+                "Finished runs are kept."
             )
-            warn(f"A node of the Ray cluster died, {left}.")
+        wanted = {name: amount for name, amount in self.resources.items() if amount > 0}
+        rooms = [min(has.get(name, 0) // amount for name, amount in wanted.items()) for has in alive.values()]
+        self.room = int(sum(rooms))
+        if self.nodes - set(alive):
+            left = count_of(len(alive), "is", "are")
+            warn(f"A node of the Ray cluster died; {left} left, with room for {count_of(self.room, 'run')}.")
         self.nodes = set(alive)
 
     def _read(self, stream: Any) -> None:
@@ -428,6 +441,8 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # the future default of Ray; without it Ray prints a warning
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray prints pages of a dead node's log; the driver says it in one sentence
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         ray = importlib.import_module("ray")
     except ImportError:

@@ -23,11 +23,12 @@ from srjt.data.splits import Split, assign_folds
 from srjt.errors import SrjtError
 from srjt.files import is_foreign, made_by, read_json, write_json
 from srjt.methods.joint import JointTraining
+from srjt.progress import Reporter
 from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
 from srjt.training.folder import HASHES_FILE, check_images, image_digest, is_finished
 from srjt.training.folds import NO_ROWS, Folds, Jobs, choose_workers, fit_fold, train_in_parallel
-from srjt.training.reporters import FoldReporter, Reporter, SilentReporter
+from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.single_run import fingerprint, resolve_split
 from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
@@ -140,7 +141,7 @@ def cross_fit(
     if folds < 2:
         raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
     config = config.for_data(features=manifest.are_features)
-    reporter = reporter or SilentReporter()
+    reporter = reporter or BarReporter()
     workers = choose_workers(
         jobs,
         folds=folds,
@@ -212,7 +213,7 @@ def cross_fit(
             store.pixels,
             device=device,
             feeds=feeds,
-            reporter=SilentReporter() if k in trained else fold_reporter,
+            reporter=BarReporter() if k in trained else fold_reporter,
         )
         fold_reporter.stepped(config.epochs, 1, 1)  # also if another process has trained this fold
         if by_network is None or grades is None:

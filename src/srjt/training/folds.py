@@ -28,13 +28,14 @@ from srjt.errors import Interrupted, SrjtError, cores
 from srjt.files import write_atomically
 from srjt.methods.registry import import_modules, is_known_to_workers
 from srjt.networks import takes_rows
+from srjt.progress import Reporter
 from srjt.training.batches import centre_batches, evaluation_batch_size, predict_probabilities
 from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
 from srjt.training.cost import available_memory, step_memory
 from srjt.training.devices import amp_dtype, choose_device
 from srjt.training.folder import is_finished
-from srjt.training.reporters import FoldReporter, Reporter, SilentReporter
+from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.single_run import single_run
 from srjt.training.trained import Trained, use_run_settings
 from srjt.training.workers import Ended, StopRequest, WorkerPool
@@ -354,7 +355,7 @@ def _train_fold(folds: Folds, k: int, threads: int | None, *, device: str | None
         on_bad_image=folds.options["on_bad_image"],
         find_duplicates=True,
     )
-    reporter = SilentReporter()
+    reporter = BarReporter()
     fit_fold(folds, k, store.pixels, device=device, feeds=FEEDS, reporter=reporter)
     return reporter.notes
 

@@ -17,6 +17,7 @@ from srjt.data.images.feed import Feed
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods.base import Method
 from srjt.ordinal.metrics import METRICS
+from srjt.progress import Reporter
 from srjt.training import checkpoint
 from srjt.training.batches import (
     Plan,
@@ -41,7 +42,6 @@ from srjt.training.checkpoint import (
 )
 from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, StackedNetworks, pause_garbage_collection
-from srjt.training.reporters import Reporter
 from srjt.training.step import (
     EpochRecord,
     Recorder,

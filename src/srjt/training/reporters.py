@@ -7,29 +7,16 @@ from __future__ import annotations
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from srjt.errors import count_of, missing_extra, unknown_name
-from srjt.progress import NotebookBar, in_notebook, in_terminal
+from srjt.progress import Bar, Forwarding, Lines, Reporter, TerminalBar, show_bar
 from srjt.training.checkpoint import MetricRow
 
 # Show the progress of a training: a bar in a terminal or a notebook, plain lines elsewhere, or nothing.
-
-
-class Reporter(Protocol):
-    """Receives the progress of a training: a terminal, a log, a study."""
-
-    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
-        """A training of ``epochs`` begins, or a cross-fit whose ``folds`` · ``epochs`` are counted in one sequence."""
-
-    def note(self, text: str) -> None: ...
-    def decoded(self, done: int, total: int) -> None: ...
-    def stepped(self, epoch: int, step: int, steps: int) -> None: ...
-    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None: ...
 
 
 def headline(rows: list[MetricRow], *, show_test: bool = False) -> dict[str, float]:
@@ -67,183 +54,82 @@ def _text(values: dict[str, float]) -> str:
     )
 
 
-def _position(epoch: int, *, epochs: int, folds: int) -> str:
-    """ "epoch 3/10", or "fold 2 of 5, epoch 3 of 10"."""
-    if folds == 1:
-        return f"epoch {epoch}/{epochs}"
-    fold, within = divmod(epoch - 1, epochs)
-    return f"fold {fold + 1} of {folds}, epoch {within + 1} of {epochs}"
+class BarReporter:
+    """Shows a training by a bar, in the terminal or a notebook, by lines, or not at all; and keeps the notes.
 
+    show_test: show the test side's scores during the training.
+    """
 
-class SilentReporter:
-    """Shows nothing and keeps the notes: for use as a library, and for tests."""
-
-    def __init__(self, *, show_test: bool = False) -> None:
-        self.show_test = show_test
+    def __init__(self, bar: Bar | None = None, *, show_test: bool = False) -> None:
+        self.bar, self.show_test = bar or Bar(), show_test
         self.notes: list[str] = []
-        self.title, self.epochs, self.folds = "", 1, 1
+        self.title, self.epochs, self.folds, self._latest = "", 1, 1, ""
 
-    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
-        self.title, self.epochs, self.folds = title, epochs, folds
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def decoded(self, done: int, total: int) -> None:
-        pass
-
-    def stepped(self, epoch: int, step: int, steps: int) -> None:
-        pass
-
-    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        pass
-
-    def __enter__(self) -> SilentReporter:
+    def __enter__(self) -> BarReporter:
         return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-
-class PlainReporter(SilentReporter):
-    """Prints one line per epoch, for logs and pipes."""
-
-    def note(self, text: str) -> None:
-        super().note(text)
-        self._print(text)
-
-    def decoded(self, done: int, total: int) -> None:
-        said = f"{count_of(total, 'image file')} processed."  # some of them may be damaged
-        if done == total and said not in self.notes:  # a search for identical images may decode them again
-            self.note(said)
-
-    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        position = _position(epoch, epochs=self.epochs, folds=self.folds)
-        self._print(f"{position}  {_text(headline(rows, show_test=self.show_test))}")
-
-    def _print(self, text: str) -> None:
-        print(f"{self.title}: {text}" if self.title else text, flush=True)
-
-
-class TerminalReporter(SilentReporter):
-    """Shows a progress bar of the whole training with the latest numbers beside it."""
-
-    def __init__(self, *, show_test: bool = False, stderr: bool = False) -> None:
-        super().__init__(show_test=show_test)
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        from srjt.console import Console
-
-        self.console = Console(stderr=True) if stderr else Console()
-        self.bar = BarColumn(bar_width=16)
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            self.bar,
-            TextColumn("{task.fields[done]}"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("[dim]{task.fields[latest]}"),
-            console=self.console,
-        )
-        self.task: Any = self.progress.add_task("training", total=None, done="", latest="", visible=False)
-        self._drawn = 0.0
-        self._decoding: Any = None
-
-    def __enter__(self) -> TerminalReporter:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.progress.stop()
-
-    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
-        super().begin(title, epochs=epochs, folds=folds)
-        self.bar.bar_width = 16 if folds == 1 else 8  # the position is longer, and a line has 80 columns
-        self.progress.reset(
-            self.task,
-            total=float(epochs * folds),
-            description=f"{title or 'training':16}",
-            visible=True,
-            done="",
-            latest="",
-        )
-
-    def note(self, text: str) -> None:
-        super().note(text)
-        self.console.print(text, markup=False, highlight=False)
-
-    def decoded(self, done: int, total: int) -> None:
-        if self._decoding is None:
-            self._decoding = self.progress.add_task("decoding images", total=total, done="", latest="")
-        self.progress.update(self._decoding, completed=done, done=f"{done:,}/{total:,}", visible=done < total)
-
-    def stepped(self, epoch: int, step: int, steps: int) -> None:
-        now = time.monotonic()
-        if now - self._drawn > 0.2:  # drawing takes training time
-            self._drawn = now
-            self.progress.update(
-                self.task, completed=epoch - 1 + step / steps, **self._position_fields(epoch)
-            )
-
-    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        values = headline(rows, show_test=self.show_test)
-        main = next((name for name in ("test.acc", "val.acc") if name in values), "loss")
-        short = {name: values[name] for name in (main, "samples/s") if name in values}  # fits in 80 columns
-        self.progress.update(
-            self.task, completed=float(epoch), latest=_text(short), **self._position_fields(epoch)
-        )
-
-    def _position_fields(self, epoch: int) -> dict[str, Any]:
-        """The position: a short one after the bar, or a long one before it."""
-        if self.folds == 1:
-            return {"done": f"{epoch}/{self.epochs}"}
-        return {
-            "description": f"{self.title} {_position(epoch, epochs=self.epochs, folds=self.folds)}".strip()
-        }
-
-
-class NotebookReporter(SilentReporter):
-    """Shows the same in the output of a notebook's cell."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bar = NotebookBar("training")
-        self._latest = ""
 
     def __exit__(self, *exception: object) -> None:
         self.bar.close()
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
-        super().begin(title, epochs=epochs, folds=folds)
-        self.bar.label, self._latest = title or "training", ""
+        self.title, self.epochs, self.folds, self._latest = title, epochs, folds, ""
+        self.bar.label = title
+        self.bar.update(0, epochs * folds, now=True)
 
     def note(self, text: str) -> None:
-        super().note(text)
+        self.notes.append(text)
         self.bar.note(text)
 
     def decoded(self, done: int, total: int) -> None:
-        self.bar.update(done, total, f"{done:,}/{total:,} images decoded")
+        processed = f"{count_of(total, 'image file')} processed."  # some of them may be damaged
+        if (
+            done == total and processed not in self.notes
+        ):  # a search for identical images may decode them again
+            self.notes.append(processed)
+            self.bar.line(processed)
+        self._draw("decoding images", done, total, f"{done:,}/{total:,}")
 
     def stepped(self, epoch: int, step: int, steps: int) -> None:
-        self._update(epoch, done=epoch - 1 + step / steps)
+        self._show(epoch, epoch - 1 + step / steps)
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        self._latest = _text(headline(rows))
-        self._update(epoch, done=epoch)
+        values = headline(rows, show_test=self.show_test)
+        self.bar.line(f"{self._position(epoch)}  {_text(values)}")
+        if self.bar.brief:
+            main = next((name for name in ("test.acc", "val.acc") if name in values), "loss")
+            values = {name: values[name] for name in (main, "samples/s") if name in values}
+        self._latest = _text(values)
+        self._show(epoch, epoch, now=True)
 
-    def _update(self, epoch: int, *, done: float) -> None:
-        position = _position(epoch, epochs=self.epochs, folds=self.folds)
-        self.bar.update(done, self.epochs * self.folds, f"{position}  {self._latest}".strip())
+    def _show(self, epoch: int, done: float, *, now: bool = False) -> None:
+        label, position = self.title or "training", self._position(epoch)
+        if self.bar.brief and self.folds > 1:  # a long position stands before the bar, a short one after it
+            label, position = f"{self.title} {position}".strip(), ""
+        elif self.bar.brief:
+            position = f"{epoch}/{self.epochs}"
+        self._draw(label, done, self.epochs * self.folds, position, self._latest, now=now)
+
+    def _draw(
+        self, label: str, done: float, total: float, count: str, text: str = "", *, now: bool = False
+    ) -> None:
+        if not isinstance(self.bar, Lines):  # whose lines begin with the title
+            self.bar.label = label
+            self.bar.update(done, total, count, text, now=now)
+
+    def _position(self, epoch: int) -> str:
+        """ "epoch 3/10", or "fold 2 of 5, epoch 3 of 10"."""
+        if self.folds == 1:
+            return f"epoch {epoch}/{self.epochs}"
+        fold, within = divmod(epoch - 1, self.epochs)
+        return f"fold {fold + 1} of {self.folds}, epoch {within + 1} of {self.epochs}"
 
 
-def reporter_for(*, quiet: bool = False, show_test: bool = False) -> SilentReporter:
-    """The reporter for standard output: a bar in a terminal, lines in a file or pipe.
-
-    show_test: show the test side's scores during the training.
-    """
+def reporter_for(*, quiet: bool = False, show_test: bool = False) -> BarReporter:
+    """The reporter for standard output: a bar in a terminal, lines in a file or pipe."""
     if quiet:
-        return SilentReporter()
-    shown = TerminalReporter if sys.stdout.isatty() else PlainReporter
-    return shown(show_test=show_test)
+        return BarReporter()
+    bar = TerminalBar("training", lasting=True, stderr=False) if sys.stdout.isatty() else Lines()
+    return BarReporter(bar, show_test=show_test)
 
 
 def reporter_in_python(reporter: Reporter | None, *, progress: bool) -> AbstractContextManager[Reporter]:
@@ -253,31 +139,30 @@ def reporter_in_python(reporter: Reporter | None, *, progress: bool) -> Abstract
     """
     if reporter is not None:
         return nullcontext(reporter)
-    if progress and in_notebook():
-        return NotebookReporter()
-    return TerminalReporter(stderr=True) if progress and in_terminal() else SilentReporter()
+    return BarReporter(show_bar("training", shown=progress, lasting=True))
 
 
-class FoldReporter:
+class FoldReporter(Forwarding):
     """Reports the epochs of one fold as epochs of the whole cross-fit, after ``before`` epochs of other folds."""
 
-    def __init__(self, reporter: Reporter, *, before: int, title: str = "") -> None:
-        self.reporter, self.before, self.title = reporter, before, title
+    def __init__(self, inner: Reporter, *, before: int, title: str = "") -> None:
+        super().__init__(inner)
+        self.before, self.title = before, title
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         pass
 
     def note(self, text: str) -> None:
-        self.reporter.note(self.title + text)
+        self.inner.note(self.title + text)
 
     def decoded(self, done: int, total: int) -> None:
         pass
 
     def stepped(self, epoch: int, step: int, steps: int) -> None:
-        self.reporter.stepped(self.before + epoch, step, steps)
+        self.inner.stepped(self.before + epoch, step, steps)
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        self.reporter.finished_epoch(self.before + epoch, rows)
+        self.inner.finished_epoch(self.before + epoch, rows)
 
 
 # Every number of a training, sent to an experiment tracker in addition to another reporter.
@@ -290,32 +175,24 @@ Scalars = Mapping[str, float]
 Write = Callable[[int, Scalars], None]  # epoch, name → value
 
 
-class TrackingReporter:
-    """Forwards everything to ``inner`` and passes the numbers of every epoch to ``write``."""
+class TrackingReporter(Forwarding):
+    """Passes the numbers of every epoch to ``write``, too."""
 
     def __init__(self, inner: Reporter, start: Callable[[str], Write], *, name: str) -> None:
-        self.inner, self.name = inner, name
+        super().__init__(inner)
+        self.name = name
         self._start = start  # called at the first epoch, because the run creates its folder first
         self._write: Write | None = None
         self._title = ""
         self._recording = True
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
-        self.inner.begin(title, epochs=epochs, folds=folds)
+        super().begin(title, epochs=epochs, folds=folds)
         self._title = title
         self._recording = folds == 1  # the noise estimate's cross-fit is not part of the run
 
-    def note(self, text: str) -> None:
-        self.inner.note(text)
-
-    def decoded(self, done: int, total: int) -> None:
-        self.inner.decoded(done, total)
-
-    def stepped(self, epoch: int, step: int, steps: int) -> None:
-        self.inner.stepped(epoch, step, steps)
-
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        self.inner.finished_epoch(epoch, rows)
+        super().finished_epoch(epoch, rows)
         if not self._recording:
             return
         try:
@@ -324,7 +201,7 @@ class TrackingReporter:
         except Exception as problem:  # a server that does not answer must not end a training
             self._recording = False
             reason = " ".join(str(problem).split())[:200] or type(problem).__name__
-            self.inner.note(
+            self.note(
                 f"Logging to {self.name} has stopped ({reason}). The training continues; metrics.csv has every number."
             )
 

@@ -26,6 +26,7 @@ from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
+from srjt.progress import Reporter
 from srjt.training import checkpoint
 from srjt.training.batches import (
     NO_READERS,
@@ -65,7 +66,7 @@ from srjt.training.folder import (
     write_held_out,
 )
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
-from srjt.training.reporters import Reporter, SilentReporter
+from srjt.training.reporters import BarReporter
 from srjt.training.step import weights
 from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks, load_run
 
@@ -302,7 +303,7 @@ def single_run(
     _check_inputs(
         data, config, custom_network=network is not None, custom_transform=transform or eval_transform
     )
-    reporter = reporter or SilentReporter()
+    reporter = reporter or BarReporter()
     chosen = choose_device(device)
     refuse_bf16_on_cpu(config.precision, chosen)
     process = join_process_group(chosen)

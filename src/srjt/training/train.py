@@ -29,6 +29,7 @@ from srjt.errors import SrjtError, count_of, warn
 from srjt.files import read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import noise_from_posterior
+from srjt.progress import Reporter
 from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
@@ -43,7 +44,7 @@ from srjt.training.folder import (
     refuse_other_files,
 )
 from srjt.training.folds import NO_ROWS
-from srjt.training.reporters import Reporter, SilentReporter, reporter_in_python
+from srjt.training.reporters import BarReporter, reporter_in_python
 from srjt.training.single_run import (
     SplitChoice,
     fingerprint,
@@ -108,7 +109,7 @@ def resolve_noise_rate(
     if not needs_estimate(config):
         return config.replace(noise_rate=None), None
     _check_options(config, num_classes=manifest.num_classes)
-    reporter = reporter or SilentReporter()
+    reporter = reporter or BarReporter()
     warm_up_config = warm_up(config)
     readable = manifest
     if manifest.arrays is None:  # arrays in memory are always readable

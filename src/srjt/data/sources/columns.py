@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +30,8 @@ from srjt.readers.readings import Readings
 # Tables in Excel workbooks (.xlsx).
 
 
-def read_excel(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], list[str]]:
-    """The header, the rows that are not empty as (position, cells), and notes. The first sheet is read.
+def read_excel(path: Path) -> tuple[list[str], list[list[str]], Positions, list[str]]:
+    """The header, the rows that are not empty, their positions, and notes. The first sheet is read.
 
     Of a formula the value counts that Excel computed last. Cells beyond the header count only if they are filled.
     """
@@ -42,11 +43,10 @@ def read_excel(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], list
         workbook = load_workbook(path, read_only=True, data_only=True)
         try:
             sheets = workbook.worksheets
-            sheets[
-                0
-            ].reset_dimensions()  # a file may claim all 16,384 columns: only cells that exist are read
+            # a file may claim all 16,384 columns: only cells that exist are read
+            sheets[0].reset_dimensions()
             rows = [
-                (f"row {number}", [as_text(value) for value in values])
+                (number, _without_empty_end([as_text(value) for value in values]))
                 for number, values in enumerate(sheets[0].iter_rows(values_only=True), start=1)
                 if any(value not in (None, "") for value in values)
             ]
@@ -57,18 +57,15 @@ def read_excel(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], list
         raise SrjtError(f"{path} cannot be read as an Excel file: {reason.rstrip('.')}.") from None
     if not rows:
         raise SrjtError(f"{path} has no rows below its header: its first sheet is empty.")
-    header = _without_empty_end(rows[0][1])
-    body = [
-        (where, cells + [""] * (len(header) - len(cells)))
-        for where, found in rows[1:]
-        for cells in [_without_empty_end(found)]
-    ]
+    (_, header), *body = rows
+    cells = [row + [""] * (len(header) - len(row)) for _, row in body]
     others = (
         f"; {count_of(len(sheets) - 1, 'other sheet is', 'other sheets are')} not read"
         if len(sheets) > 1
         else ""
     )
-    return header, body, [f"sheet {sheets[0].title!r}{others}"]
+    positions = Positions("row", [number for number, _ in body])
+    return header, cells, positions, [f"sheet {sheets[0].title!r}{others}"]
 
 
 def _without_empty_end(cells: list[str]) -> list[str]:
@@ -81,12 +78,34 @@ def _without_empty_end(cells: list[str]) -> list[str]:
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 
 
+class Positions(Sequence[str]):
+    """Where each row is in its file, such as "line 7"; the text is made when it is needed."""
+
+    def __init__(self, word: str, numbers: Sequence[int]) -> None:
+        self.word, self.numbers = word, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> Positions: ...
+    def __getitem__(self, row: int | slice) -> str | Positions:
+        if isinstance(row, slice):
+            return Positions(self.word, self.numbers[row])
+        return f"{self.word} {self.numbers[row]}"
+
+    def at(self, rows: Sequence[int]) -> Positions:
+        return Positions(self.word, [self.numbers[row] for row in rows])
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextTable:
     """A table of text: nothing is converted to numbers, so that patient 007 stays 007."""
 
     frame: pd.DataFrame
-    lines: list[str]  # (N,) the position of each row in the file
+    lines: Sequence[str]  # (N,) the position of each row in the file
     problems: list[Problem]
     notes: list[str] = field(default_factory=list)
 
@@ -96,31 +115,35 @@ def load_table(path: Path) -> TextTable:
     check_regular_file(path)
     if path.suffix.lower() == ".parquet":
         return from_frame(read_parquet(path), first=1)
+    malformed: dict[int, str] = {}
+    notes: list[str] = []
     if path.suffix.lower() == ".xlsx":
-        header, rows, notes = read_excel(path)
-        malformed: dict[str, str] = {}
+        header, rows, lines, notes = read_excel(path)
     else:
-        header, rows, malformed = _read_csv(path)
-        notes = []
+        header, rows, lines, malformed = _read_csv(path)
     if not rows:
         raise SrjtError(f"{path} has no rows below its header.")
     refuse_repeated(header, path)
-    for where, cells in rows:
-        if len(cells) != len(header):
-            malformed[where] = f"{count_of(len(cells), 'cell')} where the header has {len(header)}"
-    problems = [Problem("malformed-row", where, malformed[where]) for where, _ in rows if where in malformed]
-    good = [(where, cells) for where, cells in rows if where not in malformed]
-    if not good:
+    width = len(header)
+    for row, cells in enumerate(rows):
+        if len(cells) != width:
+            malformed[row] = f"{count_of(len(cells), 'cell')} where the header has {width}"
+    problems = [Problem("malformed-row", lines[row], malformed[row]) for row in sorted(malformed)]
+    if malformed:
+        good = [row for row in range(len(rows)) if row not in malformed]
+        rows, lines = [rows[row] for row in good], lines.at(good)
+    if not rows:
         raise SrjtError(
             f"No row of {path} can be used; the first, {problems[0].where}: {problems[0].detail}."
         )
-    frame = pd.DataFrame([cells for _, cells in good], columns=header, dtype=str)
-    return TextTable(frame=frame, lines=[where for where, _ in good], problems=problems, notes=notes)
+    frame = pd.DataFrame(rows, columns=header, dtype=str)
+    return TextTable(frame=frame, lines=lines, problems=problems, notes=notes)
 
 
-def _read_csv(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], dict[str, str]]:
-    """The header; the rows that are not empty, as (position, cells); the reasons against some of them."""
-    rows: list[tuple[str, list[str]]] = []
+def _read_csv(path: Path) -> tuple[list[str], list[list[str]], Positions, dict[int, str]]:
+    """The header; the rows that are not empty and their positions; by row, the reason against some of them."""
+    rows: list[list[str]] = []
+    numbers: list[int] = []
     several_lines: dict[int, int] = {}  # a row with a cell of several lines → the line in which it ends
     line = 0
     try:
@@ -133,12 +156,12 @@ def _read_csv(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], dict[
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             for cells in reader:
                 start, line = line + 1, reader.line_num
-                where = f"line {start}"
                 if not any(cells):
                     continue
                 if line > start:
                     several_lines[len(rows)] = line
-                rows.append((where, [cell.strip() for cell in cells]))
+                rows.append([*map(str.strip, cells)])
+                numbers.append(start)
     except UnicodeDecodeError:
         raise SrjtError(f"{path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
     except csv.Error as problem:
@@ -149,30 +172,26 @@ def _read_csv(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], dict[
     if not rows:
         raise SrjtError(f"{path} has no rows below its header.")
     malformed = {
-        rows[row][
-            0
-        ]: f"the quoted cell that ends in line {several_lines[row]} contains other rows: a quote is not "
-        "closed"
+        row
+        - 1: f"the quoted cell that ends in line {several_lines[row]} contains other rows: a quote is not closed"
         for row in _rows_with_rows(rows, several_lines, delimiter)
     }
-    return rows[0][1], rows[1:], malformed
+    return rows[0], rows[1:], Positions("line", numbers[1:]), malformed
 
 
-def _rows_with_rows(
-    rows: list[tuple[str, list[str]]], several_lines: Collection[int], delimiter: str
-) -> Iterator[int]:
+def _rows_with_rows(rows: list[list[str]], several_lines: Collection[int], delimiter: str) -> Iterator[int]:
     """The rows with a cell that contains other rows: one of its further lines has as many cells as the header, and
     one of these, such as a grade, is in the same column of another row. Prose hardly ever is so."""
-    columns = len(rows[0][1])
+    columns = len(rows[0])
     if not several_lines or columns < 2:
         return
-    others = [cells for row, (_, cells) in enumerate(rows) if row and row not in several_lines]
+    others = [cells for row, cells in enumerate(rows) if row and row not in several_lines]
     seen = [{cells[column] for cells in others if column < len(cells)} - {""} for column in range(columns)]
     for row in several_lines:
-        lines = [line for cell in rows[row][1] for line in cell.splitlines()[1:]]
+        lines = [line for cell in rows[row] for line in cell.splitlines()[1:]]
         for cells in csv.reader(lines, delimiter=delimiter):
             if len(cells) == columns and any(
-                cell.strip() in known for cell, known in zip(cells, seen, strict=True)
+                cell.strip() in values for cell, values in zip(cells, seen, strict=True)
             ):
                 yield row
                 break
@@ -190,7 +209,7 @@ def from_frame(frame: pd.DataFrame, *, first: int = 0) -> TextTable:
     refuse_repeated([str(column) for column in frame.columns], "The table")
     cells = {str(column): frame[column].map(as_text).astype(str) for column in frame.columns}
     text = pd.DataFrame(cells).reset_index(drop=True)
-    return TextTable(frame=text, lines=[f"row {first + row}" for row in range(len(text))], problems=[])
+    return TextTable(frame=text, lines=Positions("row", range(first, first + len(text))), problems=[])
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
@@ -459,8 +478,10 @@ def relative_name(name: str, root: Path) -> str:
     if not name:
         return ""
     name = posixpath.normpath(name.replace("\\", "/"))
+    if not os.path.isabs(name):  # before a Path is made: there may be millions of names
+        return name
     path = Path(name)
-    return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else name
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else name
 
 
 def _files_by_stem(folder: Path) -> dict[str, list[str]]:

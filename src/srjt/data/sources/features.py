@@ -26,6 +26,7 @@ from srjt.data.sources.columns import (
     NUMBERED,
     SYNONYMS,
     TABLE_SUFFIXES,
+    Positions,
     TextTable,
     check_wanted,
     choose_columns,
@@ -57,23 +58,14 @@ BESIDE = {name for names in (*SYNONYMS.values(), *READING_SYNONYMS.values()) for
 FEW = 4  # so many numbered columns may also be a bounding box: x1, y1, x2, y2
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureTable:
-    """N rows of features, and the other columns of the same table."""
-
-    features: Features
-    frame: pd.DataFrame  # N rows: the other columns, as text
-    lines: list[str]  # (N,) the position of each row in the file
-    names: tuple[str, ...]  # (F,) the columns that have the features
-
-
-def load_feature_table(
+def _from_table(
     path: Path, feature_columns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
-) -> FeatureTable:
+) -> FeatureFile:
     """Read a table of features from the columns that match, else those ``wanted`` by a run, else by usual names."""
+    lines: Sequence[str]
     if path.suffix.lower() == ".parquet":
         frame = read_parquet(path)
-        lines = [f"row {row + 1}" for row in range(len(frame))]
+        lines = Positions("row", range(1, len(frame) + 1))
     else:
         loaded = load_table(path)
         frame, lines = loaded.frame, loaded.lines
@@ -85,11 +77,13 @@ def load_feature_table(
     array = _numbers(frame[taken], path=path, lines=lines)
     features = as_features(array, what=f"The features in {path.name}")
     rest = frame.drop(columns=taken)
-    return FeatureTable(
+    texts = {str(column): rest[column].map(as_text).astype(str) for column in rest}
+    return FeatureFile(
         features=features,
-        frame=pd.DataFrame({str(column): rest[column].map(as_text).astype(str) for column in rest}),
+        frame=pd.DataFrame(texts).rename(columns=SINGULAR),
+        feature_names=tuple(taken),
         lines=lines,
-        names=tuple(taken),
+        notes=[f"table {path.name}: {_size(features)}, columns {taken[0]} … {taken[-1]}"],
     )
 
 
@@ -195,7 +189,7 @@ class FeatureFile:
     features: Features
     frame: pd.DataFrame  # N rows of text; no columns if the file has only features
     feature_names: tuple[str, ...] = ()  # (F,) the columns of a table; empty: an array without names
-    lines: list[str]  # (N,) the position of each row in the file
+    lines: Sequence[str]  # (N,) the position of each row in the file
     notes: list[str]
     names: tuple[str, ...] | None = None  # the grades, mildest first
     made: str = ""
@@ -215,16 +209,7 @@ def open_features(
             raise SrjtError(f"`feature_columns` applies to tables, but {path} is an array file.")
         return _from_npz(path) if suffix == ".npz" else _from_npy(path)
     if suffix in TABLE_SUFFIXES:
-        table = load_feature_table(path, feature_columns, wanted=wanted)
-        return FeatureFile(
-            features=table.features,
-            frame=table.frame.rename(columns=SINGULAR),
-            feature_names=table.names,
-            lines=table.lines,
-            notes=[
-                f"table {path.name}: {_size(table.features)}, columns {table.names[0]} … {table.names[-1]}"
-            ],
-        )
+        return _from_table(path, feature_columns, wanted=wanted)
     known = ", ".join((*FEATURE_SUFFIXES, *TABLE_SUFFIXES))
     raise SrjtError(f"{path} is not a file of features: those end in {known}.")
 
@@ -243,9 +228,7 @@ def is_features(path: Path) -> bool:
     if suffix not in TABLE_SUFFIXES:
         return False
     names = column_names(path)
-    named = any(
-        name.casefold() == "id" for name in names
-    )  # the ids of a table may be the names of image files
+    named = any(name.casefold() == "id" for name in names)  # ids may be the names of image files
     return has_features(names) and not named
 
 
@@ -296,7 +279,7 @@ def _from_npz(path: Path) -> FeatureFile:
     return FeatureFile(
         features=features,
         frame=pd.DataFrame(frame, index=range(count), dtype=str),
-        lines=[f"row {row}" for row in range(count)],
+        lines=Positions("row", range(count)),
         notes=notes,
         feature_names=feature_names,
         names=names,
@@ -313,7 +296,7 @@ def _from_npy(path: Path) -> FeatureFile:
     return FeatureFile(
         features=features,
         frame=pd.DataFrame(index=range(len(features))),
-        lines=[f"row {row}" for row in range(len(features))],
+        lines=Positions("row", range(len(features))),
         notes=[f"file {path.name}: {_size(features)}"],
     )
 
@@ -590,7 +573,8 @@ def _joined(found: FeatureFile, table: TextTable, *, labels: Path, path: Path) -
                 f"{path.name} has {count_of(count, 'row')} of features and {labels.name} "
                 f"{count_of(len(frame), 'row')} of labels: give equal numbers in the same order, or ids in both."
             )
-        note, lines, joined = "row by row", table.lines, frame
+        lines: Sequence[str] = table.lines
+        note, joined = "row by row", frame
     else:
         column, order = matched
         # A row of features without a label becomes a row without a grade, which is reported as usual.

@@ -284,44 +284,49 @@ def repeated_rows(
     return np.asarray(repeated, dtype=bool)
 
 
-def _first_values(values: Sequence[Any], row_items: Ints) -> tuple[dict[int, Any], dict[int, Any]]:
-    """By item: the first value, and a second one that differs from it."""
-    first: dict[int, Any] = {}
-    other: dict[int, Any] = {}
-    for item, value in zip(row_items.tolist(), values, strict=True):
-        if item >= 0 and first.setdefault(item, value) != value:
-            other.setdefault(item, value)
-    return first, other
+def _first_values(codes: Ints, row_items: Ints) -> tuple[Ints, Ints, Ints]:
+    """(N,) codes of rows and their items, −1: none → the first code of each item (I,), −1 without one; the items with
+    another code, and the first such code of each."""
+    rows = np.flatnonzero(row_items >= 0)
+    first = np.full(int(row_items.max()) + 1, -1, dtype=np.int64)
+    named, places = np.unique(row_items[rows], return_index=True)
+    first[named] = codes[rows[places]]
+    other = rows[codes[rows] != first[row_items[rows]]]
+    items, places = np.unique(row_items[other], return_index=True)
+    return first, items, codes[other[places]]
 
 
 def item_groups(cells: list[str], items: list[str], row_items: Ints, problems: list[Problem]) -> list[str]:
     """(I,) the patient of each item; an unknown one is a patient of its own."""
-    name_of = dict(zip(row_items.tolist(), items, strict=True))
-    patients = [
-        f"unknown: {name}" if cell.casefold() in MISSING else cell
-        for cell, name in zip(cells, items, strict=True)
-    ]
-    first, other = _first_values(patients, row_items)
-    for item, second in other.items():
-        detail = f"patients {first[item]} and {second}: the first is used"
-        problems.append(Problem("conflicting-patients", name_of[item], detail))
-    return [first[item] for item in range(len(first))]
+    codes, names = pd.factorize(np.array(cells, dtype=object))
+    unknown = np.isin(codes, [code for code, name in enumerate(names) if name.casefold() in MISSING])
+    rows = np.flatnonzero(row_items >= 0)
+    example = rows[np.unique(row_items[rows], return_index=True)[1]]  # a row of each item
+    own = [f"unknown: {items[row]}" for row in example.tolist()]
+    codes[unknown] = len(names) + np.maximum(row_items[unknown], 0)
+    patients = [*names, *own]
+    first, conflicting, second = _first_values(codes, row_items)
+    for item, code in zip(conflicting.tolist(), second.tolist(), strict=True):
+        detail = f"patients {patients[first[item]]} and {patients[code]}: the first is used"
+        problems.append(Problem("conflicting-patients", items[example[item]], detail))
+    return [patients[code] for code in first.tolist()]
 
 
 def item_references(
     codes: Ints, items: list[str], row_items: Ints, grades: Sequence[str], problems: list[Problem]
 ) -> Ints:
     """(I,) the reference of each item, −1 where there is none or where its rows contradict each other."""
-    known = np.where(codes >= 0, row_items, -1)  # an empty cell contradicts nothing
-    first, other = _first_values(codes.tolist(), known)
-    name_of = dict(zip(row_items.tolist(), items, strict=True))
     reference = np.full(int(row_items.max()) + 1, -1, dtype=np.int64)
-    for item, code in first.items():
-        reference[item] = code
-    for item, code in other.items():
-        reference[item] = -1
+    filled = np.flatnonzero((codes >= 0) & (row_items >= 0))  # an empty cell contradicts nothing
+    if not len(filled):
+        return reference
+    first, conflicting, second = _first_values(codes[filled], row_items[filled])
+    reference[: len(first)] = first
+    name_of = dict(zip(row_items[filled].tolist(), (items[row] for row in filled.tolist()), strict=True))
+    for item, code in zip(conflicting.tolist(), second.tolist(), strict=True):
         detail = f"references {grades[first[item]]} and {grades[code]}: none is used"
         problems.append(Problem("conflicting-reference", name_of[item], detail))
+    reference[conflicting] = -1
     return reference
 
 
@@ -434,7 +439,7 @@ class ReadingsTable:
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
     frame: pd.DataFrame
-    lines: list[str]
+    lines: Sequence[str]
     rows: Ints
     row_items: Ints
     columns: ReadingColumns
@@ -520,7 +525,7 @@ def readings_of(
     frame, lines = loaded.frame, loaded.lines
     chosen = reading_columns(frame, source=source, **columns)
     problems = list(loaded.problems)
-    items = lines if chosen.item is None else frame[chosen.item].tolist()
+    items = list(lines) if chosen.item is None else frame[chosen.item].tolist()
     nameless = {item for item in set(items) if item.casefold() in MISSING}
     unnamed = np.array([item in nameless for item in items])
     problems += [
@@ -584,7 +589,7 @@ def readings_of(
         problems=tuple(problems),
         notes=(*loaded.notes, *notes),
         frame=frame,
-        lines=list(lines),
+        lines=lines,
         rows=kept,
         row_items=row_items,
         columns=chosen,

@@ -16,6 +16,7 @@ from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.explain import Explanation, overlay, resized_square
+from srjt.inference.options import Answering
 from srjt.inference.sides import best_side
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
 from srjt.reports.pages.evaluation import evaluation_facts, scores_table, verdict
@@ -114,7 +115,7 @@ def predictions_page(
     per: tuple[str, ...] = tuple(predictions.attrs.get("per") or ())
     left_out = [*skipped, *predictions.attrs.get("skipped", ())]
     facts = prediction_facts(run, predictions, left_out=len(left_out))
-    expected = best_side(run, per_patient=per == ("patient",))
+    expected = best_side(run, Answering(per=per) if per == ("patient",) else None)
     sections = (
         []
         if brief
