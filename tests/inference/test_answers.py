@@ -15,8 +15,8 @@ import torch
 import srjt
 from srjt.errors import SrjtError
 from srjt.inference.answers import describe_rule, grade_rule
-from srjt.inference.sides import evaluate_sides
 from srjt.inference.predict import predict
+from srjt.inference.sides import evaluate_sides
 from srjt.ordinal.decoding import median_grade, undo_soft_labels
 from srjt.ordinal.losses import soft_label_matrix
 from srjt.training.folder import HeldOut
@@ -111,7 +111,9 @@ def test_a_run_of_an_older_version_is_decoded_anew(folder: Path, data: Any, tmp_
 
 
 def test_scores_of_the_held_out_sides(run: Trained, data: Any) -> None:
-    scores = {name: {m: i.value for m, i in found.intervals.items()} for name, found in evaluate_sides(run).items()}
+    scores = {
+        name: {m: i.value for m, i in found.intervals.items()} for name, found in evaluate_sides(run).items()
+    }
     test = data.manifest.select(data.split.test)
     found = srjt.evaluate(run, test, resamples=20)
     assert found.grade_rule == str(grade_rule(run))

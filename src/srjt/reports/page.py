@@ -177,12 +177,14 @@ def render(page: Page) -> str:
 def notebook_html(page: Page) -> str:
     """Verdict, key numbers, figure, warnings and the brief sections, in the colours of the notebook."""
     parts: Any = _templates().get_template("parts.html").module
-    brief = [
-        replace(section, tiles=section.tiles[:TILES], large_tiles=section.large_tiles[:TILES])
-        for section in page.sections
-        if section.brief
-    ]
-    shown = parts.first(page) + "".join(map(parts.whole, brief))
+    brief = []
+    for section in page.sections:
+        if section.brief:
+            more = max(len(section.tiles), len(section.large_tiles)) - TILES
+            hint = f"… and {more:,} more on the whole page." if more > 0 else section.hint
+            few = {"tiles": section.tiles[:TILES], "large_tiles": section.large_tiles[:TILES]}
+            brief.append(replace(section, hint=hint, **few))
+    shown = "".join(map(str, [parts.first(page), *map(parts.whole, brief)]))
     # nested rules apply inside this element only; a notebook's theme need not be that of the system
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
 

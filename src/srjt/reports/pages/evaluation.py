@@ -166,10 +166,13 @@ def trained_on_words(run: Trained, data: Manifest) -> str:
     shared = shared_labels(run.training_labels, data)
     if not shared:
         return ""
-    same = "row numbers and grades" if are_row_numbers(data) else "ids"
+    names = "ids"
+    if are_row_numbers(data):
+        same = all(kept == label for kept, label in shared)
+        names = f"row numbers and {'' if same else 'many of the '}grades"
     return (
-        f"{len(shared):,} of these samples have the {same} of training samples: if they are the same, the numbers look "
-        "too good."
+        f"{len(shared):,} of these samples have the {names} of training samples: if they are the same, the numbers "
+        "look too good."
     )
 
 
