@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import methods
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, duration
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.sides import evaluate_sides
 from srjt.noise.estimate import NoiseEstimate
@@ -35,7 +35,7 @@ from srjt.reports.pages.evaluation import (
     scores_table,
     verdict,
 )
-from srjt.reports.sections import duration, provenance_section, run_name
+from srjt.reports.sections import provenance_section, run_name
 from srjt.reports.table import Table, between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training.checkpoint import HEADER, LAST, kept_epoch, last_epochs, read_metrics
