@@ -182,8 +182,8 @@ def notebook_html(page: Page) -> str:
         if section.brief:
             more = max(len(section.tiles), len(section.large_tiles)) - TILES
             hint = f"… and {more:,} more on the whole page." if more > 0 else section.hint
-            few = {"tiles": section.tiles[:TILES], "large_tiles": section.large_tiles[:TILES]}
-            brief.append(replace(section, hint=hint, **few))
+            tiles, large = section.tiles[:TILES], section.large_tiles[:TILES]
+            brief.append(replace(section, hint=hint, tiles=tiles, large_tiles=large))
     shown = "".join(map(str, [parts.first(page), *map(parts.whole, brief)]))
     # nested rules apply inside this element only; a notebook's theme need not be that of the system
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'

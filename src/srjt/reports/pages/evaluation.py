@@ -446,8 +446,8 @@ def _ranges(ranges: RangeEvaluation, found: Evaluation) -> Section:
     def rows() -> Iterator[tuple[str, float, str, float]]:
         yield "promised coverage", ranges.promised, "", math.nan
         yield "coverage", ranges.coverage.value, between(*ranges.coverage[1:]), math.nan
-        for grade, (samples, (value, *ends)) in zip(found.grades.shown, ranges.grades, strict=True):
-            yield f"… of grade {grade}", value, between(*ends), samples
+        for grade, (samples, interval) in zip(found.grades.shown, ranges.grades, strict=True):
+            yield f"… of grade {grade}", interval.value, between(interval.low, interval.high), samples
         yield "grades in a range", ranges.width.value, between(*ranges.width[1:]), math.nan
 
     frame = pd.DataFrame(list(rows()), columns=["range", "value", "95 % interval", "samples"])
