@@ -55,7 +55,7 @@ test-all: $(VENV)/.dev  ## what needs more time or other programs: wheel, browse
 
 docs: $(VENV)/.dev  ## the documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "To read it: $(BIN)/python -m http.server --directory build/site"
+	@echo "To read it: open build/site/index.html"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

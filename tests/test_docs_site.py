@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import os
 import re
 import subprocess
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from browser import Browser, needs_browser
 
 ROOT = Path(__file__).parents[1]
 LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
@@ -45,47 +46,66 @@ class Loaded(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.urls: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        if told.get("rel") not in ("canonical", "next", "prev"):
-            self.found += [value for name, value in attrs if (tag, name) in LOADED and value]
+        if dict(attrs).get("rel") not in ("canonical", "next", "prev"):
+            self.urls += [value for name, value in attrs if (tag, name) in LOADED and value]
 
 
-@pytest.mark.slow
-def test_the_site_builds_strictly_and_works_offline(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    environment = {
-        **os.environ,
-        "NO_MKDOCS_2_WARNING": "1",
-        "PATH": os.pathsep.join(
-            (str(Path(sys.executable).parent), os.environ["PATH"])
-        ),  # where ruff is: it lays out signatures
-    }
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    beside_python = os.pathsep.join(
+        (str(Path(sys.executable).parent), os.environ["PATH"])
+    )  # ruff lays out signatures
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PATH": beside_python}
     built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     assert "WARNING" not in built.stderr
-    pages = sorted((tmp_path / "site").glob("*.html"))
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_asks_nothing_of_other_machines(site: Path) -> None:
+    pages = sorted(site.glob("*.html"))
     assert len(pages) > len(list((ROOT / "docs").glob("*.md")))  # 404.html too
     for page in pages:
         text = page.read_text()
         parser = Loaded()
         parser.feed(text)
-        assert parser.found
-        assert [url for url in parser.found if re.match(r"(https?:)?//", url)] == []
+        assert parser.urls
+        assert [url for url in parser.urls if re.match(r"(https?:)?//", url)] == []
         assert "../benchmarks" not in text  # links into the repository became text
-    api = (tmp_path / "site" / "api.html").read_text()
-    anchors = set(re.findall(r'id="(srjt[\w.]*)"', api))
+
+
+@pytest.mark.slow
+def test_the_reference_shows_every_public_name(site: Path) -> None:
+    anchors = set(re.findall(r'id="(srjt[\w.]*)"', (site / "api.html").read_text()))
     for namespace in ("srjt", "srjt.data", "srjt.methods", "srjt.networks", "srjt.noise", "srjt.readers"):
         module = importlib.import_module(namespace)
-        public = {name: getattr(module, name) for name in module.__all__}
-        shown = {
-            name: thing
-            for name, thing in public.items()
-            if inspect.isclass(thing) or inspect.isfunction(thing)
-        }
-        where = {name: {f"{namespace}.{name}", f"{of.__module__}.{name}"} for name, of in shown.items()}
-        assert [name for name, paths in where.items() if not paths & anchors] == []
-    index = json.loads((tmp_path / "site" / "search" / "search_index.json").read_text())
-    assert {"audit.html", "api.html"} <= {entry["location"].partition("#")[0] for entry in index["docs"]}
+        for name in module.__all__:
+            public = getattr(module, name)
+            if inspect.isclass(public) or inspect.isfunction(public):
+                assert {f"{namespace}.{name}", f"{public.__module__}.{name}"} & anchors, f"{namespace}.{name}"
+
+
+@needs_browser
+@pytest.mark.slow
+def test_a_site_that_is_opened_from_a_disk_can_be_searched(site: Path, tmp_path: Path) -> None:
+    browser = Browser(tmp_path / "profile")
+    try:
+        tab = browser.tab()
+        tab.open(site / "index.html")
+        tab.js("document.querySelector('#__search').click()")
+        field = "document.querySelector('input.md-search__input')"
+        tab.js(
+            f"{field}.value = 'verified labels', {field}.dispatchEvent(new Event('keyup', {{bubbles: true}}))"
+        )
+        tab.wait("document.querySelector('.md-search-result__item a') !== null")
+        assert tab.js("document.querySelector('.md-search-result__item a').href").endswith("/audit.html")
+        assert tab.complaints() == []
+    finally:
+        browser.close()

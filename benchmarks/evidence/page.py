@@ -110,7 +110,7 @@ def all_tables() -> dict[str, str]:
 
 def as_csv(table: str) -> str:
     """A pipe table as CSV, without marks: a mean, its deviation and an interval stay one cell."""
-    head, _, *rows = table.translate(MARKS).splitlines()
+    head, _, *rows = table.translate(MARKS).replace("<br>", " / ").splitlines()
     text = io.StringIO()
     cells = ([cell.strip() for cell in row[1:-1].split("|")] for row in (head, *rows))
     csv.writer(text, lineterminator="\n").writerows(cells)

@@ -80,7 +80,7 @@ def means(
 
 
 def recipe(runs: pd.DataFrame, cases: Mapping[tuple[str, str], str]) -> str:
-    """MAE / macro-F1 of the predicted grades. Bold: best of those not told true grades."""
+    """MAE above macro-F1 of the predicted grades. Bold: best of those not told true grades."""
     found = {name: told for name, told in METHODS.items() if name in set(runs["method"])}
     compared = [name for name, (told, _) in found.items() if "grades" not in told]
     tables = ((means(runs, MAE, cases=cases), "min"), (means(runs, MACRO_F1, cases=cases), "max"))
@@ -93,7 +93,7 @@ def recipe(runs: pd.DataFrame, cases: Mapping[tuple[str, str], str]) -> str:
                 value, best_value = table.loc[name, case], getattr(table.loc[compared, case], best)()
                 text = "–" if pd.isna(value) else f"{value:.3f}"
                 parts.append(f"**{text}**" if name in compared and value == best_value else text)
-            cells.append("–" if parts == ["–", "–"] else " / ".join(parts))
+            cells.append("–" if parts == ["–", "–"] else "<br>".join(parts))
         rows.append([label if told == "nothing" else f"{label}, {told}", *cells])
     return pipes(["method, what it is told", *cases.values()], rows)
 
