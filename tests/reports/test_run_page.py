@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.reports.page import page_figures, render
 from srjt.reports.pages.run import _noise_used, run_page
-from srjt.reports.pages.study import study_page
 from srjt.reports.sections import settings_section
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.config import TrainConfig
@@ -239,45 +237,6 @@ def test_settings_are_readable_text() -> None:
         "flip": "no",
     }
     assert settings_section({}) == []
-
-
-ESTIMATE = "Methods that need the noise rate used an estimate from the training labels."
-ESTIMATE_OF_ONE = "srjt used an estimate from the training labels."
-GIVEN = "Methods that need the noise got the rate and the matrix below."
-
-
-@pytest.mark.parametrize(
-    ("noises", "given", "estimated", "sentence"),
-    [
-        (("quasi:0.2",), 0.2, None, None),
-        (("quasi:0.2",), 0.2, 0.25, ESTIMATE_OF_ONE),
-        (("quasi:0.2",), None, 0.25, ESTIMATE),
-        (("none",), 0.3, None, GIVEN),
-        (("none",), None, 0.3, ESTIMATE),
-        (("none",), None, None, None),
-    ],
-)
-def test_the_noise_section_says_where_rates_came_from(
-    study,
-    monkeypatch: pytest.MonkeyPatch,
-    noises: tuple[str, ...],
-    given: float | None,
-    estimated: float | None,
-    sentence: str | None,
-) -> None:
-    monkeypatch.setattr("srjt.reports.pages.study._figures", lambda results: None)  # another section
-    made = study(**{**FEW, "noises": noises, "methods": (*FEW["methods"], *(["srjt"] if estimated else []))})
-    source = made.runs["rate_source"].mask(lambda at: at == "given", "given" if given else "estimate")
-    made = replace(
-        made,
-        noise=made.noise.assign(given_rate=given, estimated_rate=estimated),
-        runs=made.runs.assign(rate_source=source),
-    )
-    (text,) = next(s for s in study_page(made).sections if s.slug == "noise").text
-    possible = [ESTIMATE, ESTIMATE_OF_ONE, GIVEN]
-    assert [one for one in possible if one in text] == ([] if sentence is None else [sentence])
-    assert ("Noise was injected" in text) == (noises != ("none",))
-    assert ("nothing was injected" in text) == (noises == ("none",))
 
 
 @pytest.mark.parametrize("name", ["summary.json", "history.csv", "metrics.csv", "run.json"])

@@ -33,9 +33,8 @@ from srjt.reports.pages.comparison import comparison_page
 from srjt.reports.pages.evaluation import evaluation_page
 from srjt.reports.pages.readers import readers_page
 from srjt.reports.pages.run import State, live_page, run_page
-from srjt.reports.pages.study import read_size_ratio, study_page
-from srjt.reports.reader_facts import findings
-from srjt.reports.statistics import PAPER_METRICS, with_naive_rows
+from srjt.reports.pages.study import study_page
+from srjt.reports.statistics import PAPER_METRICS
 from srjt.reports.study_tables import study_tables
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.checkpoint import MetricRow
@@ -216,8 +215,7 @@ def _readers_page(folder: Path, grade_names: Mapping[str, str] | None) -> Page:
     facts = read_reader_facts(folder)
     if grade_names is not None:
         facts["grade_names"] = Grades(facts["grades"], grade_names).names
-        facts["findings"] = findings(facts)
-    return readers_page(facts)
+    return readers_page(facts, folder)
 
 
 def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) -> StudyResults:
@@ -231,11 +229,9 @@ def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) ->
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:
     """Write each table as Markdown, CSV and LaTeX; return the files."""
     written = []
-    ratio = read_size_ratio(results.folder)
-    made = with_naive_rows(study_tables(results, metrics=metrics, test_train_ratio=ratio), results.naive)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for number, table in enumerate(made, start=1):
+        for number, table in enumerate(study_tables(results, metrics=metrics), start=1):
             name = re.sub(r"[^a-z0-9]+", "-", table.title.split(": ", 1)[-1].lower()).strip("-")
             texts = {".md": table.markdown(), ".csv": table.csv(), ".tex": table.latex()}
             for suffix, text in texts.items():
