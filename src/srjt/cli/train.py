@@ -88,7 +88,7 @@ def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, de
     for row in times:
         table.add_row(
             row.name, str(row.networks), f"{row.runs:,}", duration(row.seconds),
-            f"{row.evaluation / row.seconds:.0%}", duration(row.runs * row.seconds),
+            f"{row.cost.evaluation_seconds / row.seconds:.0%}", duration(row.runs * row.seconds),
         )  # fmt: skip
     console.print(table)
     # in the order in which the runs are started
