@@ -292,7 +292,7 @@ def pipe_row(cells: Sequence[str]) -> str:
 
 def escape_markdown(text: str) -> str:
     """Escape characters that Markdown or HTML would interpret, or that would end the cell."""
-    one_line = " ".join(text.split())
+    one_line = printable(" ".join(text.split()))
     escaped = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", one_line)
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#|[A-Za-z])", "&amp;", escaped))
 
