@@ -187,6 +187,6 @@ def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
     return (
         f"A range for a patient. {first['patient']} has grade {first['grade']}, and with {COVERAGE:.0%} probability "
         f"{first['grade_low']} to {first['grade_high']}. With the verified labels a range holds "
-        f"{after.width.value:.1f} of 4 grades on average, without them {before.width.value:.1f}. It holds the truth for "
-        f"{after.coverage.value:.0%} of the images of {len(set(test.patients or ()))} patients who were not trained on."
+        f"{after.width.value:.1f} of 4 grades on average, without them {before.width.value:.1f}. It holds the truth "
+        f"for {after.coverage.value:.0%} of the images of the {len(set(test.patients or ()))} patients not trained on."
     )
