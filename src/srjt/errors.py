@@ -26,7 +26,9 @@ class SrjtError(ValueError):
 
 
 class UnknownNameError(SrjtError, LookupError):
-    """A misspelt method, option or column."""
+    """A misspelt method, option or column. ``setting``: the setting whose value it is, if it is one's."""
+
+    setting = ""
 
 
 class Interrupted(BaseException):

@@ -30,11 +30,14 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 class SettingError(SrjtError):
-    """A setting has a value that it cannot have. The message begins with its name; is_option: in a shell, a flag."""
+    """A setting has a value that it cannot have. The message begins with its name.
+
+    setting: its name, if it is an option of the command line, too.
+    """
 
     def __init__(self, name: str, problem: str, *, is_option: bool = True) -> None:
         super().__init__(f"{name} {problem}")
-        self.name, self.is_option = name, is_option
+        self.setting = name if is_option else ""
 
 
 def setting(default: Any, help: str = "", **metadata: Any) -> Any:
@@ -72,9 +75,11 @@ def check_types(config: Any) -> None:
                     raise ValueError("empty")
         except (ValidationError, TypeError, ValueError, OverflowError):
             if choices := _choices(hint):
-                raise unknown_name(
+                error = unknown_name(
                     field.name, given if isinstance(given, (str, bool)) else show(given), choices
-                ) from None
+                )
+                error.setting = field.name if field.metadata.get("help") else ""
+                raise error from None
             takes = field.metadata.get("takes") or _KINDS.get(required_type(hint), "another kind of value")
             raise SettingError(
                 field.name, f"takes {takes}; got {show(given)}.", is_option=bool(field.metadata.get("help"))

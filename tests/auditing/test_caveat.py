@@ -11,7 +11,7 @@ import pytest
 
 from srjt.auditing.folder import form_sentence
 from srjt.auditing.scores import judges_labels, networks_caveat, review_notice, undetermined
-from srjt.noise.model import FORMS, Form, family
+from srjt.noise.model import FORMS, family
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])  # the most frequent in 40 %, the median is 1
 ANSWERS = {  # → whether they beat always 1 in MAE
@@ -44,7 +44,7 @@ def test_what_is_said_of_the_networks_is_true(kind: str, learnt: bool, readings:
     assert ("guess" in notice) == (learnt and not readings)
 
 
-MEANINGS: dict[Form, tuple[str, Callable[[Any], bool]]] = {
+MEANINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "quasi": ("two grades is half as likely", lambda P: np.isclose(2 * P[0, 2], P[0, 1])),
     "truncated": ("by one grade only", lambda P: P[0, 2] == 0 < P[0, 1]),
     "uniform": ("every wrong grade is equally likely", lambda P: np.ptp(P[~np.eye(4, dtype=bool)]) < 1e-12),
@@ -56,7 +56,7 @@ MEANINGS: dict[Form, tuple[str, Callable[[Any], bool]]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_form_is_described_and_not_taken_for_the_matrix(form: Form) -> None:
+def test_the_form_is_described_and_not_taken_for_the_matrix(form: str) -> None:
     kin = family(form, num_classes=4)
     words, holds = MEANINGS[form]
     assert holds(kin.matrix(kin.mean))

@@ -77,7 +77,7 @@ def test_mistakes_are_one_sentence(command: Srjt, finished: Path, labelled: Path
     ):
         code, _, err = command(verb, *rest, "--optimise", "kappa")
         assert code == 2
-        assert "Unknown metric to optimise 'kappa'" in plain(err)
+        assert "Unknown --optimise 'kappa'" in plain(err)
     unsplit = [word for word in TRAIN if word != "--official-split"]
     code, _, err = command(
         "train", labelled, "--out", "run", *unsplit, "--no-official-split", "--keep", "best"

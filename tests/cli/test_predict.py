@@ -150,9 +150,9 @@ def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--network", "3"], "Unknown network '3'"),
-        (["--decode", "mode"], "Unknown decoding 'mode'"),
-        (["--precision", "int8"], "Unknown precision 'int8'"),
+        (["--network", "3"], "Unknown --network '3'"),
+        (["--decode", "mode"], "Unknown --decode 'mode'"),
+        (["--precision", "int8"], "Unknown --precision 'int8'"),
         (["--views", "3"], "views is 1 (the centre crop), 2"),
         (["--out", "/proc/x/y.csv"], "/proc/x/y.csv cannot be written"),
         (["--on-bad-image", "ignore"], "Unknown --on-bad-image 'ignore'"),
@@ -303,8 +303,8 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
     said = f"calibrated on {patients} patients ({len(unseen)} samples), by their labels, which are taken as right."
     assert said in out
     for wrong, said in (
-        (["--coverage", "2"], "A coverage lies between 0 and 1"),
-        (["--coverage-by", "grade"], "give a coverage, too"),
+        (["--coverage", "2"], "--coverage lies in (0, 1)"),
+        (["--coverage-by", "grade"], "give a --coverage, too"),
         (["--coverage", "0.7", "--views", "2"], "was predicted with one view"),
         (["--coverage", "0.7", "--coverage-by", "split"], "need this column in the calibration samples"),
     ):
@@ -465,8 +465,8 @@ def test_grades_the_run_does_not_know(command: Srjt, finished: Path, labelled: P
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--network", "one"], "Unknown network 'one'"),
-        (["--decode", "mean"], "Unknown decoding 'mean'"),
+        (["--network", "one"], "Unknown --network 'one'"),
+        (["--decode", "mean"], "Unknown --decode 'mean'"),
         (["--views", "4"], "views is 1 (the centre crop), 2"),
     ],
 )

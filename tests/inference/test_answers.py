@@ -78,7 +78,7 @@ def test_soft_labels_are_undone_for_the_median(run: Trained, data: Any) -> None:
 def test_each_network_has_thresholds_of_its_own(run: Trained, data: Any) -> None:
     one, two = (grade_rule(run, network=network).thresholds for network in ("1", "2"))
     assert one != two
-    with pytest.raises(SrjtError, match="Unknown metric to optimise 'maee': did you mean 'mae'"):
+    with pytest.raises(SrjtError, match="Unknown optimise 'maee': did you mean 'mae'"):
         predict(run, data.manifest, optimise="maee")  # type: ignore[arg-type]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,16 +13,10 @@ from sklearn.metrics import recall_score, roc_auc_score
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
-from srjt.inference.answers import (
-    Answers,
-    answers_from,
-    describe_labels,
-    pool_answers,
-    units_of,
-    validation_answers,
-)
-from srjt.inference.decide import ReferralRule, abstain_from, check_options, decide, referral_rule
-from srjt.inference.predict import predict_held_out
+from srjt.inference.answers import Answers, describe_labels, pool_answers, units_of
+from srjt.inference.decide import ReferralRule, abstain_from, decide, referral_rule
+from srjt.inference.options import Answering
+from srjt.inference.prepare import Prepared, prepare
 from srjt.noise.matrices import transition_matrix
 from srjt.noise.quality import highest_grade_posterior
 from srjt.ordinal.decisions import referral_probability
@@ -32,18 +25,23 @@ from srjt.training.trained import Trained
 NOISE = transition_matrix("truncated", num_classes=4, rho=0.13)
 
 
+def prepared(run: Trained, **options: Any) -> Prepared:
+    return prepare(run, Answering(recalibrate=False, **options))
+
+
 def answers_of(run: Trained, side: str = "test") -> Answers:
     held = run.held_out[side]
-    return answers_from(run, predict_held_out(run, held), held.labels, groups=held.groups)
+    return prepared(run).side_answers(held, held.labels)
 
 
-def validation(run: Trained, **how: Any) -> Any:
-    return partial(validation_answers, run, predict=partial(predict_held_out, run), **how)
+def validation(run: Trained, **options: Any) -> Any:
+    return prepared(run, **options).validation
 
 
 def rule_for(run: Trained, **options: Any) -> ReferralRule:
-    how = {"refer_from": 2, "threshold": None, "sensitivity": None, "validation": validation(run), **options}
-    return referral_rule(run, **how)
+    rule = prepared(run, **{"refer_from": 2, **options}).refer
+    assert rule is not None
+    return rule
 
 
 @pytest.fixture
@@ -123,10 +121,9 @@ def test_too_few_positives_are_said() -> None:
 
 
 def test_views_are_said(run: Trained) -> None:
-    assert (
-        "found on one view of each image and is applied to 10"
-        in rule_for(run, sensitivity=0.9, views=10).found
-    )
+    asked = Answering(refer_from=2, sensitivity=0.9)
+    found = referral_rule(run, asked, validation=validation(run), views=10).found
+    assert "found on one view of each image and is applied to 10" in found
 
 
 def only_mild() -> Any:
@@ -140,9 +137,9 @@ def only_mild() -> Any:
     [
         ({"refer_from": 4}, "Unknown grade 4"),
         ({"refer_from": 0}, "Every sample has at least the grade '0': refer from a higher grade (1, 2, 3)"),
-        ({"threshold": 1.5}, "A threshold is a probability from 0 to 1, or 'grade'; got 1.5"),
-        ({"threshold": float("nan")}, "A threshold is a probability"),
-        ({"threshold": "median"}, "A threshold is a probability"),
+        ({"threshold": 1.5}, "threshold lies in [0, 1]; got 1.5"),
+        ({"threshold": float("nan")}, "threshold lies in [0, 1]"),
+        ({"threshold": "median"}, "threshold takes a probability from 0 to 1, or 'grade'"),
         ({"threshold": 0.5, "sensitivity": 0.9}, "not both"),
         ({"sensitivity": 1.2}, "A sensitivity lies between 0 and 1"),
     ],
@@ -200,16 +197,14 @@ def test_abstention_without_a_validation_side_uses_the_samples_themselves() -> N
 
 
 def test_options_that_cannot_be_meant() -> None:
-    nothing: dict[str, Any] = {"threshold": None, "sensitivity": None, "abstain": None, "pool": "highest"}
-    check_options(None, **nothing)
     for wrong, sentence in (
-        ({"sensitivity": 0.9}, "A sensitivity needs the grade from which to refer: `refer_from`"),
-        ({"threshold": 0.9}, "A threshold needs the grade"),
-        ({"abstain": 1.0}, "between 0 and 1"),
-        ({"pool": "max"}, "Unknown pooling 'max'"),
+        ({"sensitivity": 0.9}, "sensitivity needs the grade from which to refer: `refer_from`"),
+        ({"threshold": 0.9}, "threshold needs the grade"),
+        ({"abstain": 1.0}, r"abstain lies in \(0, 1\)"),
+        ({"pool": "max"}, "Unknown pool 'max'"),
     ):
         with pytest.raises(SrjtError, match=sentence):
-            check_options(None, **{**nothing, **wrong})
+            Answering.of(wrong)
 
 
 # ---------------------------------------------------------------------- per patient

@@ -18,10 +18,11 @@ from fixtures.held_out_runs import GRADES, drawn_side, made_run
 from srjt.data import Manifest, folds, from_arrays
 from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
-from srjt.inference import predict as precision
 from srjt.inference.evaluate import evaluate
 from srjt.inference.explain import network_maps
-from srjt.inference.predict import predict, with_precision
+from srjt.inference.options import Answering
+from srjt.inference.predict import predict
+from srjt.inference.prepare import prepare
 from srjt.ordinal.decisions import decision_confidence
 from srjt.reports.pages.evaluation import trained_on_words
 from srjt.training.batches import evaluation_batch_size
@@ -343,7 +344,10 @@ def test_the_run_itself_is_not_changed(precise_run: Trained, data: Any) -> None:
     before = precise_run.probabilities(data.manifest.arrays)[0]
     predict(precise_run, data.manifest, precision="fp32")
     assert np.array_equal(precise_run.probabilities(data.manifest.arrays)[0], before)
-    assert np.array_equal(with_precision(precise_run, "fp32").probabilities(data.manifest.arrays)[0], before)
+    assert np.array_equal(
+        prepare(precise_run, Answering(precision="fp32")).applied.probabilities(data.manifest.arrays)[0],
+        before,
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
@@ -410,7 +414,7 @@ def test_mistakes(precise_run: Trained, data: Any) -> None:
     with pytest.raises(SrjtError, match="Unknown precision 'bf8'"):
         predict(precise_run, data.manifest, precision="bf8")
     with pytest.raises(SrjtError, match="trained on features"):
-        precision.check_precision(replace(precise_run, in_shape=(5,)), "bf16")
+        prepare(replace(precise_run, in_shape=(5,)), Answering(precision="bf16"))
     with pytest.raises(SrjtError, match="is for a GPU"):
         predict(precise_run, data.manifest, precision="bf16")
 

@@ -17,6 +17,7 @@ from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
 from srjt.inference.calibrate import fit_after_training, recalibration_of
+from srjt.inference.options import Answering
 from srjt.inference.ranges import (
     RangeRule,
     calibrate_ranges,
@@ -335,9 +336,9 @@ def test_for_each_value_of_a_column(run: Trained, features: Manifest) -> None:
         of = (features.table["centre"] == centre).to_numpy()
         rows = validation.select((validation.table["centre"] == centre).to_numpy())
         alone = fit_after_training(
-            run, coverage=0.7, calibrate_on=rows, label_noise="none", recalibrate=False
+            run, Answering(coverage=0.7, calibrate_on=rows, label_noise="none", recalibrate=False)
         )
-        both = fit_after_training(run, calibrate_on=validation, recalibrate=False, **how)
+        both = fit_after_training(run, Answering(calibrate_on=validation, recalibrate=False, **how))
         assert alone.ranges is not None
         assert both.ranges is not None
         assert both.ranges.parts[centre].thresholds.tolist() == alone.ranges.thresholds.tolist()
@@ -357,8 +358,8 @@ def test_for_each_value_of_a_column(run: Trained, features: Manifest) -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"coverage": 1.0}, "A coverage lies between 0 and 1"),
-        ({"coverage_by": "grade"}, "give a coverage, too"),
+        ({"coverage": 1.0}, r"coverage lies in \(0, 1\)"),
+        ({"coverage_by": "grade"}, "give a `coverage`, too"),
         ({"coverage": 0.9, "label_noise": "some"}, "label_noise"),
     ],
 )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import srjt
 from srjt import methods
+from srjt.data.grades import Grades
 from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate
@@ -64,7 +65,7 @@ def trained(data: Any) -> Trained:
 
 def with_networks(trained: Trained, *networks: nn.Module, method: methods.Method | None = None) -> Trained:
     method = method or methods.create("standard", num_classes=2)
-    grades = tuple(str(grade) for grade in range(method.num_classes))
+    grades = Grades(str(grade) for grade in range(method.num_classes))
     return replace(trained, networks=StackedNetworks(networks), method=method, grades=grades)
 
 

@@ -18,10 +18,11 @@ from PIL import Image
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
-from srjt.inference.answers import NoValidationError, answers_from
+from srjt.inference.answers import NoValidationError
 from srjt.inference.compare import Comparison, compare
 from srjt.inference.decide import ReferralRule, abstain_from, decide
-from srjt.inference.predict import predict_held_out
+from srjt.inference.options import Answering
+from srjt.inference.prepare import prepare
 from srjt.reports.figures import study as figures
 from srjt.reports.figures.canvas import (
     GREY,
@@ -314,7 +315,7 @@ def decided(highest: int = 3, **rule: Any) -> tuple[Any, Any]:
     side = drawn_side(120)
     side = replace(side, labels=np.minimum(side.labels, highest))
     run = made_run(held_out={"test": side})
-    answers = answers_from(run, predict_held_out(run, side), side.labels, groups=side.groups)
+    answers = prepare(run, Answering(recalibrate=False)).side_answers(side, side.labels)
     chosen = ReferralRule(**{"position": 2, "threshold": 0.4, "found": "", **rule})
     decision = decide(run, answers, chosen, resamples=20)
 

@@ -15,7 +15,7 @@ import yaml
 import srjt
 from fixtures.run_folders import make_run
 from srjt.errors import SrjtError
-from srjt.inference.calibrate import fit_after_training
+from srjt.inference.prepare import prepare
 from srjt.reports.model_card import model_card, write_model_card
 from srjt.reports.page import render
 from srjt.reports.pages.run import run_page
@@ -40,7 +40,7 @@ def test_the_card_has_valid_metadata_and_the_scores_of_predict(folder: Path) -> 
     facts = yaml.safe_load(metadata)
     assert facts["library_name"] == "srjt"
     run = srjt.load_run(folder, device="cpu")
-    judged = judge_side(run, "test", fitted=fit_after_training(run))
+    judged = judge_side(prepare(run), "test")
     (result,) = facts["model-index"][0]["results"]
     values = {metric["type"]: metric["value"] for metric in result["metrics"]}
     assert values["accuracy"] == pytest.approx(float((judged.predicted == judged.labels).mean()), abs=1e-4)
@@ -66,7 +66,7 @@ def test_the_card_cites_the_method_that_was_used(tmp_path: Path, method: str, ci
 
 def test_each_sample_counts_once(folder: Path) -> None:
     run = srjt.load_run(folder, device="cpu")
-    judged = judge_side(run, "test", fitted=fit_after_training(run))
+    judged = judge_side(prepare(run), "test")
     assert judged.confusion.sum() == len(run.held_out["test"])
     counts = [row[0] for row in judged.by_grade()]
     assert counts == np.bincount(judged.labels, minlength=4).tolist()

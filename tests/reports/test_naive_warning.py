@@ -12,6 +12,7 @@ import pytest
 
 import srjt
 from srjt.inference.evaluate import naive_warning
+from srjt.inference.options import Answering
 from srjt.ordinal import PURPOSES
 from srjt.reports.model_card import model_card
 from srjt.reports.page import Page
@@ -57,7 +58,7 @@ def test_every_place_judges_the_answers_of_predict(
         error = (3 - kept.loc[kept["side"] == "test", "grade"]).mean()
         assert f"on the test side: MAE {error:.3f}, and " in warnings["test"]
     for purpose in PURPOSES:  # grades may be for another metric than those of the training
-        judged = judge_sides(run, optimise=purpose)["test"].naive_warning
+        judged = judge_sides(run, Answering(optimise=purpose))["test"].naive_warning
         assert bool(judged) != right
         assert ("MAE" in judged) == (purpose == "mae" and not right)
 

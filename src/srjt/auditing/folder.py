@@ -24,20 +24,11 @@ from srjt.data.images.decode import BadImageError
 from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.errors import SrjtError, count_of
 from srjt.files import check_regular_file, is_inside, read_json, write_atomically, write_json
+from srjt.noise.model import FORMS
 from srjt.progress import html_block, html_pictures, html_table, html_text
 
 # What the numbers of an audit count: labels, or consensus grades and single readings where several readers
 # graded.
-
-_FORMS = {
-    "quasi": "an error by two grades is half as likely as one by one grade, and so on",
-    "truncated": "errors by one grade only",
-    "banded": "each grade has its own error rates, which change by one factor with every further grade",
-    "uniform": "every wrong grade is equally likely",
-    "lowered": "labels of a grade are mostly or often too low, each grade at its own rate",
-    "raised": "labels of a grade are mostly or often too high, each grade at its own rate",
-    "boundary": "errors only near the boundary between two grades",
-}
 
 
 def readers_sentence(summary: Mapping[str, Any]) -> str:
@@ -80,7 +71,7 @@ def estimated_from(*, samples: int, folds: int, epochs: int, readers: bool = Fal
 def form_sentence(summary: Mapping[str, Any]) -> str:
     """The likeliest form of noise, and how the matrix that is shown differs from it."""
     form, weight = str(summary["form"]), summary.get("form_weight")
-    meaning = _FORMS.get(form, "a form of an earlier version")
+    meaning = FORMS.get(form, "a form of an earlier version")
     if form == "quasi" and len(summary["matrix"]) == 2:
         meaning = "both grades are mistaken equally often"
     how_likely = "" if weight is None else f" ({weight:.0%})"

@@ -22,7 +22,6 @@ from srjt.cli.output import (
     warnings_as_sentences,
 )
 from srjt.errors import STOPPED, Interrupted, SrjtError, printable
-from srjt.settings import SettingError
 
 # Groups of verbs: one that imports a verb when it is used, one in which the verb ``run`` may be left out.
 
@@ -197,10 +196,8 @@ def main() -> None:
 
 def _explained(problem: Exception) -> str | None:
     """What the user can do something about, as a sentence; None for an error of the program."""
-    if isinstance(problem, SettingError):
-        return in_options(problem)
     if isinstance(problem, SrjtError):
-        return str(problem)
+        return in_options(problem)
     if isinstance(problem, MemoryError):
         reason = str(problem).rstrip(".")
         return f"There is not enough memory{f' ({reason})' if reason else ''}."

@@ -95,7 +95,7 @@ def audit(
         layered_settings(config, set_, defaults=DEFAULTS, given={**settings, "imports": import_})
     )
     check_settings(run_config)
-    if how["several_readings"] == "consensus":
+    if how.get("several_readings") == "consensus":
         how, reader_column = {**how, "reader_column": reader_column}, None
     reading = read(source, **how, progress=not quiet)
     if reader_column is None and "reader" in reading.manifest.table:
@@ -104,12 +104,12 @@ def audit(
     manifest = with_verified_grades(manifest, read_verified_grades(out))
     if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = grouped(manifest, near=True)
-    columns = {name.removesuffix("_column"): column for name, column in how.items() if name in ROLES}
+    columns = {name.removesuffix("_column"): how.get(name) for name in ROLES}
     table, label_column = _table(
         reading,
-        how["labels"] or source,
+        how.get("labels") or source,
         columns,
-        several_readings=how["several_readings"] == "consensus",
+        several_readings=how.get("several_readings") == "consensus",
     )
     root = manifest.root.absolute() if reading.kind == "table" else None
     read_options = options.as_words({**how, "images": root, "labels": None})
@@ -368,7 +368,7 @@ def readers(
         option = "--worklist" if worklist is not None else "--per-reader"
         raise SrjtError(f"{option} belongs to --next: say how many readings, for example --next 50.")
     refuse_overwrite(worklist, force=force)
-    images = how.pop("images")
+    images = how.pop("images", None)
     found = read_readings(table, date_column=date_column, **how)
     readings = found.readings
     names = Grades(readings.grades, parse_grade_names(grade_names)).names

@@ -109,21 +109,21 @@ def _readers(source: Path, how: dict[str, Any]) -> tuple[list[str], dict[str, An
     from srjt.errors import SrjtError
 
     names = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades")
-    if how["kind"] not in (None, "table") or not is_table(source):
+    if how.get("kind") not in (None, "table") or not is_table(source):
         return [], how
     try:
-        found = read_readings(source, **{name: how[name] for name in names})
+        found = read_readings(source, **{name: how[name] for name in names if name in how})
     except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
         return [], how
     if not (said := describe_readers(found.readings, found.columns)):
         return [], how
     sentences = [said, f"To compare them: srjt readers {shlex.quote(str(source))}"]
-    if how["several_readings"] is None and found.columns.wide and not has_grade_column(found.frame):
+    if "several_readings" not in how and found.columns.wide and not has_grade_column(found.frame):
         how = {**how, "several_readings": "consensus"}
         sentences.append(
             "The grades below are their consensus; other commands need --several-readings consensus."
         )
-    elif how["several_readings"] is None:
+    elif "several_readings" not in how:
         sentences.append("To combine the grades of each image: --several-readings consensus")
     return sentences, how
 
@@ -277,7 +277,8 @@ def corrupt(
     noise: Annotated[
         str,
         typer.Option(
-            metavar="quasi|truncated", help="Errors towards all other grades, or towards the neighbours only."
+            metavar="KIND",
+            help="quasi (errors towards all other grades), truncated (neighbours only), uniform.",
         ),
     ] = "quasi",
     rate: Annotated[float | None, typer.Option(help="Target share of wrong labels.")] = None,

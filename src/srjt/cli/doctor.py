@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # What each extra is for. Those for developers (dev, docs, benchmarks) are not listed.
 EXTRAS = {
     "timm": "the networks timm:NAME",
+    "monai": "the networks densenet… and efficientnet…",
     "dicom": "DICOM files",
     "parquet": "Parquet tables",
     "excel": "Excel tables",

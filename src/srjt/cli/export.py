@@ -11,6 +11,7 @@ import typer
 from srjt.cli import options
 from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of
+from srjt.inference.options import Answering
 
 if TYPE_CHECKING:
     from srjt.data.images.feed import Samples
@@ -70,7 +71,7 @@ def explain(
 
     refuse_overwrite(out, force=force)
     trained = load_run(run, device=device)
-    of_tables = {name: how[name] for name in ("images", "image_column")}
+    of_tables: dict[str, Any] = {name: how.get(name) for name in ("images", "image_column")}
     if training is not None and all(path.is_dir() or not is_table(path) for path in sources):
         of_tables = {}  # they are for the training data
     reading = read_images(sources, **of_tables, grades=trained.grades)
@@ -120,6 +121,7 @@ ALIKE = 0.7  # a rank correlation beyond which half of the variation is shared
 # ``srjt export``: a finished run as one file, or as a folder, for deployment.
 
 
+@options.takes(Answering, as_="grading", only=("optimise", "decoding", "recalibrate"))
 def export(
     run: options.Run,
     out: Annotated[
@@ -151,9 +153,8 @@ def export(
             help="Images, folders or a CSV file to check the result with. [default: a few synthetic images]",
         ),
     ] = None,
-    optimise: options.Optimise = None,
-    decode: options.Decode = None,
-    recalibrate: options.Recalibrate = True,
+    *,
+    grading: dict[str, Any],
     import_: options.Import = None,
 ) -> None:
     """Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.
@@ -166,14 +167,13 @@ def export(
     from srjt.cli.output import refuse_overwrite
     from srjt.inference.export import export as export_run
     from srjt.inference.export import resolve_format
-    from srjt.inference.predict import check_choices
     from srjt.reports.model_card import MODEL, SCRIPT, check_export_folder, export_folder
     from srjt.training.folder import read_facts
     from srjt.training.trained import load_run
 
     if folder is not None and out is not None:
         raise SrjtError("Give --folder or --out, not both: the model of a folder is its model.onnx.")
-    check_choices("ensemble", decode, optimise)
+    Answering.of(grading)  # an error before the run is opened
     out = out or (Path("model.onnx") if folder is None else folder / MODEL)
     chosen = resolve_format(out, format)
     if folder is None:
@@ -191,16 +191,10 @@ def export(
     if folder is not None:
         check_export_folder(folder, overwrite=force)
     samples = None if check is None else _samples(trained, check)
-    how: dict[str, Any] = {
-        "optimise": optimise,
-        "decoding": decode,
-        "recalibrate": recalibrate,
-        "samples": samples,
-    }
     if folder is None:
-        written = export_run(trained, out, format=chosen, **how)
+        written = export_run(trained, out, format=chosen, samples=samples, **grading)
     else:
-        written = export_folder(trained, folder, overwrite=force, **how)
+        written = export_folder(trained, folder, overwrite=force, samples=samples, **grading)
     new = "FEATURES.npz" if len(trained.in_shape) == 1 else "IMAGES"
     runner = "onnxruntime" if chosen == "onnx" else "torch"
     say(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")

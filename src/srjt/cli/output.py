@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from srjt.errors import SrjtError, printable
+from srjt.errors import SrjtError, UnknownNameError, printable
 from srjt.progress import Forwarding, progress_bar
+from srjt.settings import SettingError
 
 if TYPE_CHECKING:
     from srjt.reports.page import Page
-    from srjt.settings import SettingError
 
 # Errors and warnings name an option as it is written in Python, ```grade_column='severity'```; here it
 # becomes what is typed in a shell, ``--grade-column severity``.
@@ -41,10 +41,10 @@ def as_typed(text: str) -> str:
     return OPTION.sub(_typed_option, text)
 
 
-def in_options(problem: SettingError) -> str:
-    """The sentence about a setting, with its option instead of its name."""
-    text = str(problem)
-    return f"`{problem.name}`{text.removeprefix(problem.name)}" if problem.is_option else text
+def in_options(problem: SrjtError) -> str:
+    """The sentence of an error; one about a setting has its option instead of its name."""
+    name = problem.setting if isinstance(problem, (SettingError, UnknownNameError)) else ""
+    return str(problem).replace(name, f"`{name}`", 1) if name else str(problem)
 
 
 def _typed_option(option: re.Match[str]) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
 from srjt.cli.output import say, show
 from srjt.errors import SrjtError, count_of, printable
+from srjt.inference.options import Answering, Grading
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from srjt.data.manifest import Manifest
     from srjt.data.problems import Problem
     from srjt.inference.decide import Abstention, Decision
+    from srjt.inference.predict import Kind
     from srjt.inference.ranges import RangeEvaluation
     from srjt.ordinal.intervals import Interval
     from srjt.readers.compare import NetworkComparison
@@ -37,16 +39,26 @@ def named_run(run: Trained, names: str | None) -> Trained:
     return replace(run, grades=run.grades.named(parse_grade_names(names)))
 
 
-def parse_threshold(text: str | None) -> float | Literal["grade"] | None:
-    """A probability, or "grade"."""
-    if text is None:
-        return None
-    if text == "grade":
-        return "grade"
-    try:
-        return float(text)
-    except ValueError:
-        raise SrjtError(f"A threshold is a probability from 0 to 1, or 'grade'; got {text!r}.") from None
+def opened(
+    folder: Path, answering: Mapping[str, Any], how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]],
+    device: str | None, grade_names: str | None, calibrate_set: Sequence[str] | None,
+) -> tuple[Trained, Answering]:  # fmt: skip
+    """The run, and how it answers: everything that can be checked before samples are read.
+
+    about: options of reading that are about images, or about features, only.
+    """
+    from srjt.cli.samples import calibration_samples
+    from srjt.inference.predict import refuse_other_options
+    from srjt.training.trained import load_run
+
+    asked = Answering.of(answering)
+    run = named_run(load_run(folder, device=device), grade_names)
+    run.views(asked.views)  # an error if the run has no such views
+    refuse_other_options(run, how, about=about)
+    samples = calibration_samples(
+        asked.calibrate_on, calibrate_set, how=how, grades=run.grades, on_bad_image=asked.on_bad_image
+    )
+    return run, replace(asked, calibrate_on=samples)
 
 
 def print_decision(console: Console, decision: Decision, grades: Grades) -> None:
@@ -125,6 +137,7 @@ def matrix_table(
 
 
 @options.reads_a_source(only=("images", "image_column", "patient_column", "feature_columns"))
+@options.takes(Answering, as_="answering")
 def predict(
     run: options.Run,
     sources: Annotated[
@@ -134,119 +147,53 @@ def predict(
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")] = Path("predictions.csv"),
     html: options.Html = None,
     force: options.Force = False,
-    network: options.Network = "ensemble",
-    optimise: options.Optimise = None,
-    decode: options.Decode = None,
-    views: options.Views = 1,
-    coverage: options.Coverage = None,
-    coverage_by: options.CoverageBy = None,
-    calibrate_on: options.CalibrateOn = None,
+    *,
+    answering: dict[str, Any],
     calibrate_set: options.CalibrateSet = None,
-    label_noise: options.LabelNoise = "unknown",
-    recalibrate: options.Recalibrate = True,
-    refer_from: options.ReferFrom = None,
-    threshold: options.Threshold = None,
-    sensitivity: options.Sensitivity = None,
-    abstain: options.Abstain = None,
-    per: options.Per = None,
-    pool: options.Pool = "highest",
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Keep this column of the table in the predictions. Repeatable."),
     ] = None,
     grade_names: options.GradeNames = None,
     device: options.Device = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            metavar="fp32|bf16",
-            help="bf16 needs a GPU. [default: that of the run]",
-            show_default=False,
-            rich_help_panel=options.COMPUTING,
-        ),
-    ] = None,
     import_: options.Import = None,
-    on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
-    *,
     how: dict[str, Any],
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.cli.output import check_html, decoding_bar, refuse_overwrite, typed_command, writing
-    from srjt.cli.samples import calibration_samples, list_unreadable, usable
+    from srjt.cli.samples import list_unreadable, usable
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.folders import read_images
     from srjt.files import is_stream, write_output
-    from srjt.inference.answers import as_columns
     from srjt.inference.evaluate import naive_warning
-    from srjt.inference.predict import check_choices, refuse_other_kind, refuse_other_options
+    from srjt.inference.options import as_columns
     from srjt.inference.predict import predict as predict_run
-    from srjt.training.trained import load_run
+    from srjt.inference.predict import refuse_other_kind
 
-    check_choices(network, decode, optimise)
     refuse_overwrite(out, force=force)
     check_html(html, out, force=force)
-    trained = named_run(load_run(run, device=device), grade_names)
-    trained.views(views)  # an error if the run has no such views
-    refuse_other_options(
-        trained, how, about={"features": ["feature_columns"], "images": ["images", "image_column"]}
-    )
-    calibration = calibration_samples(
-        calibrate_on, calibrate_set, how=how, grades=trained.grades, on_bad_image=on_bad_image
-    )
-    by = () if coverage_by in (None, "grade") else (coverage_by,)
-    columns = (*as_columns(per), *as_columns(keep), *by)
+    trained, asked = opened(
+        run, answering, how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
+        device=device, grade_names=grade_names, calibrate_set=calibrate_set,
+    )  # fmt: skip
+    per, columns = asked.per, (*asked.columns, *as_columns(keep))
     problems: tuple[Problem, ...] = ()
-    if how["feature_columns"] is None and how["image_column"] is None:  # else the columns are what is said
+    if not how.keys() & {"feature_columns", "image_column"}:  # else the columns are what is said
         refuse_other_kind(trained, sources)
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
             raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
         manifest = read_ungraded_features(
-            sources[0],
-            feature_columns=how["feature_columns"],
-            wanted=trained.feature_names,
-            patient_column=how["patient_column"],
-            columns=columns,
-            grades=trained.grades,
+            sources[0], wanted=trained.feature_names, columns=columns, grades=trained.grades, **how
         )
     else:
-        reading = read_images(
-            sources,
-            images=how["images"],
-            image_column=how["image_column"],
-            patient_column=how["patient_column"],
-            columns=columns,
-            grades=trained.grades,
-            progress=True,
-        )
-        manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+        reading = read_images(sources, columns=columns, grades=trained.grades, progress=True, **how)
+        manifest = usable(reading, on_bad_image=asked.on_bad_image, skipped=skipped)
         problems = reading.problems
     with decoding_bar() as decoded:
-        table = predict_run(
-            trained,
-            manifest,
-            network=network,  # type: ignore[arg-type]
-            optimise=optimise,  # type: ignore[arg-type]
-            decoding=decode,  # type: ignore[arg-type]
-            views=views,
-            coverage=coverage,
-            coverage_by=coverage_by,
-            calibrate_on=calibration,
-            label_noise=label_noise,  # type: ignore[arg-type]
-            recalibrate=recalibrate,
-            on_bad_image=on_bad_image,  # type: ignore[arg-type]
-            refer_from=refer_from,
-            threshold=parse_threshold(threshold),
-            sensitivity=sensitivity,
-            abstain=abstain,
-            per=per,
-            pool=pool,  # type: ignore[arg-type]
-            keep=as_columns(keep),
-            precision=precision,  # type: ignore[arg-type]
-            progress=decoded,
-        )
+        table = predict_run(trained, manifest, keep=as_columns(keep), progress=decoded, **vars(asked))
     predicted = table.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
     if not trained.grades.names and "grade_name" in ours:
@@ -275,7 +222,7 @@ def predict(
     noun = ("row of features", "rows of features") if manifest.are_features else ("image", "images")
     what = count_of(int(table["images"].sum()) if per else len(table), *noun)
     if per:
-        what += f", one answer per {' and '.join(as_columns(per))} ({len(table):,})"
+        what += f", one answer per {' and '.join(per)} ({len(table):,})"
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
     say(f"{what}: {shares}. Written to {out}.", err=streamed)
@@ -303,19 +250,13 @@ def predict(
 
 
 @options.reads_a_source(without=("grades",))
+@options.takes(Answering, as_="answering")
 def evaluate(
     run: options.Run,
     source: options.SourceArgument,
-    network: options.Network = "ensemble",
-    optimise: options.Optimise = None,
-    decode: options.Decode = None,
-    views: options.Views = 1,
-    coverage: options.Coverage = None,
-    coverage_by: options.CoverageBy = None,
-    calibrate_on: options.CalibrateOn = None,
+    *,
+    answering: dict[str, Any],
     calibrate_set: options.CalibrateSet = None,
-    label_noise: options.LabelNoise = "unknown",
-    recalibrate: options.Recalibrate = True,
     side: Annotated[
         str | None,
         typer.Option(
@@ -330,12 +271,6 @@ def evaluate(
     split_seed: options.SplitSeed = 0,
     splits: options.Splits = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
-    refer_from: options.ReferFrom = None,
-    threshold: options.Threshold = None,
-    sensitivity: options.Sensitivity = None,
-    abstain: options.Abstain = None,
-    per: options.Per = None,
-    pool: options.Pool = "highest",
     grade_names: options.GradeNames = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write everything to a JSON file too.")
@@ -344,9 +279,7 @@ def evaluate(
     force: options.Force = False,
     device: options.Device = None,
     import_: options.Import = None,
-    on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
-    *,
     how: dict[str, Any],
 ) -> None:
     """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
@@ -364,35 +297,30 @@ def evaluate(
     from rich.table import Table
 
     from srjt.cli.output import check_html, decoding_bar, refuse_overwrite, typed_command, writing
-    from srjt.cli.samples import calibration_samples, check_fold, chosen_split, grouped, usable
+    from srjt.cli.samples import check_fold, chosen_split, grouped, usable
     from srjt.console import Console
     from srjt.data.sources import read
     from srjt.errors import SrjtError, unknown_name
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
-    from srjt.inference.predict import check_choices, refuse_other_options
     from srjt.reports.pages.evaluation import label_name, no_patients, trained_on_words, what_was_judged
     from srjt.training.folder import NAIVE, baseline_on, compare_with_naive
-    from srjt.training.trained import load_run
 
-    check_choices(network, decode, optimise)
     if splits is None:
         check_fold(fold, folds)
     refuse_overwrite(out, force=force)
     check_html(html, out, force=force)
-    trained = named_run(load_run(run, device=device), grade_names)
-    trained.views(views)  # an error if the run has no such views
-    refuse_other_options(trained, how, about={"features": ["feature_columns", "labels"]})
-    calibration = calibration_samples(
-        calibrate_on, calibrate_set, how=how, grades=trained.grades, on_bad_image=on_bad_image
-    )
+    trained, asked = opened(
+        run, answering, how, about={"features": ["feature_columns", "labels"]},
+        device=device, grade_names=grade_names, calibrate_set=calibrate_set,
+    )  # fmt: skip
     reading = read(source, grades=list(trained.grades), **how)
-    manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    manifest = usable(reading, on_bad_image=asked.on_bad_image, skipped=skipped)
     if side is not None or fold is not None or splits is not None:
         split = chosen_split(
             fold=fold, folds=folds, seed=split_seed, file=splits,
             official=None if fold is not None or splits is not None else True,
-            skipping=on_bad_image == "skip",
+            skipping=asked.on_bad_image == "skip",
         )  # fmt: skip
         assert split is not None
         if fold is not None and splits is None:
@@ -410,13 +338,7 @@ def evaluate(
             f"add {_held_out_options(trained, run, manifest)}, or give {what} that the run has not seen."
         )
     with decoding_bar() as decoded:
-        found = evaluate(
-            trained, manifest, network=network, optimise=optimise, decoding=decode, views=views,  # type: ignore[arg-type]
-            coverage=coverage, coverage_by=coverage_by, calibrate_on=calibration, label_noise=label_noise,  # type: ignore[arg-type]
-            refer_from=refer_from, threshold=parse_threshold(threshold), sensitivity=sensitivity, abstain=abstain,
-            per=per, pool=pool, recalibrate=recalibrate,  # type: ignore[arg-type]
-            readings=reading.readings, on_bad_image=on_bad_image, progress=decoded,  # type: ignore[arg-type]
-        )  # fmt: skip
+        found = evaluate(trained, manifest, readings=reading.readings, progress=decoded, **vars(asked))
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with writing(out):
@@ -554,6 +476,7 @@ def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str
 
 
 @options.reads_a_source(without=("grades",))
+@options.takes(Grading, as_="grading")
 def compare(
     runs: Annotated[
         list[Path],
@@ -573,12 +496,10 @@ def compare(
         ),
     ] = None,
     force: options.Force = False,
-    network: options.Network = "ensemble",
-    optimise: options.Optimise = None,
-    decode: options.Decode = None,
+    *,
+    grading: dict[str, Any],
     device: options.Device = None,
     import_: options.Import = None,
-    *,
     how: dict[str, Any],
 ) -> None:
     """Compare runs on the same images: differences with 95 % intervals by patient.
@@ -597,21 +518,15 @@ def compare(
     if out is not None:
         check_suffix(out)
     refuse_overwrite(out, force=force)
-    if test is None and (given := [name for name, value in how.items() if value is not None]):
-        raise SrjtError(f"--{given[0].replace('_', '-')} is about the images of --test, which is not given.")
-    opened = [load_run(run, device=device) for run in runs]
+    if test is None and how:
+        raise SrjtError(f"`{next(iter(how))}` is about the images of --test, which is not given.")
+    trained = [load_run(run, device=device) for run in runs]
     samples = None
     if test is not None:
-        refuse_other_options(opened[0], how, about={"features": ["feature_columns", "labels"]})
-        reading = read(test, grades=list(opened[0].grades), **how)
+        refuse_other_options(trained[0], how, about={"features": ["feature_columns", "labels"]})
+        reading = read(test, grades=list(trained[0].grades), **how)
         samples = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
-    found = compare_runs(
-        *opened,
-        test=samples,
-        network=network,  # type: ignore[arg-type]
-        optimise=optimise,  # type: ignore[arg-type]
-        decoding=decode,  # type: ignore[arg-type]
-    )
+    found = compare_runs(*trained, test=samples, **grading)
     if out is not None:
         with writing(out):
             write_comparison(found, out)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from srjt.cli.options import READING
 from srjt.cli.output import say, writing
 from srjt.errors import SrjtError, printable, unknown_name, warn
 from srjt.files import read_limited
@@ -220,6 +219,7 @@ def calibration_samples(
     on_bad_image: str,
 ) -> Manifest | None:
     """The samples of ``--calibrate-on``: its columns are named as those of the source, or by ``--calibrate-set``."""
+    from srjt.data.options import ReadOptions
     from srjt.data.problems import drop_unusable
     from srjt.data.sources import read
 
@@ -227,16 +227,17 @@ def calibration_samples(
         if assignments:
             raise SrjtError("--calibrate-set says how --calibrate-on is read: give --calibrate-on, too.")
         return None
-    options = {name: how[name] for name in SHARED if how.get(name) is not None}
+    options = {name: how[name] for name in SHARED if name in how}
     own = {}
+    known = set(vars(ReadOptions())) - {"grades"}  # those of the run
     for assignment in assignments or ():
         name, equals, value = (part.strip() for part in assignment.partition("="))
         if not equals:
             raise SrjtError(
                 f"--calibrate-set takes name=value, for example grade_column=severity; got {assignment!r}."
             )
-        if name not in READING or name == "grades":  # the grades are those of the run
-            raise unknown_name("option of --calibrate-set", name, [key for key in READING if key != "grades"])
+        if name not in known:
+            raise unknown_name("option of --calibrate-set", name, known)
         own[name] = value or None  # nothing: found by its name
     try:
         reading = read(source, grades=list(grades), **{**options, **own})

@@ -167,7 +167,7 @@ def run(
     from srjt.settings import parse_overrides
     from srjt.studies.study import choose_executor, resolve_config
 
-    reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items() if v is not None}
+    reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items()}
     preset = settings.pop("preset", None)
     train = {**settings, **({"imports": import_} if import_ else {})}
     study = resolve_config(

@@ -238,7 +238,7 @@ def train(
     )
     from srjt.data.grades import parse_grade_names
     from srjt.data.sources import read
-    from srjt.inference.evaluate import rule_in_words
+    from srjt.inference.prepare import prepare
     from srjt.reports.model_card import write_model_card
     from srjt.reports.run_summary import judge_sides
     from srjt.training.folder import refuse_other_files
@@ -315,7 +315,7 @@ def train(
         write_model_card(out, sides=sides)
     if not quiet:
         _print_results(run, out, sides, pooled=run_config.convention == "published-code")
-        rule = next((judged.grade_rule for judged in sides.values()), None) or rule_in_words(run)
+        rule = next((judged.grade_rule for judged in sides.values()), None) or prepare(run).grade_in_words
         say(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
         say(f"The run is in {out}.")
         typer.echo(f"Next: {_next_command(out, how, features=manifest.are_features)}")
@@ -456,7 +456,7 @@ def features(
     refuse_overwrite(out, force=force)
     with _hint_at_train():
         if ungraded:
-            used = {name: how.pop(name) for name in ("images", "image_column", "patient_column")}
+            used = {name: how.pop(name, None) for name in ("images", "image_column", "patient_column")}
             unused = [word for word in options.as_words(how) if word.startswith("--")]
             if unused:
                 say(f"Without effect beside --ungraded: {', '.join(dict.fromkeys(unused))}.", err=True)

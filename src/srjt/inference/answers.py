@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ import torch
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, unknown_name
+from srjt.inference.options import WhichNetwork
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.quality import highest_grade_posterior
@@ -35,8 +35,6 @@ from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 # The rule by which a run's probabilities become grades, fitted to its validation side where that helps.
-
-WhichNetwork = Literal["ensemble", "1", "2"]
 
 
 def grade_rule(
@@ -134,7 +132,6 @@ def describe_rule(
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-PredictSide = Callable[[HeldOut], pd.DataFrame]
 
 # columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
 OURS = frozenset(
@@ -193,15 +190,6 @@ class Units:
     codes: Ints
     keys: pd.DataFrame
     unknown: int
-
-
-def as_columns(per: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Names of columns as a tuple: ``"patient,eye"`` and ["patient", "eye"] are the same."""
-    parts = [per] if isinstance(per, str) else [] if per is None else list(per)
-    names = [name.strip() for part in parts for name in str(part).split(",")]
-    if not all(names):
-        raise SrjtError(f"`per` needs the names of columns, such as patient; got {per!r}.")
-    return tuple(dict.fromkeys(names))
 
 
 def check_units(per: Sequence[str], grades: Sequence[str]) -> None:
@@ -299,24 +287,21 @@ def pool_answers(
 def validation_answers(
     run: Trained,
     *,
-    predict: PredictSide,
+    answers: Callable[[HeldOut, Ints], Answers],
+    pool: Callable[[Answers, Ints], Answers],
+    per: Sequence[str],
     why: str,
-    per: Sequence[str] = (),
-    how: Pooling = "highest",
-    learned: LearnedPooling | None = None,
-    grade_rule: GradeRule = MOST_LIKELY,
 ) -> Answers:
     """Answers for the validation side, per image or pooled, judged by the best labels that the side has.
 
-    predict: makes the table of predictions of a side. why: what needs the answers, for the error if there are none.
+    answers: of a side, beside its labels. why: what needs the answers, for the error if there are none.
     """
     side = _validation_side(run, why=why)
-    images = answers_from(run, predict(side), _best_labels(side), groups=side.groups)
+    images = answers(side, _best_labels(side))
     if not per:
         return images
     codes = units_of_side(side, per, why=why)
-    pooled = pool_answers(images, codes, how=how, learned=learned, grade_rule=grade_rule)
-    return replace(pooled, labels=_unit_labels(run, side, codes).argmax(axis=1))
+    return replace(pool(images, codes), labels=_unit_labels(run, side, codes).argmax(axis=1))
 
 
 def learn_pooling(

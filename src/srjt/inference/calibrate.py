@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, get_args
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,22 +17,22 @@ from srjt.data.grades import as_text
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources.inputs import LabelledData, labelled_samples
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import SrjtError
 from srjt.inference.answers import (
-    WhichNetwork,
     keep_at_training,
     learn_pooling,
     probabilities_of,
     units_of,
     units_of_side,
 )
+from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
 from srjt.methods.registry import lookup
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import largest_rho, transition_matrix
 from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise, transition_of
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
-from srjt.ordinal.decoding import LearnedPooling, Pooling
+from srjt.ordinal.decoding import LearnedPooling
 from srjt.training.config import TrainConfig
 from srjt.training.folder import HeldOut, held_out_side
 from srjt.training.trained import Trained
@@ -47,11 +47,6 @@ Labelled: TypeAlias = LabelledData  # labelled samples, or where they are
 
 # An estimate takes seconds, and every prediction with the same run needs it.
 _estimates: WeakKeyDictionary[HeldOut, dict[WhichNetwork, NoiseEstimate]] = WeakKeyDictionary()
-
-
-def check_label_noise(label_noise: str) -> None:
-    if label_noise not in get_args(LabelNoise):
-        raise unknown_name("`label_noise`", label_noise, get_args(LabelNoise))
 
 
 def read_labelled(
@@ -279,60 +274,48 @@ class AfterTraining:
         return [as_text(value) for value in samples[by]]
 
 
-def fit_after_training(
-    run: Trained,
-    *,
-    coverage: float | None = None,
-    coverage_by: str | None = None,
-    calibrate_on: Labelled | None = None,
-    label_noise: LabelNoise = "unknown",
-    recalibrate: bool = True,
-    network: WhichNetwork = "ensemble",
-    views: int = 1,
-    on_bad_image: OnBadImage = "error",
-    per: tuple[str, ...] = (),
-    pool: Pooling = "highest",
-) -> AfterTraining:
-    """Fit to the validation side of a run, or to ``calibrate_on``; the arguments are those of ``srjt.predict``."""
-    check_label_noise(label_noise)
-    if coverage is None and coverage_by is not None:
-        raise SrjtError("coverage_by says for whom ranges keep their promise: give a coverage, too.")
-    if coverage is not None and not 0.0 < coverage < 1.0:
-        raise SrjtError(f"A coverage lies between 0 and 1, for example 0.9; got {coverage:g}.")
-    if calibrate_on is not None:
-        side, manifest = predict_side(run, calibrate_on, views=views, on_bad_image=on_bad_image)
+def fit_after_training(run: Trained, options: Answering | None = None) -> AfterTraining:
+    """Fit to the validation side of a run, or to ``calibrate_on``."""
+    options = options or Answering()
+    coverage, network, per, views = options.coverage, options.network, options.per, options.views
+    learns = bool(per) and options.pool == "learned"
+    elsewhere = options.calibrate_on is not None
+    if elsewhere:
+        side, manifest = predict_side(
+            run, options.calibrate_on, views=views, on_bad_image=options.on_bad_image
+        )
         columns = manifest.table
         # the run's estimate, and the noise that it was trained with, are those of other labels
         estimate, config = None, run.config.replace(noise_rate=None, transition=None)
-    elif coverage is None and (not recalibrate or views > 1 or "validation" not in run.held_out):
-        learned = learn_pooling(run, per=per, network=network) if per and pool == "learned" else None
-        return AfterTraining(learned=learned)
+    elif coverage is None and (not options.recalibrate or views > 1 or "validation" not in run.held_out):
+        return AfterTraining(learned=learn_pooling(run, per=per, network=network) if learns else None)
     else:
         side = calibration_side(run, views=views)
         columns = side.table
         estimate, config = run.noise_estimate, run.config
     noise = None
-    if label_noise != "none" and (coverage is not None or len(side) >= SMALLEST[0]):
+    if options.label_noise != "none" and (coverage is not None or len(side) >= SMALLEST[0]):
         noise = label_noise_of(side, config=config, estimate=estimate, network=network)
     recalibration = learned = ranges = None
-    if recalibrate:
-        recalibration = recalibration_of(side, noise=noise, network=network, label_noise=label_noise)
-    if per and pool == "learned":
+    if options.recalibrate:
+        recalibration = recalibration_of(side, noise=noise, network=network, label_noise=options.label_noise)
+    if learns:
         learned = learn_pooling(run, per=per, network=network, recalibration=recalibration)
     if coverage is not None:
         if noise is not None and estimate is None:
             noise = doubted_noise_of(noise, side, config=config, network=network)
+        by = options.coverage_by
         ranges = calibrate_ranges(
-            side, coverage=coverage, noise=noise, by=coverage_by or "", network=network, label_noise=label_noise,
-            parts=_calibration_parts(columns, coverage_by, given=calibrate_on is not None),
-            units=_calibration_units(side, columns, per, given=calibrate_on is not None) if per else None,
-            pooled=Pooled(per, pool, learned) if per else None,
+            side, coverage=coverage, noise=noise, by=by or "", network=network, label_noise=options.label_noise,
+            parts=_calibration_parts(columns, by, given=elsewhere),
+            units=_calibration_units(side, columns, per, given=elsewhere) if per else None,
+            pooled=Pooled(per, options.pool, learned) if per else None,
         )  # fmt: skip
     return AfterTraining(
         recalibration=recalibration,
         ranges=ranges,
         learned=learned,
-        calibrate_on=None if calibrate_on is None else side,
+        calibrate_on=side if elsewhere else None,
     )
 
 

@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import Answers, WhichNetwork, answers_from
-from srjt.inference.calibrate import fit_after_training
+from srjt.inference.answers import Answers, answers_from
 from srjt.inference.evaluate import shared_labels
-from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
+from srjt.inference.options import Answering, Grading
+from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.ordinal import Purpose
-from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, holm, percentile_interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 from srjt.reported import Reported
+from srjt.settings import from_names
 from srjt.training.trained import Trained
 
 # The answers of several runs for the same test images, in the same order.
@@ -40,43 +39,27 @@ class Tested:
     patients: int | None
 
 
-def answers_of_test_side(
-    name: str, run: Trained, *, network: WhichNetwork, optimise: Purpose | None, decoding: Decoding | None
-) -> Tested:
+def answers_of_test_side(name: str, prepared: Prepared) -> Tested:
     """The answers of a run for its own test side."""
-    side = run.held_out.get("test")
+    side = prepared.run.held_out.get("test")
     if side is None or not len(side):
         raise SrjtError(f"{name} keeps no predictions for a test side: give labelled images with `test`.")
-    fitted = fit_after_training(run, network=network)
-    table = predict_held_out(run, side, network=network, optimise=optimise, decoding=decoding, fitted=fitted)
     labels = side.labels if side.true_labels is None else side.true_labels
     return Tested(
         name=name,
         ids=side.ids,
-        answers=answers_from(run, table, labels, groups=side.groups),
+        answers=prepared.side_answers(side, labels),
         judged_by="given grades" if side.true_labels is None else "true grades",
         patients=None if side.patients is None else len(set(side.patients)),
     )
 
 
-def answers_on(
-    name: str,
-    run: Trained,
-    data: Manifest,
-    *,
-    network: WhichNetwork,
-    optimise: Purpose | None,
-    decoding: Decoding | None,
-) -> Tested:
+def answers_on(name: str, prepared: Prepared, data: Manifest) -> Tested:
     """The answers of a run for other labelled images."""
-    data = run.match_features(data)
-    store = open_store(data, size=run.config.image_size, resize=run.config.resize, find_duplicates=True)
+    run = prepared.run
+    store = prepared.open_store(run.match_features(data), find_duplicates=True)
     manifest = store.manifest
-    probabilities, grades = run.probabilities(store.pixels)
-    fitted = fit_after_training(run, network=network)
-    table = predictions(
-        run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted
-    )
+    table = prepared.predictions(*prepared.probabilities(store))
     truth = manifest.true_labels
     return Tested(
         name=name,
@@ -211,12 +194,10 @@ class Comparison(Reported):
 def compare(
     *runs: RunLike,
     test: Manifest | str | os.PathLike[str] | None = None,
-    network: WhichNetwork = "ensemble",
-    optimise: Purpose | None = None,
-    decoding: Decoding | None = None,
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
+    **options: Any,
 ) -> Comparison:
     """Compare runs on the same images, each with the first one.
 
@@ -229,17 +210,13 @@ def compare(
     test : Manifest or path, optional
         Labelled images. Default: the test side of the runs, which must be the same. Where given grades were corrected
         between the trainings, all runs are judged by those of the last one.
-    network : {"ensemble", "1", "2"}
-        The mean of the networks' probabilities, or one network.
-    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
-        The metric that the grades are for. Default: that of each run.
-    decoding : {"argmax", "median", "expected"}, optional
-        The most likely grade, the grade of least expected absolute error, or the rounded mean.
     resamples : int
         Number of bootstrap draws of the patients.
     level : float
         Confidence level.
     seed : int
+    **options
+        How the runs answer: the fields of ``srjt.inference.options.Grading``, ``network``, ``optimise``, ``decoding``.
 
     Returns
     -------
@@ -257,7 +234,7 @@ def compare(
     >>> found.runs, found.differences[0].metric
     (('run 1', 'run 2'), 'accuracy')
     """
-    check_choices(network, decoding, optimise)
+    grading = from_names(Grading, options, kind="option")
     if len(runs) < 2:
         raise SrjtError("A comparison needs at least two runs.")
     opened = [open_run(run) for run in runs]
@@ -271,12 +248,12 @@ def compare(
     if test is not None and not isinstance(test, Manifest):
         reading = read(test, grades=list(opened[0].grades))
         test = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
-    tested = [
-        answers_of_test_side(name, run, network=network, optimise=optimise, decoding=decoding)
-        if test is None
-        else answers_on(name, run, test, network=network, optimise=optimise, decoding=decoding)
-        for name, run in zip(names, opened, strict=True)
-    ]
+    tested = []
+    for name, run in zip(names, opened, strict=True):
+        prepared = prepare(run, Answering(**vars(grading)))
+        tested.append(
+            answers_of_test_side(name, prepared) if test is None else answers_on(name, prepared, test)
+        )
     first = tested[0]
     tested = [first, *(in_order_of(other, first) for other in tested[1:])]
     # identical images may have been found for one run only: the larger groups are used
@@ -301,7 +278,7 @@ def compare(
         + (f" of {last.name}, {corrected:,} of which others have not" if corrected else ""),
         level=level,
         differences=_differences(names, metrics, level=level),
-        purpose=optimise or opened[0].config.optimise,
+        purpose=grading.optimise or opened[0].config.optimise,
         trained_on={}
         if test is None  # no run was trained on its own test side
         else {

@@ -4,28 +4,19 @@ names, referrals and doubts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-import torch
 
-from srjt.data.sources.assemble import GRADED
-from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import (
     Answers,
     NoValidationError,
-    PredictSide,
-    answers_from,
     describe_labels,
-    pool_answers,
-    units_of,
-    validation_answers,
 )
+from srjt.inference.options import Answering
 from srjt.ordinal.decisions import (
     NetBenefit,
     PrecisionRecall,
@@ -44,7 +35,6 @@ from srjt.ordinal.decisions import (
     thin,
     threshold_for_sensitivity,
 )
-from srjt.ordinal.decoding import GradeRule, LearnedPooling, Pooling, expected_grade
 from srjt.ordinal.intervals import Interval
 from srjt.training.trained import Trained
 
@@ -109,51 +99,24 @@ class Decision:
         return plain_values(vars(self))
 
 
-def check_options(
-    refer_from: str | int | None,
-    *,
-    threshold: Threshold | None,
-    sensitivity: float | None,
-    abstain: float | None,
-    pool: str,
-) -> None:
-    """Raise an error for options that cannot be meant, before anything is computed."""
-    if pool not in get_args(Pooling):
-        raise unknown_name("pooling", pool, get_args(Pooling))
-    for name, value in (("threshold", threshold), ("sensitivity", sensitivity)):
-        if refer_from is None and value is not None:
-            raise SrjtError(f"A {name} needs the grade from which to refer: `refer_from`.")
-    if abstain is not None and not 0.0 < abstain < 1.0:
-        raise SrjtError(f"The share to abstain from lies between 0 and 1, without them; got {abstain:g}.")
-
-
 def referral_rule(
-    run: Trained,
-    *,
-    refer_from: str | int,
-    threshold: Threshold | None,
-    sensitivity: float | None,
-    validation: Validation,
-    per: tuple[str, ...] = (),
-    views: int = 1,
+    run: Trained, options: Answering, *, validation: Validation, views: int = 1
 ) -> ReferralRule:
     """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
-    position = run.grades.find(refer_from)
+    threshold, sensitivity = options.threshold, options.sensitivity
+    assert options.refer_from is not None
+    position = run.grades.find(options.refer_from)
     if position == 0:
         raise SrjtError(
             f"Every sample has at least the grade {run.grades[0]!r}: refer from a higher grade "
             f"({', '.join(run.grades[1:])})."
         )
     if sensitivity is None:
-        if threshold is None:
-            return ReferralRule(position, 0.5, "The threshold is the default.")
         if threshold == "grade":
             return ReferralRule(position, None, "The predicted grade decides.")
-        if not isinstance(threshold, (int, float)) or not 0.0 <= threshold <= 1.0:  # nan is refused too
-            raise SrjtError(f"A threshold is a probability from 0 to 1, or 'grade'; got {threshold!r}.")
-        return ReferralRule(position, float(threshold), "The threshold is given.")
-    if threshold is not None:
-        raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
+        if threshold is None:
+            return ReferralRule(position, 0.5, "The threshold is the default.")
+        return ReferralRule(position, threshold, "The threshold is given.")
     known = validation(why=f"A threshold for a sensitivity of {sensitivity:g}")
     positive = known.labels >= position
     if not positive.any():
@@ -163,7 +126,7 @@ def referral_rule(
         )
     score = referral_probability(known.probabilities, refer_from=position)
     chosen, positives, reached = threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
-    side = count_of(len(known), "answer" if per else "sample")
+    side = count_of(len(known), "answer" if options.per else "sample")
     found = (
         f"The threshold is found on the validation side ({side}, {positives:,} to refer) for a sensitivity of at least "
         f"{sensitivity:g} on new samples."
@@ -172,7 +135,7 @@ def referral_rule(
         found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."
     if views > 1:
         found += f" It was found on one view of each image and is applied to {views}."
-    return ReferralRule(position, chosen, f"{found} {describe_labels(run, per=per)}")
+    return ReferralRule(position, chosen, f"{found} {describe_labels(run, per=options.per)}")
 
 
 def decide(run: Trained, answers: Answers, rule: ReferralRule, *, resamples: int = 1000) -> Decision:
@@ -330,146 +293,3 @@ def _wrong(answers: Answers, rule: ReferralRule | None) -> Bools:
     if rule is None:
         return np.not_equal(answers.grades, answers.labels)
     return np.not_equal(referred(answers, rule), answers.labels >= rule.position)
-
-
-# The table of predictions as a clinic uses it: per image or per patient, with names, referrals and doubts.
-
-Ints = npt.NDArray[np.int64]
-
-
-class UnitRanges(Protocol):
-    """Makes the lowest and the highest grade of the ranges of units, from their predicted grades."""
-
-    def __call__(self, grades: Ints, *, units: Ints) -> tuple[Ints, Ints]: ...
-
-
-class AnswerRule(NamedTuple):
-    """How predictions become answers: pooling, referral and abstention."""
-
-    per: tuple[str, ...]
-    pool: Pooling
-    learned: LearnedPooling | None
-    grade_rule: GradeRule
-    refer: ReferralRule | None
-    cut: float | None  # of the confidence, below which a person decides
-
-
-def answer_rule(
-    run: Trained,
-    *,
-    predict: PredictSide,
-    grade_rule: GradeRule,
-    learned: LearnedPooling | None,
-    refer_from: str | int | None,
-    threshold: Threshold | None,
-    sensitivity: float | None,
-    abstain: float | None,
-    per: tuple[str, ...],
-    pool: Pooling,
-    views: int,
-) -> AnswerRule:
-    """Everything that is found on the validation side."""
-    validation = partial(
-        validation_answers, run, predict=predict, per=per, how=pool, learned=learned, grade_rule=grade_rule
-    )
-    rule = None
-    if refer_from is not None:
-        rule = referral_rule(
-            run, refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, validation=validation,
-            per=per,
-            views=views,
-        )  # fmt: skip
-    cut = None if abstain is None else find_cut(rule, abstain, validation)
-    return AnswerRule(per, pool, learned, grade_rule, rule, cut)
-
-
-def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[str]) -> None:
-    """Raise an error for a column that the data do not have, or that cannot be pooled by."""
-    if per and keep:
-        raise SrjtError(
-            "With `per` there is one row per patient: `keep` is for rows of images; leave it out."
-        )
-    for name in (*per, *keep):
-        if name not in samples and f"{name}_source" not in samples:
-            known = [str(column) for column in samples.columns if column not in ("id", "grade")]
-            raise unknown_name("column (of the data to predict)", name, known)
-    if per and samples.empty:
-        raise SrjtError(
-            f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}."
-        )
-    if per:
-        units_of(samples, per)
-
-
-def answer_table(
-    run: Trained,
-    table: pd.DataFrame,
-    samples: pd.DataFrame,
-    rule: AnswerRule,
-    *,
-    keep: Sequence[str],
-    ranges: UnitRanges | None = None,
-) -> pd.DataFrame:
-    """The predictions with the columns that identify them; pooled, with referrals and doubts, as the rule says.
-
-    table: from ``predictions``. samples: the data's own table, with the same rows. ranges: of pooled answers.
-    """
-    answers = answers_from(run, table, np.zeros(len(table), np.int64), groups=None)
-    kept: list[tuple[str, npt.ArrayLike]] = [("image", samples["image"])]
-    if not rule.per:
-        names = dict.fromkeys([*(["patient"] if "patient" in samples else []), *keep])
-        # a column of the data may have the name of one of ours
-        later = {"grade_name": run.grades.names, "refer": rule.refer, "unsure": rule.cut is not None}
-        ours = {*table.columns, "image", *(name for name, added in later.items() if added)}
-        kept += [(f"{n}_source" if n in ours else n, _column(run, samples, n)) for n in names]
-    else:
-        units = units_of(samples, rule.per)
-        how, learned = rule.pool, rule.learned
-        severity = table["expected_grade"].to_numpy()
-        highest = _highest_images(units.codes, answers.grades, severity, samples["image"].to_numpy())
-        answers = pool_answers(answers, units.codes, how=how, learned=learned, grade_rule=rule.grade_rule)
-        disagreement, facts = table.get("disagreement"), table.attrs
-        table = pd.DataFrame({"grade": [run.grades[g] for g in answers.grades]})
-        table.attrs = facts
-        if ranges is not None:
-            low, high = ranges(answers.grades, units=units.codes)
-            table["grade_low"] = [run.grades[g] for g in low]
-            table["grade_high"] = [run.grades[g] for g in high]
-        p = torch.from_numpy(answers.probabilities)
-        table[[f"p_{name}" for name in run.grades]] = answers.probabilities
-        table["expected_grade"] = expected_grade(p).numpy()
-        table["entropy"] = torch.special.entr(p).sum(dim=-1).clamp(min=0.0).numpy()
-        images = np.bincount(units.codes)
-        if disagreement is not None:
-            table["disagreement"] = np.bincount(units.codes, weights=disagreement) / images
-        table["highest_image"] = highest
-        kept = [*((name, units.keys[name]) for name in rule.per), ("images", images)]
-    if run.grades.names:
-        table.insert(1, "grade_name", [run.grades.names[grade] for grade in table["grade"]])
-    place = list(table.columns).index(f"p_{run.grades[0]}")
-    if rule.cut is not None:
-        unsure = confidence_of(answers, rule.refer) < rule.cut
-        table.insert(place, "unsure", np.where(unsure, "yes", "no"))
-    if rule.refer is not None:
-        table.insert(place, "refer", np.where(referred(answers, rule.refer), "yes", "no"))
-    for name, values in reversed(kept):
-        table.insert(0, name, np.asarray(values, dtype=object if name != "images" else np.int64))
-    return table
-
-
-def _highest_images(
-    units: Ints, grades: Ints, severity: npt.NDArray[np.float32], images: npt.NDArray[np.object_]
-) -> list[str]:
-    """The image of each unit with the highest grade; of several, that with the highest expected grade."""
-    order = np.lexsort((severity, grades, units))  # the last of each unit
-    last = np.flatnonzero(np.diff(units[order], append=-1))
-    return [str(image) for image in images[order[last]]]
-
-
-def _column(run: Trained, samples: pd.DataFrame, name: str) -> npt.ArrayLike:
-    """A column of the data; grades as they are written."""
-    if f"{name}_source" in samples:
-        return samples[f"{name}_source"]
-    if name in GRADED:
-        return [run.grades[grade] if grade >= 0 else "" for grade in samples[name]]
-    return samples[name]

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,37 +15,15 @@ import pandas as pd
 import torch
 
 from srjt.data.duplicates import LeakageWarning
-from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import select_readings
 from srjt.errors import SrjtError, count_of, warn
-from srjt.inference.answers import (
-    WhichNetwork,
-    answer_rows,
-    answers_from,
-    as_columns,
-    check_units,
-    describe_labels,
-    describe_rule,
-    grade_rule,
-    pool_answers,
-    probabilities_of,
-    units_of,
-    validation_answers,
-)
-from srjt.inference.calibrate import AfterTraining, Labelled, fit_after_training, read_labelled
-from srjt.inference.decide import (
-    Abstention,
-    Decision,
-    Threshold,
-    abstain_from,
-    check_options,
-    decide,
-    referral_rule,
-)
-from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
+from srjt.inference.answers import answer_rows, answers_from, describe_labels, probabilities_of, units_of
+from srjt.inference.calibrate import AfterTraining, Labelled, read_labelled
+from srjt.inference.decide import Abstention, Decision, abstain_from, decide
+from srjt.inference.options import Answering
+from srjt.inference.prepare import RunLike, prepare
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
-from srjt.noise.quality import LabelNoise
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import (
     CalibrationBin,
@@ -54,7 +31,7 @@ from srjt.ordinal.calibration import (
     expected_calibration_error,
     ranked_probability_score,
 )
-from srjt.ordinal.decoding import Decoding, LearnedPooling, Pooling
+from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import METRICS, confusion_matrix, summary
 from srjt.progress import ProgressOption, html_block, html_table, html_text, progress_bar
@@ -227,23 +204,15 @@ def naive_warning(run: Trained) -> str:
 
 def _confusions(run: Trained) -> dict[str, npt.NDArray[np.int64]]:
     """Side → (C, C) counts by label and answer."""
-    fitted = fit_after_training(run)
+    prepared = prepare(run)
     counts = {}
     for name, side in run.held_out.items():
         labels = side.true_labels if name == "test" and side.true_labels is not None else side.labels
-        table = predict_held_out(run, side, fitted=fitted)
-        predicted = np.array([run.grades.index(grade) for grade in table["grade"]], dtype=np.int64)
+        predicted = prepared.side_answers(side, labels).grades
         counts[name] = confusion_matrix(
             torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=len(run.grades)
         ).numpy()
     return counts
-
-
-def rule_in_words(run: Trained) -> str:
-    """What a grade of ``srjt predict`` is: the end of the sentence "A grade is …"."""
-    recalibration = fit_after_training(run).recalibration
-    rule = grade_rule(run, recalibration=recalibration)
-    return describe_rule(run, rule, recalibrated=recalibration is not None)
 
 
 # The result of ``srjt.evaluate``.
@@ -391,25 +360,10 @@ def evaluate(
     run: RunLike,
     data: Labelled,
     *,
-    network: WhichNetwork = "ensemble",
-    optimise: Purpose | None = None,
-    decoding: Decoding | None = None,
-    views: int = 1,
-    coverage: float | None = None,
-    coverage_by: str | None = None,
-    calibrate_on: Labelled | None = None,
-    label_noise: LabelNoise = "unknown",
-    recalibrate: bool = True,
     readings: Readings | None = None,
-    on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
-    refer_from: str | int | None = None,
-    threshold: Threshold | None = None,
-    sensitivity: float | None = None,
-    abstain: float | None = None,
-    per: str | Sequence[str] | None = None,
-    pool: Pooling = "highest",
     progress: ProgressOption = True,
+    **options: Any,
 ) -> Evaluation:
     """Evaluate a run on labelled samples: against the true grades where they are known, else the given ones.
 
@@ -421,42 +375,17 @@ def evaluate(
         A trained run, or the path of its folder.
     data : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
         The samples, as for ``srjt.train``; their grades are those of the run.
-    network : {"ensemble", "1", "2"}
-        The mean of the networks' probabilities, or one network.
-    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
-        The metric that the grades are for, as for ``srjt.predict``.
-    decoding : {"argmax", "median", "expected"}, optional
-        The most likely grade, the median, or the rounded mean, whatever the metric.
-    views : {1, 2, 10}
-        Number of views of an image over which the probabilities are averaged, as for ``srjt.predict``.
-    coverage, coverage_by, calibrate_on, label_noise, recalibrate
-        Ranges of grades and recalibration, as for ``srjt.predict``.
     readings : Readings, optional
         Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``: the network is then
         compared with each reader, as one more of them.
-    on_bad_image : {"error", "skip"}
-        Stop at an unusable sample, or leave it out.
     resamples : int
         Bootstrap resamples for the 95 % intervals: of patients where they are known, else of samples; identical
         images are resampled together.
-    refer_from : str or int, optional
-        The mildest grade that is referred: its grade or its name. The decision p(grade ≥ refer_from) ≥ threshold is
-        judged too.
-    threshold : float or "grade", optional
-        Probability from which a sample is referred, or the predicted grade decides. Default: 0.5.
-    sensitivity : float, optional
-        Find the threshold for this sensitivity on the run's validation side instead.
-    abstain : float, optional
-        Leave about this share of the samples, the least confident ones, to a person.
-    per : str or sequence of str, optional
-        One answer per value of this column, or of these columns: ``"patient"``, ``["patient", "eye"]``. It is judged
-        by the highest label.
-    pool : {"highest", "mean", "learned"}
-        How the answers of several images become one: the highest grade, the mean probabilities, or a pooling that is
-        fitted on the validation side.
     progress : bool or callable
         Show a bar while images are decoded, in a terminal or a notebook; or a function that is called with (images
         decoded, images in total).
+    **options
+        How the run answers: the fields of ``srjt.inference.options.Answering``, as for ``srjt.predict``.
 
     Returns
     -------
@@ -474,50 +403,12 @@ def evaluate(
     >>> result.samples == len(split.test), result.by_patient
     (True, True)
     """
-    check_choices(network, decoding, optimise)
-    run, per = open_run(run), as_columns(per)
-    check_units(per, run.grades)
-    crops = run.views(views)  # an error before any image is read
-    check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
-    fitted = fit_after_training(
-        run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
-        recalibrate=recalibrate, network=network, views=views, on_bad_image=on_bad_image, per=per, pool=pool,
-    )  # fmt: skip
-    decoded_by = grade_rule(
-        run, network=network, optimise=optimise, decoding=decoding, recalibration=fitted.recalibration
-    )
-    predict_side = partial(
-        predict_held_out, run, network=network, optimise=optimise, decoding=decoding, fitted=fitted
-    )
-    learned = fitted.learned
-    validation = partial(
-        validation_answers,
-        run,
-        predict=predict_side,
-        per=per,
-        how=pool,
-        learned=learned,
-        grade_rule=decoded_by,
-    )
-
-    rule = None
-    if refer_from is not None:
-        rule = referral_rule(
-            run, refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, validation=validation,
-            per=per,
-            views=len(crops),
-        )  # fmt: skip
+    prepared = prepare(run, Answering.of(options))
+    run, asked, rule, per = prepared.run, prepared.options, prepared.refer, prepared.options.per
     # a function given as progress counts decoded images, not the headers that are read here
-    data = run.match_features(read_labelled(run, data, on_bad_image=on_bad_image, progress=progress is True))
+    data = read_labelled(run, data, on_bad_image=asked.on_bad_image, progress=progress is True)
     with progress_bar("Decoding", progress) as decoded:
-        store = open_store(
-            data,
-            size=run.config.image_size,
-            resize=run.config.resize,
-            on_bad_image=on_bad_image,
-            progress=decoded,
-            find_duplicates=True,
-        )
+        store = prepared.open_store(run.match_features(data), progress=decoded, find_duplicates=True)
     manifest = store.manifest
     if seen := len(run.trained_on(manifest)):
         warn(
@@ -526,11 +417,8 @@ def evaluate(
             LeakageWarning,
         )
     units = units_of(manifest.table, per) if per else None  # an error before images are predicted
-    probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(
-        run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted,
-        samples=manifest.table,
-    )  # fmt: skip
+    probabilities, grades = prepared.probabilities(store)
+    table = prepared.predictions(probabilities, grades, samples=manifest.table)
 
     truth = manifest.true_labels
     answers = answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups)
@@ -538,13 +426,13 @@ def evaluate(
     if readings is not None:  # readers grade images, not patients
         compared, reason = beside_readers(readings, manifest, answers.grades, resamples=resamples)
     if units is not None:
-        answers = pool_answers(answers, units.codes, how=pool, learned=learned, grade_rule=decoded_by)
+        answers = prepared.pool(answers, units.codes)
     chosen, predicted, labels = answers.probabilities, answers.grades, answers.labels
-    classes = len(run.grades)
+    classes, fitted = len(run.grades), prepared.fitted
     ranges = None
     if fitted.ranges is not None:
         low, high = fitted.grade_ranges(
-            probabilities_of(probabilities, network), predicted, samples=manifest.table,
+            probabilities_of(probabilities, asked.network), predicted, samples=manifest.table,
             units=None if units is None else units.codes,
         )  # fmt: skip
         ranges = evaluate_ranges(
@@ -561,9 +449,9 @@ def evaluate(
         samples=len(answers),
         judged_by=given if truth is None else "true grades",
         by_patient=manifest.patients is not None,
-        views=len(crops),
-        purpose=optimise or run.config.optimise,
-        grade_rule=table.attrs["grade_rule"],
+        views=prepared.views,
+        purpose=asked.optimise or run.config.optimise,
+        grade_rule=prepared.grade_in_words,
         intervals=_intervals(labels, predicted, classes=classes, groups=answers.groups, resamples=resamples),
         confusion=confusion_matrix(
             torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes
@@ -571,19 +459,19 @@ def evaluate(
         calibration_error=expected_calibration_error(chosen, labels),
         ranked_probability_score=ranked_probability_score(chosen, labels),
         calibration=calibration_bins(chosen, labels),
-        recalibration="" if fitted.recalibration is None else str(fitted.recalibration),
+        recalibration=prepared.recalibration,
         ranges=ranges,
         images=len(manifest),
         per=per,
-        pool=pool if per else "",
-        learned_pooling=learned,
-        pooling_labels="" if learned is None else describe_labels(run, per=per),
+        pool=asked.pool if per else "",
+        learned_pooling=fitted.learned,
+        pooling_labels="" if fitted.learned is None else describe_labels(run, per=per),
         unknown_units=0 if units is None else units.unknown,
         decision=None if rule is None else decide(run, answers, rule, resamples=resamples),
         abstention=None
-        if rule is None and abstain is None
-        else abstain_from(answers, rule=rule, share=abstain, validation=validation),
-        overlaps=find_overlaps(run, fitted, manifest, threshold=sensitivity is not None),
+        if rule is None and asked.abstain is None
+        else abstain_from(answers, rule=rule, share=asked.abstain, validation=prepared.validation),
+        overlaps=find_overlaps(run, fitted, manifest, threshold=asked.sensitivity is not None),
         readers=compared,
         not_compared=reason,
         answers=answer_rows(run, answers, manifest, units),

@@ -22,8 +22,8 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources.inputs import LabelledData, UnlabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of
-from srjt.inference.calibrate import fit_after_training
-from srjt.inference.predict import RunLike, open_run, predictions, read_samples
+from srjt.inference.predict import read_samples
+from srjt.inference.prepare import RunLike, open_run, prepare
 from srjt.ordinal.decoding import expected_grade
 from srjt.progress import ProgressOption, html_block, html_pictures, html_text, progress_bar
 from srjt.training.folds import features, nearest
@@ -258,7 +258,7 @@ def explain(
     if not len(store.pixels):
         raise SrjtError("There is no image to explain.")
     probabilities, grades = run.probabilities(store.pixels)
-    table = predictions(run, probabilities, grades, fitted=fit_after_training(run))  # as srjt.predict
+    table = prepare(run).predictions(probabilities, grades)  # as srjt.predict
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     with progress_bar("Explaining", progress) as explained:
         maps = network_maps(run, store.pixels, progress=explained)

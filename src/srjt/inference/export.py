@@ -29,9 +29,9 @@ from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, unknown_name
 from srjt.files import write_atomically
-from srjt.inference.answers import decoded_grades, describe_rule, grade_rule, uses_own_rule
-from srjt.inference.calibrate import fit_after_training
-from srjt.inference.predict import RunLike, check_choices, open_run
+from srjt.inference.answers import decoded_grades, uses_own_rule
+from srjt.inference.options import Answering
+from srjt.inference.prepare import RunLike, open_run, prepare
 from srjt.networks import Standardise
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import FLOOR, Recalibration
@@ -203,15 +203,15 @@ def export(
     """
     target = Path(path)
     format = resolve_format(target, format)
-    check_choices("ensemble", decoding, optimise)
+    options = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
     run = open_run(run)
     config, run = run.config, on_cpu(run)
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
-    recalibration = fit_after_training(run, recalibrate=recalibrate).recalibration
-    rule = grade_rule(run, optimise=optimise, decoding=decoding, recalibration=recalibration)
+    prepared = prepare(run, options)
+    rule, recalibration = prepared.grade_rule, prepared.fitted.recalibration
     metadata = {
         **_metadata(run, checked),
-        "grade_rule": describe_rule(run, rule, recalibrated=recalibration is not None),
+        "grade_rule": prepared.grade_in_words,
         "config_hash": config_hash(config),
     }
     if recalibration is not None:

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import WhichNetwork, probabilities_of
+from srjt.inference.answers import probabilities_of
+from srjt.inference.options import WhichNetwork
 from srjt.noise.quality import (
     LabelNoise,
     NoiseBounds,

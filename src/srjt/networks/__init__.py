@@ -20,7 +20,6 @@ from torch.nn.functional import relu
 
 from srjt.errors import SrjtError, UnknownNameError, missing_extra, unknown_name, warn
 from srjt.networks import weights
-from srjt.networks import weights as imagenet
 
 __all__ = ["build", "fetch_weights", "names"]
 
@@ -102,8 +101,7 @@ def standardise(network: nn.Module, rows: npt.NDArray[np.floating]) -> None:
 # ResNets of two-dimensional images, with the names of weights under which PyTorch publishes their ImageNet
 # weights.
 #
-# They are written here although MONAI has them too: importing MONAI takes seconds in every process, these
-# take none. The weights that a seed determines are the same in both.
+# MONAI, an extra, has them too, but takes seconds to import. The weights that a seed determines are the same in both.
 
 # blocks in each of the four stages, and whether a block is a bottleneck
 DEPTHS = {
@@ -276,8 +274,10 @@ def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -
 
 def _monai(name: str, *, channels: int) -> Maker:
     state = random.getstate()  # the first import draws from Python's global generator
-    # takes seconds, so imported only for its own networks
-    nets: Any = importlib.import_module("monai.networks.nets")
+    try:
+        nets: Any = importlib.import_module("monai.networks.nets")  # takes seconds
+    except ModuleNotFoundError as error:
+        raise missing_extra("monai", "monai", f"The network {name!r}") from error
     random.setstate(state)
 
     def densenet() -> nn.Module:
@@ -296,10 +296,10 @@ def _monai(name: str, *, channels: int) -> Maker:
 
 def as_trained(name: str, backbone: nn.Module) -> nn.Module:
     """The backbone, fed as it was trained: some of timm's networks were not trained with ImageNet's normalisation."""
-    known = _pretrained_cfg(name)
-    if known is None or (tuple(known.mean), tuple(known.std)) == (IMAGENET_MEAN, IMAGENET_STD):
+    trained = _pretrained_cfg(name)
+    if trained is None or (tuple(trained.mean), tuple(trained.std)) == (IMAGENET_MEAN, IMAGENET_STD):
         return backbone
-    return Renormalised(backbone, mean=known.mean, std=known.std)
+    return Renormalised(backbone, mean=trained.mean, std=trained.std)
 
 
 class Renormalised(nn.Module):
@@ -312,33 +312,22 @@ class Renormalised(nn.Module):
         super().__init__()
         self.input = Standardise(3, 1, 1)
         self.network = network
-        given_mean, given_std, wanted_mean, wanted_std = (
+        own_mean, own_std, wanted_mean, wanted_std = (
             torch.tensor(tuple(values), dtype=torch.float64).view(3, 1, 1)
             for values in (IMAGENET_MEAN, IMAGENET_STD, mean, std)
         )
-        self.input.mean.copy_((wanted_mean - given_mean) / given_std)
-        self.input.scale.copy_(wanted_std / given_std)
-        self.register_load_state_dict_pre_hook(_read_older)  # type: ignore[no-untyped-call]
+        self.input.mean.copy_((wanted_mean - own_mean) / own_std)
+        self.input.scale.copy_(wanted_std / own_std)
 
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.network(self.input(x))
         return features
 
 
-def _read_older(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Runs of version 0.2 have no such layer: all their networks were fed with ImageNet's normalisation."""
-    if f"{prefix}input.mean" in state:
-        return
-    for key in [key for key in state if key.startswith(prefix)]:
-        state[f"{prefix}network.{key[len(prefix) :]}"] = state.pop(key)
-    layer = Standardise(3, 1, 1).state_dict()
-    state.update({f"{prefix}input.{key}": value for key, value in layer.items()})
-
-
 def trained_size(name: str) -> int | None:
     """The side of the images that a network of timm was trained on, in pixels; None for all others."""
-    known = _pretrained_cfg(name)
-    return None if known is None else int(known.input_size[-1])
+    trained = _pretrained_cfg(name)
+    return None if trained is None else int(trained.input_size[-1])
 
 
 def _pretrained_cfg(name: str) -> Any:
@@ -365,8 +354,8 @@ def _timm(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -> Mak
         near = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.5)
         hint = f"did you mean 'timm:{near[0]}'? " if near else ""
         raise UnknownNameError(f"Unknown network 'timm:{name}': {hint}timm.list_models() lists all.")
-    known, size = _pretrained_cfg(full_name), {}
-    if known is not None and known.fixed_input_size and known.input_size[-1] != in_shape[-1]:
+    trained, size = _pretrained_cfg(full_name), {}
+    if trained is not None and trained.fixed_input_size and trained.input_size[-1] != in_shape[-1]:
         size = {"img_size": in_shape[-1]}  # a transformer: its position embeddings are interpolated
 
     def make() -> nn.Module:
@@ -378,7 +367,7 @@ def _timm(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -> Mak
             if size and not isinstance(error, OSError):
                 raise SrjtError(
                     f"timm cannot make {name!r} for images of {in_shape[-1]} pixels ({_first_line(error)}): it was "
-                    f"trained on {known.input_size[-1]}, so set `crop={known.input_size[-1]}`."
+                    f"trained on {trained.input_size[-1]}, so set `crop={trained.input_size[-1]}`."
                 ) from error
             if not pretrained:
                 raise
@@ -500,14 +489,14 @@ def _backbone(
     """The backbone, the number of its features, and what of a file of weights fitted. Seeds torch's generator."""
     make = _maker(network, shape=shape, pretrained=pretrained)
     file = _weights_file(network, pretrained)
-    given = None if file is None else weights.read_weights(file)
+    tensors = None if file is None else weights.read_weights(file)
     # torch.manual_seed would seed the GPUs too; modules are built on the CPU.
     torch.default_generator.manual_seed(seed)
     backbone = make()
     if not isinstance(backbone, nn.Module):
         raise SrjtError(f"The network function must return a torch module, not {type(backbone).__name__}.")
     features = _count_features(backbone, shape=shape, name=_name(network))
-    fitted = None if given is None else weights.load_weights(backbone, given, source=str(file))
+    fitted = None if tensors is None else weights.load_weights(backbone, tensors, source=str(file))
     return as_trained(network, backbone) if isinstance(network, str) else backbone, features, fitted
 
 
@@ -543,14 +532,14 @@ def _weights_file(
         return Path(pretrained).expanduser()
     if isinstance(network, str) and network.startswith("timm:"):
         return None  # timm loads its own
-    published = imagenet.OFFICIAL_WEIGHTS.get(network) if isinstance(network, str) else None
+    published = weights.OFFICIAL_WEIGHTS.get(network) if isinstance(network, str) else None
     if published is None:
         raise SrjtError(
             f"There are no published ImageNet weights for {_name(network)}, only for "
-            f"{', '.join(imagenet.OFFICIAL_WEIGHTS)}: pass a local file with `weights`, or start from random "
+            f"{', '.join(weights.OFFICIAL_WEIGHTS)}: pass a local file with `weights`, or start from random "
             "weights with `pretrained=False`."
         )
-    return imagenet.fetch_imagenet_weights(*published)
+    return weights.fetch_imagenet_weights(*published)
 
 
 def _count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) -> int:

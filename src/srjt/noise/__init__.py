@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import (
+    FAMILIES,
     ILL_CONDITIONED,
-    Kind,
+    NoiseFamily,
     NoiseReport,
     PosteriorNoise,
     check_matrix,
@@ -24,9 +25,10 @@ from srjt.noise.quality import label_quality, true_grade_posterior
 from srjt.noise.verified import exact_interval, labels_to_verify
 
 __all__ = [
+    "FAMILIES",
     "ILL_CONDITIONED",
-    "Kind",
     "NoiseEstimate",
+    "NoiseFamily",
     "NoiseReport",
     "PosteriorNoise",
     "check_matrix",

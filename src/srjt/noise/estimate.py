@@ -17,7 +17,6 @@ from srjt.noise.model import (
     SYMMETRIC,
     Cells,
     Fit,
-    Form,
     Images,
     bayes,
     by_grade,
@@ -85,9 +84,9 @@ class Explanations:
         return (one for one in self.all if one.weight > 1e-4)
 
     @cached_property
-    def form_weights(self) -> dict[Form, float]:
+    def form_weights(self) -> dict[str, float]:
         """Sums to 1."""
-        found: dict[Form, float] = {}
+        found: dict[str, float] = {}
         for one in self.all:
             found[one.fit.form] = found.get(one.fit.form, 0.0) + one.weight
         return {form: min(weight, 1.0) for form, weight in found.items()}
@@ -204,7 +203,7 @@ def _best_order(labels: Ints, probabilities: Floats, *, repeated: float) -> tupl
     return orders[best], fits[best]
 
 
-def _readers(form: Form) -> list[tuple[float, float]]:
+def _readers(form: str) -> list[tuple[float, float]]:
     """Shares of the blur that may be the reader's, each with its probability."""
     unsure = [(share, 1.0 / len(READER_SHARES)) for share in READER_SHARES]
     if form == "boundary":
@@ -265,7 +264,7 @@ class NoiseEstimate:
     transition_interval: Floats  # (2, C, C) lower and upper
     prior: Floats  # (C,) shares of the true grades
     prior_interval: Floats  # (2, C)
-    form: Form  # the likeliest form of noise
+    form: str  # the likeliest form of noise
     held_out: Mapping[str, float]  # mean held-out log-likelihood of each form
     samples: int
     identifiable: (
@@ -535,7 +534,7 @@ def _moved(joints: Floats, joint: Floats) -> Floats:
     return np.asarray(moved / moved.sum(axis=(1, 2), keepdims=True))
 
 
-def _assumption(form: Form) -> str:
+def _assumption(form: str) -> str:
     """What the point takes for granted and labels and probabilities cannot show.
 
     Without numbers: a rate is a percentage in an audit and a setting (0.2) in a training.

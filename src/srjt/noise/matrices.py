@@ -5,9 +5,9 @@ the noise that posterior probabilities of the true grade imply.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,9 @@ from srjt.errors import SrjtError, unknown_name
 
 # Ordinal label noise: which grade is mistaken for which, how often, and how often it really happened.
 #
-# Matrices are (C, C) float64 arrays with P[i, j] = Pr(label = j | true grade = i). The paper's two kinds
-# are one formula: off the diagonal P_ij = ρ · w(|i − j|), and the diagonal is the rest of the row.
+# Matrices are (C, C) float64 arrays with P[i, j] = Pr(label = j | true grade = i). The families are one formula: off
+# the diagonal P_ij = ρ · w(|i − j|), and the diagonal is the rest of the row.
 
-Kind = Literal["quasi", "truncated"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -27,17 +26,50 @@ Ints = npt.NDArray[np.int64]
 ILL_CONDITIONED = 20.0
 
 
-def _weights(kind: str, num_classes: int) -> Floats:
-    """(C, C) off-diagonal shape w(|i − j|) of a noise kind, zero on the diagonal."""
+@dataclass(frozen=True)
+class NoiseFamily:
+    """Noise whose rate depends on the distance of the grades alone.
+
+    Parameters
+    ----------
+    name : str
+        In tables, figures and pages.
+    meaning : str
+        In a sentence about the noise that was found.
+    weight : callable
+        w of distances ≥ 1, an array of float.
+    """
+
+    name: str
+    meaning: str
+    weight: Callable[[Floats], Floats]
+
+
+# In the order of tables. Everything finds a family here: injection, studies, estimates, reports.
+FAMILIES: dict[str, NoiseFamily] = {
+    "quasi": NoiseFamily(
+        "Quasi-Gaussian noise",
+        "an error by two grades is half as likely as one by one grade, and so on",
+        lambda distance: 1.0 / distance,
+    ),
+    "truncated": NoiseFamily(  # the paper prints 1 − ρ, a slip
+        "Truncated-Gaussian noise",
+        "errors by one grade only",
+        lambda distance: np.where(distance == 1, 1.0, 0.0),
+    ),
+    "uniform": NoiseFamily("Uniform noise", "every wrong grade is equally likely", np.ones_like),
+}
+
+
+def family_weights(kind: str, num_classes: int) -> Floats:
+    """(C, C) off-diagonal shape w(|i − j|) of a noise family, zero on the diagonal."""
     if num_classes < 2:
         raise SrjtError(f"Noise needs at least two grades, not {num_classes}.")
-    grade = np.arange(num_classes)
+    if kind not in FAMILIES:
+        raise unknown_name("noise kind", kind, FAMILIES)
+    grade = np.arange(num_classes, dtype=np.float64)
     distance = np.abs(grade[:, None] - grade[None, :])
-    if kind == "quasi":  # P_ij = ρ / |i − j|
-        return np.where(distance > 0, 1.0 / np.maximum(distance, 1), 0.0)
-    if kind == "truncated":  # P_ij = ρ for neighbours only (the paper prints 1 − ρ, a slip)
-        return np.where(distance == 1, 1.0, 0.0)
-    raise unknown_name("noise kind", kind, get_args(Kind))
+    return np.where(distance > 0, FAMILIES[kind].weight(np.maximum(distance, 1.0)), 0.0)
 
 
 def largest_rho(kind: str, *, num_classes: int) -> float:
@@ -45,8 +77,8 @@ def largest_rho(kind: str, *, num_classes: int) -> float:
 
     Parameters
     ----------
-    kind : {"quasi", "truncated"}
-        Errors to all other grades, or to neighbouring grades only.
+    kind : {"quasi", "truncated", "uniform"}
+        A family: errors to all other grades, the rarer the farther; to neighbouring grades only; to all alike.
     num_classes : int
         Number of grades C.
 
@@ -59,16 +91,16 @@ def largest_rho(kind: str, *, num_classes: int) -> float:
     >>> largest_rho("truncated", num_classes=4)
     0.5
     """
-    return float(1.0 / _weights(kind, num_classes).sum(axis=1).max())
+    return float(1.0 / family_weights(kind, num_classes).sum(axis=1).max())
 
 
 def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
-    """The matrix of the paper's Quasi-Gaussian or Truncated-Gaussian noise.
+    """The matrix of a family of noise, such as the paper's Quasi-Gaussian and Truncated-Gaussian noise.
 
     Parameters
     ----------
-    kind : {"quasi", "truncated"}
-        P_ij = ρ / |i − j| for all i ≠ j, or ρ for neighbouring grades and 0 beyond.
+    kind : {"quasi", "truncated", "uniform"}
+        P_ij = ρ / |i − j| for all i ≠ j; ρ for neighbouring grades and 0 beyond; or ρ for all i ≠ j.
     num_classes : int
         Number of grades C.
     rho : float
@@ -86,7 +118,7 @@ def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
            [0.25, 0.5 , 0.25],
            [0.  , 0.25, 0.75]])
     """
-    off_diagonal = _weights(kind, num_classes)
+    off_diagonal = family_weights(kind, num_classes)
     largest = largest_rho(kind, num_classes=num_classes)
     if not 0.0 <= rho <= largest:
         raise SrjtError(
@@ -172,7 +204,7 @@ def rho_for_rate(kind: str, *, rate: float, class_counts: npt.ArrayLike) -> floa
 
     Parameters
     ----------
-    kind : {"quasi", "truncated"}
+    kind : str
         As for ``transition_matrix``.
     rate : float
         The share of labels that shall be wrong.
@@ -191,7 +223,7 @@ def rho_for_rate(kind: str, *, rate: float, class_counts: npt.ArrayLike) -> floa
     0.4
     """
     counts = _counts(class_counts, None)
-    per_rho = float(counts @ _weights(kind, len(counts)).sum(axis=1) / counts.sum())
+    per_rho = float(counts @ family_weights(kind, len(counts)).sum(axis=1) / counts.sum())
     largest = largest_rho(kind, num_classes=len(counts))
     if not 0.0 <= rate <= per_rho * largest * (1 + 1e-12):
         raise SrjtError(
@@ -313,10 +345,10 @@ def report(labels: npt.ArrayLike, noisy: npt.ArrayLike, matrix: npt.ArrayLike) -
     """
     nominal = check_matrix(matrix)
     num_classes = len(nominal)
-    true, given = _grades(labels, num_classes), _grades(noisy, num_classes)
-    if len(true) != len(given) or len(true) == 0:
-        raise SrjtError(f"{len(true)} true grades and {len(given)} labels: both are needed, and as many.")
-    joint = np.bincount(true * num_classes + given, minlength=num_classes**2).reshape(
+    true, wrong = _grades(labels, num_classes), _grades(noisy, num_classes)
+    if len(true) != len(wrong) or len(true) == 0:
+        raise SrjtError(f"{len(true)} true grades and {len(wrong)} labels: both are needed, and as many.")
+    joint = np.bincount(true * num_classes + wrong, minlength=num_classes**2).reshape(
         num_classes, num_classes
     )
     counts = joint.sum(axis=1)
@@ -324,7 +356,7 @@ def report(labels: npt.ArrayLike, noisy: npt.ArrayLike, matrix: npt.ArrayLike) -
         realised = joint / counts[:, None].astype(np.float64)
     return NoiseReport(
         nominal_rate=expected_rate(nominal, class_counts=counts),
-        realised_rate=float((true != given).mean()),
+        realised_rate=float((true != wrong).mean()),
         per_class_nominal=tuple(float(p) for p in 1.0 - np.diag(nominal)),
         per_class_realised=tuple(float(p) for p in 1.0 - np.diag(realised)),
         class_counts=tuple(int(n) for n in counts),

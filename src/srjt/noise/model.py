@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls  # type: ignore[import-untyped]
 from scipy.special import expit, ndtr, ndtri  # type: ignore[import-untyped]
+
+from srjt.noise.matrices import FAMILIES, family_weights
 
 # p(true grade | image, label), given how the labels arise.
 #
@@ -279,8 +280,7 @@ def pool(labels: Ints, images: Images, *, classes: int, repeated: float = 1.0) -
 
 # Families of transition matrices, as smooth functions of unbounded parameters, for estimating them.
 #
-# - ``quasi``, ``truncated`` (the paper's) and ``uniform`` (any other grade equally often) have one
-#   parameter, the level;
+# - those of ``FAMILIES`` have one parameter, the level;
 # - ``banded``: each grade has its own rates of being labelled too low and too high, and every further step
 #   is rarer by one common factor;
 # - ``lowered``, ``raised``: as ``banded``, but on one side of the diagonal there may be up to four wrong
@@ -290,10 +290,15 @@ def pool(labels: Ints, images: Images, *, classes: int, repeated: float = 1.0) -
 # - ``boundary``: the identity. Labels are wrong near the boundary between two grades only, which ``model``
 #   describes.
 
-Form = Literal["quasi", "truncated", "uniform", "banded", "boundary", "lowered", "raised"]
-FORMS: tuple[Form, ...] = get_args(Form)
-SYMMETRIC: tuple[Form, ...] = ("quasi", "truncated", "uniform")
-ONE_SIDED: dict[Form, int] = {"lowered": -1, "raised": 1}  # the side of the diagonal
+SYMMETRIC = tuple(FAMILIES)
+FORMS = {
+    **{name: declared.meaning for name, declared in FAMILIES.items()},
+    "banded": "each grade has its own error rates, which change by one factor with every further grade",
+    "boundary": "errors only near the boundary between two grades",
+    "lowered": "labels of a grade are mostly or often too low, each grade at its own rate",
+    "raised": "labels of a grade are mostly or often too high, each grade at its own rate",
+}
+ONE_SIDED = {"lowered": -1, "raised": 1}  # the side of the diagonal
 _SHARPNESS = 8.0  # min(1, x) as the smooth function (1 + x^−8)^(−1/8), which differs from it by 8 % at most
 
 
@@ -306,7 +311,7 @@ class Family:
     the right grade is the likeliest label, as the largest rate assumes, and grades cannot change names.
     """
 
-    form: Form
+    form: str
     mean: Floats  # (M,) of the prior
     precision: Floats  # (M,)
     directions: Floats  # (M, C, C)
@@ -349,7 +354,7 @@ class Family:
         return [self.mean + level * np.eye(len(self.mean))[0] for level in levels]
 
 
-def family(form: Form, *, num_classes: int) -> Family:
+def family(form: str, *, num_classes: int) -> Family:
     """The family of a form.
 
     The priors say that noise is neither absent nor everything: log odds of the level with standard deviation 1,
@@ -395,12 +400,7 @@ def family(form: Form, *, num_classes: int) -> Family:
             directions=np.stack([often, further, *own]),
             offset=np.zeros((num_classes, num_classes)),
         )
-    with np.errstate(divide="ignore"):
-        shape = {
-            "quasi": np.where(distance > 0, 1.0 / distance, 0.0),
-            "truncated": (distance == 1).astype(np.float64),
-            "uniform": (distance > 0).astype(np.float64),
-        }[form]
+    shape = family_weights(form, num_classes)
     return Family(
         form=form,
         mean=np.array([np.log(1 / 3)]),
@@ -444,7 +444,7 @@ class Fit:
     log_evidence: float  # Laplace's approximation of the marginal likelihood
 
     @property
-    def form(self) -> Form:
+    def form(self) -> str:
         return self.problem.kin.form
 
     def transition(self, theta: Floats | None = None) -> Floats:

@@ -20,7 +20,8 @@ from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
 from srjt.errors import SrjtError, count_of, printable
 from srjt.files import is_foreign, write_atomically, write_json
 from srjt.inference.export import OUTPUTS, Exported, export
-from srjt.inference.predict import RunLike, open_run
+from srjt.inference.options import Answering
+from srjt.inference.prepare import RunLike, open_run
 from srjt.methods.registry import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
@@ -299,7 +300,7 @@ def export_folder(
         raise SrjtError("A model card describes the folder of a run: train with out=… to have one.")
     card = model_card(
         opened.folder,
-        sides=judge_sides(opened, optimise=optimise, decoding=decoding, recalibrate=recalibrate),
+        sides=judge_sides(opened, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)),
         usage=_folder_usage(opened),
         tags=("onnx",),
     )

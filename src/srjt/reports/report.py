@@ -21,7 +21,7 @@ from srjt.errors import SrjtError, unknown_name
 from srjt.files import write_atomically, write_json, write_output
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.predict import RunLike, open_run
+from srjt.inference.prepare import RunLike, open_run
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.figures.canvas import figure_bytes, save_figure

@@ -16,10 +16,9 @@ import pandas as pd
 import torch
 
 from srjt.errors import count_of
-from srjt.inference.calibrate import AfterTraining, fit_after_training
-from srjt.inference.predict import predict_held_out
+from srjt.inference.options import Answering
+from srjt.inference.prepare import Prepared, prepare
 from srjt.ordinal import Purpose
-from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import METRICS, NaiveBaseline, confusion_matrix
 from srjt.progress import html_block, html_facts, html_table, html_text
@@ -89,34 +88,19 @@ def judged_run(folder: Path) -> tuple[Trained, dict[str, JudgedSide]] | None:
     return run, judge_sides(run)
 
 
-def judge_sides(
-    run: Trained,
-    *,
-    optimise: Purpose | None = None,
-    decoding: Decoding | None = None,
-    recalibrate: bool = True,
-) -> dict[str, JudgedSide]:
+def judge_sides(run: Trained, options: Answering | None = None) -> dict[str, JudgedSide]:
     """Each held-out side of a run, answered as ``srjt predict`` answers with these options."""
-    fitted = fit_after_training(run, recalibrate=recalibrate)
-    return {
-        name: judge_side(run, name, fitted=fitted, optimise=optimise, decoding=decoding)
-        for name in run.held_out
-    }
+    prepared = prepare(run, options)
+    return {name: judge_side(prepared, name) for name in run.held_out}
 
 
-def judge_side(
-    run: Trained,
-    name: str,
-    *,
-    fitted: AfterTraining,
-    optimise: Purpose | None = None,
-    decoding: Decoding | None = None,
-) -> JudgedSide:
+def judge_side(prepared: Prepared, name: str) -> JudgedSide:
     """The test side is judged by its true grades where they are known, the validation side by its labels as given."""
+    run = prepared.run
     side = run.held_out[name]
     true = name == "test" and side.true_labels is not None
     labels = side.true_labels if name == "test" and side.true_labels is not None else side.labels
-    table = predict_held_out(run, side, optimise=optimise, decoding=decoding, fitted=fitted)
+    table = prepared.predict_side(side)
     place = {grade: c for c, grade in enumerate(run.grades)}
     predicted = np.array([place[grade] for grade in table["grade"]], dtype=np.int64)
     classes = len(run.grades)
@@ -136,7 +120,7 @@ def judge_side(
         ),
         confusion=counts,
         naive=None if run.facts is None else baseline_from(run.facts, counts.sum(axis=1)),
-        purpose=optimise or run.config.optimise,
+        purpose=prepared.options.optimise or run.config.optimise,
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.errors import SrjtError, unknown_name
+from srjt.noise.matrices import FAMILIES
 from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell
@@ -26,12 +27,7 @@ if TYPE_CHECKING:
 
 # Names of noises in tables, figures and pages.
 
-# in the paper's order
-NOISE_NAMES = {
-    "quasi": "Quasi-Gaussian noise",
-    "truncated": "Truncated-Gaussian noise",
-    "none": "labels as given",
-}
+NOISE_NAMES = {**{kind: family.name for kind, family in FAMILIES.items()}, "none": "labels as given"}
 
 
 def noise_name(noise: str) -> str:
@@ -103,7 +99,6 @@ def _usages(sources: Iterable[MethodVariant], host: str) -> dict[LossUsage, Meth
 PAPER_METRICS = ("accuracy", "mae", "macro_f1")
 # in a column's heading, in a sentence
 METRIC_NAMES = {name: (metric.short_name, metric.long_name) for name, metric in METRICS.items()}
-KINDS = {"quasi": "Quasi-Gaussian noise", "truncated": "Truncated-Gaussian noise", "none": "labels as given"}
 
 Run = tuple[int, int]  # fold, seed
 

@@ -9,7 +9,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ class NoiseSpec:
     """
 
     label: str
-    kind: str  # quasi, truncated, none
+    kind: str  # of ``noise.FAMILIES``, or none
     rate: float | None = None
     rho: float | None = None
 
@@ -64,8 +64,8 @@ def parse_noise(text: str) -> NoiseSpec:
     kind, _, rest = label.partition(":")
     if label == "none":
         return NoiseSpec(label="none", kind="none")
-    if kind not in (*get_args(noise.Kind), "none"):
-        raise unknown_name("noise", kind, (*get_args(noise.Kind), "none"))
+    if kind not in (*noise.FAMILIES, "none"):
+        raise unknown_name("noise", kind, (*noise.FAMILIES, "none"))
     values: dict[str, float] = {}
     try:
         for part in rest.split(","):

@@ -1,0 +1,111 @@
+"""How a source is read, as options: one declaration for Python, the command line, its help and the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from srjt.settings import check_types, from_names, setting
+
+READING = "How the source is read"  # panel of the command line's help
+BY_NAME = "found by its name"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How labels, and where the images are, are read from a source; ``srjt.data.read`` takes them as keywords.
+
+    Parameters
+    ----------
+    images : path, optional
+        The folder that image names are relative to. Default: the folder of the table, or the present one for a table
+        in memory. ``images``, ``train_images``, ``img`` and the like in it are tried too.
+    image_column, grade_column, patient_column, true_grade_column, verified_grade_column, split_column : str, optional
+        Columns of a table. Default: found by their usual names. Verified grades are the true grades of a random sample
+        of the labels; the other cells are empty.
+    grades : sequence of str, optional
+        Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in their order.
+    labels : path, optional
+        A table with the grades of features, matched by id if both have ids, else row by row.
+    feature_columns : str or sequence of str, optional
+        Patterns such as ``"f*"`` for the columns of a table that are features.
+    several_readings : {"error", "consensus"}, optional
+        Several rows of a table with different grades for one image, or a column of grades per reader: report them, or
+        combine them; see ``read_readings``. The manifest then has the columns ``readings``, ``certainty`` and
+        ``p_true_0`` …, the probabilities of the true grades. Default: ``"error"``.
+    reader_column, reference_column : str, optional
+        With ``several_readings="consensus"``: the columns of readers and of trusted grades. Default: found by their
+        usual names. ``grade_column`` may then be a list or a pattern such as ``"grade_*"``.
+    kind : str, optional
+        ``"table"``, ``"folders"``, ``"limuc"``, ``"dr"``, ``"medmnist"`` or ``"features"``. Default: recognised.
+    """
+
+    images: Path | None = setting(
+        None, "Folder of the images.", shown="the table's, or images/ in it", metavar="DIR", panel=READING
+    )
+    image_column: str | None = setting(
+        None, "Column of image files.", shown=BY_NAME, metavar="NAME", panel=READING
+    )
+    grade_column: str | tuple[str, ...] | None = setting(
+        None,
+        "Column of grades; repeat it, or give a pattern such as 'grade_*', for the columns of several readers.",
+        shown=BY_NAME,
+        metavar="NAME",
+        panel=READING,
+    )
+    patient_column: str | None = setting(
+        None, "Column of patient ids.", shown=BY_NAME, metavar="NAME", panel=READING
+    )
+    true_grade_column: str | None = setting(
+        None, "Column of true grades, if they are known.", metavar="NAME", panel=READING
+    )
+    verified_grade_column: str | None = setting(
+        None, "Column of true grades of a random sample.", shown=BY_NAME, metavar="NAME", panel=READING
+    )
+    split_column: str | None = setting(
+        None, "Column with train, validation or test.", metavar="NAME", panel=READING
+    )
+    grades: tuple[str, ...] | None = setting(
+        None, 'Grades from mild to severe: "none,mild,severe".', metavar="LIST", panel=READING
+    )
+    labels: Path | None = setting(
+        None, "Table of grades for features: by id, or row by row.", metavar="FILE", panel=READING
+    )
+    feature_columns: str | tuple[str, ...] | None = setting(
+        None, "Columns of a table that are features: 'f*'.", metavar="PATTERN", panel=READING
+    )
+    several_readings: Literal["error", "consensus"] | None = setting(
+        None,
+        "Several grades of one image: report them, or combine them.",
+        shown="error",
+        metavar="error|consensus",
+        panel=READING,
+    )
+    reader_column: str | None = setting(
+        None, "Column of readers, for several readings.", shown=BY_NAME, metavar="NAME", panel=READING
+    )
+    reference_column: str | None = setting(
+        None, "Column of trusted grades, for several readings.", shown=BY_NAME, metavar="NAME", panel=READING
+    )
+    kind: str | None = setting(
+        None,
+        "table, folders, limuc, dr, medmnist or features.",
+        shown="recognised",
+        metavar="KIND",
+        panel=READING,
+    )
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> ReadOptions:
+        """The options by name; an unknown name is an error that suggests the nearest."""
+        return from_names(cls, options, kind="reading option")
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that are not None, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}

@@ -1,0 +1,216 @@
+"""How a run answers, as options: one declaration for Python, the command line, its help and the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from srjt.errors import SrjtError
+from srjt.ordinal import Purpose
+from srjt.settings import SettingError, check_types, from_names, setting
+
+WhichNetwork = Literal["ensemble", "1", "2"]
+Precision = Literal["fp32", "bf16"]
+
+# Panels of the command line's help.
+CALIBRATION, DECISIONS, COMPUTING = "Ranges of grades and recalibration", "Decisions", "How it is computed"
+
+
+def as_columns(names: object) -> tuple[str, ...]:
+    """Names of columns as a tuple: ``"patient,eye"`` and ["patient", "eye"] are the same."""
+    parts = [names] if isinstance(names, str) else [] if names is None else list(names)  # type: ignore[call-overload]
+    columns = [column.strip() for part in parts for column in str(part).split(",")]
+    if not all(columns):
+        raise SrjtError(f"`per` needs the names of columns, such as patient; got {names!r}.")
+    return tuple(dict.fromkeys(columns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grading:
+    """How probabilities become grades.
+
+    Parameters
+    ----------
+    network : {"ensemble", "1", "2"}
+        The mean of the networks' probabilities, or one network.
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+        The metric that the grades are for: it decides how they follow from the probabilities. Default: that of the
+        run, which is ``"mae"`` unless it was trained with another.
+    decoding : {"argmax", "median", "expected"}, optional
+        The most likely grade, the median, or the rounded mean, whatever the metric.
+    """
+
+    network: WhichNetwork = setting("ensemble", "Average the networks, or use one of them.")
+    optimise: Purpose | None = setting(
+        None,
+        "Metric that the grades are for: it decides how they follow from the probabilities.",
+        shown="the run's; mae if it was trained with none",
+        metavar="mae|accuracy|qwk|macro_f1",
+    )
+    decoding: Literal["argmax", "median", "expected"] | None = setting(
+        None,
+        "Most likely grade, median or rounded mean, whatever --optimise says.",
+        flag="--decode",
+        metavar="argmax|median|expected",
+    )
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answering(Grading):
+    """How a run answers new samples: its grades, what is fitted after training, and which decisions follow.
+
+    ``srjt.predict`` and ``srjt.evaluate`` take these fields as keyword arguments; unknown names are errors.
+
+    Parameters
+    ----------
+    network, optimise, decoding
+        How probabilities become grades: see ``Grading``.
+    views : {1, 2, 10}
+        Number of views of an image over which the probabilities are averaged: the centre crop; with its mirror image;
+        with the four corners too, each plain and mirrored.
+    precision : {"fp32", "bf16"}, optional
+        ``"bf16"`` computes with 8 significant bits, and needs a GPU. Default: the precision of the run.
+    coverage : float, optional
+        Add a range of grades to each answer that contains the true grade with at least this probability; with ``per``
+        the true grade of a patient is the highest of the images. Default: none.
+    coverage_by : str, optional
+        ``"grade"``: the promise holds for each true grade. A column of the data, and of those calibrated on: for each
+        value.
+    calibrate_on : labelled samples, optional
+        Samples that the run was not trained on, as for ``srjt.train``. Default: the validation side of the run.
+    label_noise : {"unknown", "class-conditional", "none"}
+        What wrong labels among them depend on: not known; on the true grade alone and not on the image; none is wrong.
+    recalibrate : bool
+        Recalibrate the probabilities on the same samples, if there are at least 100 and it is worth it.
+    refer_from : str or int, optional
+        The mildest grade that is referred: its grade or its name. Samples with p(grade ≥ refer_from) ≥ threshold are.
+    threshold : float or "grade", optional
+        Probability from which a sample is referred, or the predicted grade decides. Default: 0.5.
+    sensitivity : float, optional
+        Find the threshold for this sensitivity on the run's validation side instead.
+    abstain : float, optional
+        Leave about this share of the answers, the least confident ones, to a person.
+    per : str or sequence of str, optional
+        One answer per value of this column, or of these columns: ``"patient"``, ``["patient", "eye"]``. It is judged
+        by the highest label.
+    pool : {"highest", "mean", "learned"}
+        How the answers of several images become one: the highest grade, the mean probabilities, or a pooling that is
+        fitted on the validation side.
+    on_bad_image : {"error", "skip"}
+        Stop at an unreadable image or a malformed row, or leave it out.
+    """
+
+    views: int = setting(
+        1,
+        "Views of each image to average: 1 is the centre crop, 2 adds its mirror image, 10 adds the four corners and "
+        "their mirror images. For a run with flip=false there are no mirror images: 10 means 5.",
+        metavar="1|2|10",
+    )
+    precision: Precision | None = setting(
+        None, "bf16 needs a GPU.", shown="that of the run", metavar="fp32|bf16", panel=COMPUTING
+    )
+
+    coverage: float | None = setting(
+        None,
+        "Give each sample a range of grades that contains the true grade with at least this probability: 0.9.",
+        metavar="SHARE",
+        panel=CALIBRATION,
+        takes="a probability such as 0.9",
+        gt=0,
+        lt=1,
+    )
+    coverage_by: str | None = setting(
+        None,
+        "The promise holds for each true grade, or for each value of a column.",
+        metavar="grade|COLUMN",
+        panel=CALIBRATION,
+    )
+    calibrate_on: Any = setting(
+        None,
+        "Labelled samples that the run was not trained on.",
+        shown="its validation side",
+        metavar="SOURCE",
+        panel=CALIBRATION,
+    )
+    label_noise: Literal["unknown", "class-conditional", "none"] = setting(
+        "unknown",
+        "What wrong labels among them depend on: not known; on the true grade alone, not on the image; none is wrong.",
+        panel=CALIBRATION,
+    )
+    recalibrate: bool = setting(
+        True,
+        "Recalibrate the probabilities on at least 100 of these samples, if it is worth it.",
+        shown="yes",
+        panel=CALIBRATION,
+    )
+
+    refer_from: str | int | None = setting(
+        None, "Decide whether to refer: from this grade on.", metavar="GRADE", panel=DECISIONS
+    )
+    threshold: float | Literal["grade"] | None = setting(
+        None,
+        "Refer if the probability of --refer-from or more is at least P, or by the predicted grade.",
+        shown="0.5",
+        metavar="P|grade",
+        panel=DECISIONS,
+        takes="a probability from 0 to 1, or 'grade'",
+        ge=0,
+        le=1,
+    )
+    sensitivity: float | None = setting(
+        None,
+        "Find the threshold for this sensitivity on the run's validation side.",
+        metavar="S",
+        panel=DECISIONS,
+    )
+    abstain: float | None = setting(
+        None,
+        "Leave about this share of the answers, the least confident, to a person.",
+        metavar="SHARE",
+        panel=DECISIONS,
+        gt=0,
+        lt=1,
+    )
+    per: tuple[str, ...] = setting(
+        (),
+        "One answer per value of this column: patient. Repeat it for a key: --per patient --per eye.",
+        metavar="COLUMN",
+        panel=DECISIONS,
+    )
+    pool: Literal["highest", "mean", "learned"] = setting(
+        "highest",
+        "How the answers of several images become one: the highest grade, the mean, or fitted on the validation side.",
+        panel=DECISIONS,
+    )
+
+    on_bad_image: Literal["error", "skip"] = setting(
+        "error", "Stop at unusable samples, or leave them out and list them in a CSV file."
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "per", as_columns(self.per))
+        super().__post_init__()
+        for name in ("threshold", "sensitivity"):
+            if self.refer_from is None and getattr(self, name) is not None:
+                raise SettingError(name, "needs the grade from which to refer: `refer_from`.")
+        if self.threshold is not None and self.sensitivity is not None:
+            raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
+        if self.coverage is None and self.coverage_by is not None:
+            raise SettingError(
+                "coverage_by", "says for whom ranges keep their promise: give a `coverage`, too."
+            )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Answering:
+        """The options by name; an unknown name is an error that suggests the nearest."""
+        return from_names(cls, options, kind="option")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the data that the answers need."""
+        by = () if self.coverage_by in (None, "grade") else (self.coverage_by,)
+        return (*self.per, *by)
