@@ -37,7 +37,7 @@ $(OLDEST_VENV)/.dev: pyproject.toml tests/oldest.py
 	$(OLDEST_BIN)/python -m pip install --quiet --no-deps "dlordinal>=2.7,<3"
 	touch $@
 
-demo: $(VENV)/.base  ## train four methods on labels that err as readers do, and show the result on a page
+demo: $(VENV)/.base  ## what wrong labels do and what srjt does about them, on synthetic images
 	$(BIN)/srjt demo
 
 # mypy without its cache keeps one core busy for most of a minute: the tests begin beside it.

@@ -1,10 +1,9 @@
-"""Draw docs/images/overview.png: wrong labels, what they do to a training, and how they are found.
+"""Draw docs/images/overview.png from the folder of a demo: wrong labels, what they do to a training, and their audit.
 
-    python benchmarks/overview_picture.py          # about six minutes on one core
+    srjt demo && python benchmarks/overview_picture.py srjt-demo
 
-Synthetic images, three seeds; 30 % of the training labels are wrong by one grade. The middle panel is the accuracy on
-test images with true grades after each epoch, mean and range over the seeds. The right panel has every label of the
-audit of seed 0, the most doubtful first.
+The middle panel is the accuracy on test images with true grades after each epoch, mean and range over the three folds.
+The right panel has every label of the audit, the most doubtful first.
 """
 
 from __future__ import annotations
@@ -20,34 +19,23 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure, SubFigure
 from PIL import Image
 
-import srjt
-from srjt import noise
-from srjt.data import Manifest, Split, folds
-from srjt.data.splits import corrupt_sides
+from srjt.data import Manifest, read
 from srjt.data.synthetic import generate
 from srjt.reports.figures.canvas import GREY, INK, PALETTE, house_style, new_figure
+from srjt.studies.results import collect_results
+from srjt.training.config import load_preset
 
-RATE, SEEDS, COLUMNS = 0.3, (0, 1, 2), 40
+COLUMNS = 40
 METHODS = {"standard": "vermillion", "srjt": "blue"}
-SETTINGS = {"network": "tiny", "image_size": 64, "crop": 60, "learning_rate": 2e-3, "device": "cpu"}
 
 
-def noisy_images(seed: int) -> tuple[Manifest, Split]:
-    clean = generate(images=1200, patients=120, size=64, seed=seed)
-    split = folds(clean, folds=5, seed=seed)[0]
-    rho = noise.rho_for_rate("truncated", rate=RATE, class_counts=clean.class_counts)
-    matrix = noise.transition_matrix("truncated", num_classes=clean.num_classes, rho=rho)
-    return corrupt_sides(clean, split, matrix, seed=seed)[0], split
-
-
-def accuracies(
-    data: Manifest, split: Split, method: str, *, seed: int, epochs: int
-) -> npt.NDArray[np.float64]:
-    """(epochs,) accuracy on the test side, by the mean of the networks."""
-    run = srjt.train(data, split=split, method=method, epochs=epochs, seed=seed, **SETTINGS)
-    found = run.metrics.query("split == 'test' and metric == 'accuracy'")
-    by = "ensemble" if "ensemble" in set(found["network"]) else "1"
-    return found[found["network"] == by].sort_values("epoch")["value"].to_numpy(np.float64)
+def accuracies(folder: Path, method: str) -> npt.NDArray[np.float64]:
+    """(folds, epochs) accuracy on the test side, the mean of the networks."""
+    metrics = collect_results(folder).metrics
+    chosen = metrics.query(
+        "method == @method and split == 'test' and metric == 'accuracy' and network in ('1', '2')"
+    )
+    return chosen.groupby(["fold", "epoch"])["value"].mean().unstack("epoch").to_numpy(np.float64)
 
 
 def draw_labels(part: SubFigure, data: Manifest, rows: npt.NDArray[np.int64]) -> None:
@@ -55,12 +43,12 @@ def draw_labels(part: SubFigure, data: Manifest, rows: npt.NDArray[np.int64]) ->
     assert data.true_labels is not None
     part.suptitle("Some labels are wrong, …", x=0.02, ha="left", fontsize=11, color=INK)
     for axes, row in zip(part.subplots(2, len(rows) // 2).flat, rows, strict=True):
-        given, true = int(data.labels[row]), int(data.true_labels[row])
+        label, true = int(data.labels[row]), int(data.true_labels[row])
         axes.imshow(data.arrays[row])
         axes.set_axis_off()
-        right = given == true
+        right = label == true
         axes.set_title(
-            f"grade {given}" if right else f"grade {given}, truly {true}", loc="center", fontsize=8,
+            f"grade {label}" if right else f"grade {label}, truly {true}", loc="center", fontsize=8,
             color=INK if right else PALETTE["vermillion"], fontweight="normal" if right else "bold",
         )  # fmt: skip
 
@@ -79,7 +67,7 @@ def draw_curves(part: SubFigure, curves: dict[str, npt.NDArray[np.float64]]) -> 
             color=PALETTE[METHODS[method]], fontsize=10, fontweight="bold", annotation_clip=False,
         )  # fmt: skip
     axes.set_xlabel("epoch")
-    axes.set_ylim(0.45, None)  # the first epoch of three seeds may lie below
+    axes.set_ylim(0.45, None)  # the first epochs may lie below
     axes.set_ylabel("accuracy on true grades")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
 
@@ -117,30 +105,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("demo", type=Path, nargs="?", default=Path("srjt-demo"))
     parser.add_argument("--out", type=Path, default=Path("docs/images/overview.png"))
-    parser.add_argument("--epochs", type=int, default=30)
-    given = parser.parse_args()
-    sets = {seed: noisy_images(seed) for seed in SEEDS}
-    curves = {
-        method: np.stack([accuracies(*sets[seed], method, seed=seed, epochs=given.epochs) for seed in SEEDS])
-        for method in METHODS
-    }
-    for method, found in curves.items():
-        print(
-            f"{method}: best {found.mean(axis=0).max():.3f}, last ten epochs {found[:, -10:].mean():.3f}",
-            flush=True,
-        )
-    data, split = sets[0]
-    audited = srjt.audit(data.select(split.train), epochs=given.epochs, **SETTINGS)
-    scores = audited.scores
-    print(f"estimated noise rate {audited.estimate.rate:.3f}, of the {len(scores) // 10} most doubtful labels "
-          f"{(scores['grade'] != scores['true_grade'])[: len(scores) // 10].mean():.0%} are wrong")  # fmt: skip
+    options = parser.parse_args()
+    curves = {method: accuracies(options.demo / "study", method) for method in METHODS}
+    labels = read(options.demo / "images" / "noisy.csv").manifest
+    reading = load_preset("demo")["reading"]
+    drawn = generate(**reading, seed=0)
+    data = drawn.with_noisy_labels(labels.labels)
+    assert data.ids == labels.ids
     assert data.true_labels is not None
-    true = data.true_labels[split.train]
-    rows = np.concatenate([split.train[true == grade][:2] for grade in range(data.num_classes)])
+    rows = np.concatenate(
+        [np.flatnonzero(data.true_labels == grade)[:2] for grade in range(data.num_classes)]
+    )
+    scores = pd.read_csv(options.demo / "audit" / "audit.csv")
     buffer = io.BytesIO()
     picture(data, rows, curves, scores).savefig(buffer, dpi=150)
-    Image.open(buffer).convert("RGB").quantize(256).save(given.out, optimize=True)  # a third of the bytes
+    Image.open(buffer).convert("RGB").quantize(256).save(options.out, optimize=True)  # a third of the bytes
 
 
 if __name__ == "__main__":

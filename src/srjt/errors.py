@@ -52,6 +52,15 @@ def count_of(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
+def duration(seconds: float) -> str:
+    """A time as people read it: "40 s", "12 min", "3.5 h", "15 days"."""
+    if seconds < 120:
+        return f"{max(seconds, 1):.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 72 * 3600 else f"{seconds / 86400:,.0f} days"
+
+
 _ABOUT: ContextVar[str] = ContextVar("_ABOUT", default="")
 
 

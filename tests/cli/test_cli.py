@@ -236,7 +236,6 @@ COMMAND_LINE = ("cli", "auditing/review", "studies/ray", "methods/registry.py", 
 KNOWN = (
     "inference/predict.py",  # words of a command
     "progress.py",  # variables of CSS
-    "reports/pages/demo.py",  # the page of a command
 )
 
 

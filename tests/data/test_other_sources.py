@@ -12,6 +12,7 @@ import pytest
 
 from data.test_tables import kinds, picture, table
 from srjt.data import from_arrays, read
+from srjt.data.options import ReadOptions
 from srjt.data.sources import SOURCES, LoadedData, Source, published
 from srjt.errors import SrjtError
 
@@ -219,8 +220,8 @@ def test_arrays_that_do_not_fit(images: np.ndarray, options: dict[str, list[obje
 
 
 def test_a_new_source_is_one_entry_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_xyz(path: Path, *, grades: list[str] | None = None) -> LoadedData:
-        return from_arrays(np.zeros((2, 4, 4), np.uint8), ["a", "b"], names=grades)
+    def read_xyz(path: Path, options: ReadOptions) -> LoadedData:
+        return from_arrays(np.zeros((2, 4, 4), np.uint8), ["a", "b"], names=options.grades)
 
     monkeypatch.setitem(SOURCES, "xyz", Source(lambda path: path.suffix == ".xyz", read_xyz))
     (tmp_path / "data.xyz").touch()

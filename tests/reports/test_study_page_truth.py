@@ -206,9 +206,9 @@ def duration(options: dict[str, Any]) -> str:
     seconds = trained * options.get("seconds", 2.0)
     if not seconds:
         return "no time"
-    if seconds < 100:
-        return count(max(1, round(seconds)), "second")
-    return count(round(seconds / 60), "minute") if seconds < 5400 else count(round(seconds / 3600), "hour")
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -109,9 +109,9 @@ def test_mistakes_are_one_sentence(tmp_path: Path, wrong: dict[str, Any], messag
 def test_arguments_override_the_file_which_overrides_the_preset(tmp_path: Path) -> None:
     file = tmp_path / "study.yaml"
     file.write_text("methods: [sord]\nfolds: 4\ntrain: {epochs: 7}\n")
-    config = resolve_config({"folds": 3, "methods": None}, train={"crop": 60}, preset="demo", file=file)
+    config = resolve_config({"folds": 3, "methods": None}, train={"crop": 40}, preset="demo", file=file)
     assert (config.methods, config.folds, config.source) == (("sord",), 3, "synthetic")
-    assert (config.train["epochs"], config.train["crop"], config.train["network"]) == (7, 60, "tiny")
+    assert (config.train["epochs"], config.train["crop"], config.train["network"]) == (7, 40, "tiny")
     other = resolve_config({"source": "labels.csv"}, train={}, preset="demo")
     assert other.reading == {}  # the preset's were for the synthetic dataset
 

@@ -42,7 +42,7 @@ SUMMARIES = {
     "export": "Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.",
     "methods": "List the methods: how each judges samples, what it learns from, and what it needs to know.",
     "doctor": "Check the installation: versions, devices, cache, extras, and what to do about what is missing.",
-    "demo": "Train four methods on labels that err as readers do, and show who learns the mistakes, on a page.",
+    "demo": "Show on synthetic images what wrong labels do, and what srjt does about them: about a minute and a half.",
 }
 
 

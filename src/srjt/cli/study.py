@@ -10,8 +10,8 @@ import shutil
 import sys
 import time
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,6 @@ from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
-    from srjt.reports.table import Table
     from srjt.studies.config import StudyConfig
     from srjt.studies.plan import PlannedRun, StudyPlan
     from srjt.studies.study import Executor
@@ -484,80 +483,40 @@ def report(
 
 # ``srjt demo``: the whole idea in a minute and a half, on synthetic images.
 
-SEEDS = 6
-
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the runs and the page.")] = Path(
-        "srjt-demo"
-    ),
-    seeds: Annotated[
-        int, typer.Option(min=1, help="How often everything is repeated, for the intervals.")
-    ] = SEEDS,
-    seed: Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")] = 0,
-    epochs: Annotated[int, typer.Option(min=2, max=10_000, help="Epochs per training.")] = 18,
-    images: Annotated[int, typer.Option(min=200, help="Number of images to learn from, per seed.")] = 700,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Seeds at the same time. [default: one per core]"),
-    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of the images, the trainings and the pages.")
+    ] = Path("srjt-demo"),
+    images: Annotated[int, typer.Option(min=100, help="Number of images.")] = 1000,
+    epochs: Annotated[int, typer.Option(min=2, max=10_000, help="Epochs per training.")] = 30,
     open_page: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Open the page in a browser. [default: in a terminal]"),
+        typer.Option("--open/--no-open", help="Open a page in a browser. [default: in a terminal]"),
     ] = None,
 ) -> None:
-    """Train four methods on labels that err as readers do, and show who learns the mistakes, on a page.
+    """Show on synthetic images what wrong labels do, and what srjt does about them: about a minute and a half.
 
-    Finished seeds are kept: the same command resumes an interrupted demo. Delete
-    the folder to start over.
+    The same command goes on after an interruption. Delete the folder to start over.
     """
-    from srjt.console import Console
-    from srjt.errors import cores
-    from srjt.reports.demo import DemoSettings, run_seeds
-    from srjt.reports.figures.canvas import save_figure
-    from srjt.reports.page import page_figures, write_page
-    from srjt.reports.pages.demo import (
-        audit_sentences,
-        demo_page,
-        demo_ranking,
-        demo_table,
-        label_sentences,
-        ranking_sentences,
-        told,
-    )
-
-    console = Console(markup=False, highlight=False)
-    settings = DemoSettings(images=images, epochs=epochs)
-    say(
-        f"{seeds} seed{'s' if seeds > 1 else ''}, each with {images:,} images of other patients, read by a simulated "
-        f"reader. {told()}"
-    )
-    chosen = list(range(seed, seed + seeds))
-    out.mkdir(parents=True, exist_ok=True)  # an impossible folder is said here, and not by every worker
-    with _progress(chosen) as show:
-        facts = run_seeds(out, settings, chosen, jobs=jobs or cores(), show=show)
+    from srjt.reports.demo import run_demo
 
     # In a clone set up by make the command is not on the PATH.
     command = "srjt" if shutil.which("srjt") else shlex.quote(sys.argv[0])
-    page = demo_page(facts, settings, folder=out, command=command)
-    for figure in page_figures(page):
-        save_figure(figure, out / "figures")
-    file = out / "demo.html"
-    write_page(page, file)
-
-    say(f"\n{label_sentences(facts[0].labels)[0]}\n")
-    _print_table(console, demo_table(facts))
-    first = facts[0].audit
-    assert first is not None
-    for sentence in (*ranking_sentences(demo_ranking(facts)), audit_sentences(first)[0]):
-        say(sentence)
-    # A path or a command to be copied gets its own line.
-    say("\nThe whole story, with pictures:")
-    typer.echo(f"  {file}")
-    say("Next, on your own data:")
-    typer.echo(f"  {command} data inspect labels.csv")  # which prints a training that the machine can do
+    pages = run_demo(out, images=images, epochs=epochs, tell=lambda text: say(f"{text}\n"))
+    say("The pages:")
+    for page in pages:
+        typer.echo(f"  {page}")
+    say("With your own labels.csv (image, grade, patient):")
+    small = " --preset cpu" if options.machine_options(images) else ""
+    for words in (
+        "data inspect labels.csv",
+        f"train labels.csv --fold 0 --out run{small}",
+        f"audit labels.csv --out audit{small}",
+    ):
+        typer.echo(f"  {command} {words}")
     if open_page or (open_page is None and _is_interactive()):
-        webbrowser.open(file.absolute().as_uri())
+        webbrowser.open(pages[0].absolute().as_uri())
 
 
 def _is_interactive() -> bool:
@@ -566,54 +525,3 @@ def _is_interactive() -> bool:
         not sys.platform.startswith("linux") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )
     return sys.stdout.isatty() and bool(display) and not os.environ.get("CI")
-
-
-@contextmanager
-def _progress(seeds: Sequence[int]) -> Iterator[Callable[[int, str, float], None]]:
-    """A bar over all seeds in a terminal; elsewhere a line when a seed is finished."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from srjt.console import Console
-
-    console = Console()
-    shares = dict.fromkeys(seeds, 0.0)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeRemainingColumn(compact=True),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"{'training':26}", total=float(len(seeds)))
-
-        def show(seed: int, what: str, share: float) -> None:
-            if share >= 1.0 > shares[seed] and not console.is_terminal:
-                typer.echo(f"seed {seed} is done")
-            shares[seed] = max(share, shares[seed])
-            what = f"seed {seed}, {what}" if what else "training"
-            bar.update(task, completed=sum(shares.values()), description=f"{what:26}")
-
-        yield show
-
-
-def _print_table(console: object, table: Table) -> None:
-    """The table of the page, in 80 columns."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as TerminalTable
-
-    from srjt.console import Console
-
-    assert isinstance(console, Console)
-    shown = TerminalTable(
-        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title=table.title, title_justify="left"
-    )
-    for column in table.columns:
-        heading = {"repeated": "repeated ↓"}.get(column.name, column.heading)
-        shown.add_column(heading, justify="left" if column.kind == "text" else "right", no_wrap=True)
-    for row in table.rows:
-        shown.add_row(*(cell.text for cell in row.cells))
-    console.print(shown)
-    say(
-        f"{table.caption} Repeated: the share of the wrong training labels that the networks say again.",
-        dim=True,
-    )

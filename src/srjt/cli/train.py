@@ -17,7 +17,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.output import OptionsReporter, say
-from srjt.errors import SrjtError, count_of, printable, unknown_name
+from srjt.errors import SrjtError, count_of, duration, printable, unknown_name
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
@@ -111,17 +111,6 @@ def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, de
         else "Measured by a few steps of a method with one network, and of one with two."
     )
     say(f"{measured} Start-up, decoding and noise estimates are not included.", dim=True)
-
-
-def duration(seconds: float) -> str:
-    """For example "40 seconds", "12 minutes", "3.5 hours", "15 days"."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} second{'' if round(seconds) <= 1 else 's'}"
-    if seconds < 90 * 60:
-        return f"{round(seconds / 60)} minutes"
-    if seconds < 72 * 3600:
-        return f"{seconds / 3600:.1f} hours"
-    return f"{seconds / 86400:,.0f} days"
 
 
 # ``srjt train``: a classifier from your own images and labels.

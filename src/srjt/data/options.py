@@ -68,7 +68,11 @@ class ReadOptions:
         None, "Column with train, validation or test.", metavar="NAME", panel=READING
     )
     grades: tuple[str, ...] | None = setting(
-        None, 'Grades from mild to severe: "none,mild,severe".', metavar="LIST", panel=READING
+        None,
+        'Grades from mild to severe: "none,mild,severe".',
+        metavar="LIST",
+        panel=READING,
+        takes="names of grades, the mildest first",
     )
     labels: Path | None = setting(
         None, "Table of grades for features: by id, or row by row.", metavar="FILE", panel=READING
@@ -98,12 +102,28 @@ class ReadOptions:
     )
 
     def __post_init__(self) -> None:
+        grades: Any = self.grades
+        if grades is not None and not isinstance(grades, str):
+            object.__setattr__(self, "grades", tuple(str(grade) for grade in grades))
         check_types(self)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> ReadOptions:
         """The options by name; an unknown name is an error that suggests the nearest."""
         return from_names(cls, options, kind="reading option")
+
+    @property
+    def roles(self) -> dict[str, str | None]:
+        """What a column is → its name; None if it was not given."""
+        column = self.grade_column
+        return {
+            "image": self.image_column,
+            "grade": column if column is None or isinstance(column, str) else next(iter(column), None),
+            "patient": self.patient_column,
+            "true_grade": self.true_grade_column,
+            "verified_grade": self.verified_grade_column,
+            "split": self.split_column,
+        }
 
     @property
     def given(self) -> dict[str, Any]:

@@ -21,16 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class CalibrationBin(NamedTuple):
-    """Samples whose predicted grade has a similar probability.
-
-    Attributes
-    ----------
-    confidence : float
-        Mean probability of the predicted grade.
-    accuracy : float
-        Share of samples that are predicted right.
-    samples : int
-    """
+    """Samples whose predicted grade has a similar probability: its mean, and the share that are right."""
 
     confidence: float
     accuracy: float
@@ -42,17 +33,7 @@ def calibration_bins(
 ) -> list[CalibrationBin]:
     """Bins of equal width over the probability of the predicted grade, without the empty ones.
 
-    Parameters
-    ----------
-    probabilities : array-like, shape (N, C)
-    true : array-like of int, shape (N,)
-        True grades.
-    bins : int
-        Number of bins.
-
-    Returns
-    -------
-    list of CalibrationBin
+    probabilities: (N, C). true: (N,) grades.
 
     Examples
     --------
@@ -75,17 +56,7 @@ def calibration_bins(
 def expected_calibration_error(probabilities: npt.ArrayLike, true: npt.ArrayLike, *, bins: int = 15) -> float:
     """Mean gap between confidence and accuracy over the bins, weighted by their samples.
 
-    Parameters
-    ----------
-    probabilities : array-like, shape (N, C)
-    true : array-like of int, shape (N,)
-        True grades.
-    bins : int
-        Number of bins.
-
-    Returns
-    -------
-    float
+    The arguments are those of ``calibration_bins``.
 
     Examples
     --------
@@ -98,19 +69,11 @@ def expected_calibration_error(probabilities: npt.ArrayLike, true: npt.ArrayLike
 
 
 def ranked_probability_score(probabilities: npt.ArrayLike, true: npt.ArrayLike) -> float:
-    """Squared distance of the cumulative distributions, summed over thresholds, averaged over samples: 0 is perfect.
+    """Squared distance of the cumulative distributions, summed over thresholds, averaged over samples: 0 is
+    perfect.
 
     Unlike the Brier score, it penalises probability on a neighbouring grade less than on a distant one.
-
-    Parameters
-    ----------
-    probabilities : array-like, shape (N, C)
-    true : array-like of int, shape (N,)
-        True grades.
-
-    Returns
-    -------
-    float
+    probabilities: (N, C). true: (N,) grades.
 
     Examples
     --------
@@ -195,20 +158,10 @@ def fit_recalibration(
 ) -> Recalibration:
     """Fit a temperature, or a temperature and one offset per grade, by maximum likelihood of the labels.
 
-    Parameters
-    ----------
-    probabilities : array-like, shape (N, C)
-        Of networks that have not seen these samples.
-    labels : array-like of int, shape (N,)
-        Their grades, which may be wrong.
-    transition : array-like, shape (C, C), optional
-        P[i, j] = Pr(label = j | true grade = i). Default: the labels are right.
-    vector : bool
-        Also fit an offset per grade. A normal prior with standard deviation 1 keeps the offsets of rare grades finite.
-
-    Returns
-    -------
-    Recalibration
+    probabilities: (N, C) of networks that have not seen these samples. labels: (N,) their grades, which may be
+    wrong. transition: (C, C) P[i, j] = Pr(label = j | true grade = i); without, the labels are right. vector:
+    also fit an offset per grade. A normal prior with standard deviation 1 keeps the offsets of rare grades
+    finite.
 
     Examples
     --------
@@ -231,22 +184,12 @@ def choose_recalibration(
 ) -> Recalibration | None:
     """No recalibration, a temperature, or vector scaling: the simplest that predicts held-out labels well.
 
-    Patients are held out in five parts. A richer form is chosen if it raises the held-out log-likelihood by more than
-    one standard error over patients.
+    Patients are held out in five parts. A richer form is chosen if it raises the held-out log-likelihood by
+    more than one standard error over patients. None if nothing is gained, or with fewer than 100 labels or 20
+    patients.
 
-    Parameters
-    ----------
-    probabilities, labels, transition
-        As for ``fit_recalibration``.
-    groups : sequence, length N, optional
-        Patients. Default: every sample is its own.
-    vector : bool
-        Whether an offset per grade may be chosen.
-
-    Returns
-    -------
-    Recalibration or None
-        None if nothing is gained, or with fewer than 100 labels or 20 patients.
+    probabilities, labels, transition: as for ``fit_recalibration``. groups: (N,) patients; without, every
+    sample is its own. vector: whether an offset per grade may be chosen.
 
     Examples
     --------
@@ -371,16 +314,9 @@ def _fit(
 
 
 def range_scores(probabilities: npt.ArrayLike) -> Floats:
-    """The score of every grade: the probability that the growing range holds before the grade enters.
+    """The score (N, C) of every grade: the probability that the growing range holds before the grade enters.
 
-    Parameters
-    ----------
-    probabilities : array-like, shape (N, C)
-
-    Returns
-    -------
-    ndarray, shape (N, C)
-        0 for the most likely grade. Ties go to the milder grade.
+    probabilities: (N, C). 0 for the most likely grade; ties go to the milder grade.
 
     Examples
     --------

@@ -26,17 +26,8 @@ OPERATING_POINT = ("sensitivity", "specificity", "positive_predictive_value", "n
 
 
 def referral_probability(probabilities: npt.ArrayLike, *, refer_from: int) -> Floats:
-    """p(grade ≥ ``refer_from``) of each sample.
-
-    Parameters
-    ----------
-    probabilities : array-like, shape (N, C)
-    refer_from : int
-        The mildest grade that is referred, 1 … C − 1.
-
-    Returns
-    -------
-    array, shape (N,)
+    """p(grade ≥ ``refer_from``) (N,) of probabilities (N, C). refer_from: the mildest grade that is referred, 1
+    … C − 1.
 
     Examples
     --------
@@ -62,19 +53,9 @@ def operating_point(
 ) -> dict[str, Interval]:
     """Sensitivity, specificity and predictive values of a decision, with intervals by patient.
 
-    Parameters
-    ----------
-    positive, referred : array-like of bool, shape (N,)
-        Which samples should be referred, and which are.
-    groups : sequence, length N, optional
-        Patients. Default: every sample is its own patient.
-    level : float
-        Confidence level.
-
-    Returns
-    -------
-    dict of str to Interval
-        By the names in ``OPERATING_POINT``; nan where there is no sample to divide by.
+    positive, referred: (N,) which samples should be referred, and which are. groups: (N,) their patients;
+    without, every sample is its own. The result has the names in ``OPERATING_POINT``; nan where there is no
+    sample to divide by.
 
     Examples
     --------
@@ -102,26 +83,15 @@ def proportion_interval(
     weights: npt.ArrayLike | None = None,
     level: float = 0.95,
 ) -> Interval:
-    """A share and Wilson's interval, with the number of samples that independent ones would need (Rao and Scott).
+    """A share and Wilson's interval, with the number of samples that independent ones would need (Rao and
+    Scott).
 
-    The variance of the share between patients gives this effective number, corrected for few patients as by Korn and
-    Graubard. If all samples are right or all are wrong, nothing varies, and the number of patients is used. A bootstrap
-    would give an interval of width 0 there. With one patient the interval is [0, 1].
+    The variance of the share between patients gives this effective number, corrected for few patients as by
+    Korn and Graubard. If all samples are right or all are wrong, nothing varies, and the number of patients is
+    used. A bootstrap would give an interval of width 0 there. With one patient the interval is [0, 1]; without
+    samples it is nan.
 
-    Parameters
-    ----------
-    right : array-like of bool, shape (N,)
-    groups : sequence, length N, optional
-        Patients. Default: every sample is its own patient.
-    weights : array-like, shape (N,), optional
-        Positive weights of the samples. Default: all count equally.
-    level : float
-        Confidence level.
-
-    Returns
-    -------
-    Interval
-        nan without samples.
+    right: (N,) of bool. groups: (N,) patients; without, every sample is its own. weights: (N,) positive.
 
     Examples
     --------
@@ -157,16 +127,10 @@ def proportion_interval(
 
 
 class SensitivityThreshold(NamedTuple):
-    """A threshold for a wanted sensitivity.
+    """A threshold for a wanted sensitivity: refer if the score is at least this.
 
-    Attributes
-    ----------
-    threshold : float
-        Refer if the score is at least this.
-    positives : int
-        Positive samples that it was found on.
-    reached : bool
-        Whether there are enough of them: n positives can promise at most n / (n + 1).
+    positives: positive samples that it was found on. reached: whether there are enough of them, because n
+    positives can promise at most n / (n + 1).
     """
 
     threshold: float
@@ -179,21 +143,11 @@ def threshold_for_sensitivity(
 ) -> SensitivityThreshold:
     """The highest threshold whose expected sensitivity on new samples is at least ``sensitivity``.
 
-    The k-th highest of n positive scores is exceeded by a new positive score with probability k / (n + 1) if all are
-    exchangeable. So k is the smallest number with k / (n + 1) ≥ sensitivity. The threshold that has the sensitivity on
-    the n samples themselves would have less on new ones.
+    The k-th highest of n positive scores is exceeded by a new positive score with probability k / (n + 1) if
+    all are exchangeable. So k is the smallest number with k / (n + 1) ≥ sensitivity. The threshold that has the
+    sensitivity on the n samples themselves would have less on new ones.
 
-    Parameters
-    ----------
-    positive : array-like of bool, shape (N,)
-    score : array-like, shape (N,)
-        Probability of being positive.
-    sensitivity : float
-        Wanted sensitivity, between 0 and 1.
-
-    Returns
-    -------
-    SensitivityThreshold
+    positive: (N,) of bool. score: (N,) the probability of being positive.
 
     Examples
     --------
@@ -215,16 +169,7 @@ def threshold_for_sensitivity(
 
 
 def decision_confidence(score: npt.ArrayLike, *, threshold: float) -> Floats:
-    """How far each score is from the threshold: 0 at the threshold, 1 at the end (0 or 1) of its side.
-
-    Parameters
-    ----------
-    score : array-like, shape (N,)
-    threshold : float
-
-    Returns
-    -------
-    array, shape (N,)
+    """How far each score (N,) is from the threshold: 0 at the threshold, 1 at the end (0 or 1) of its side.
 
     Examples
     --------
@@ -238,17 +183,8 @@ def decision_confidence(score: npt.ArrayLike, *, threshold: float) -> Floats:
 
 
 def abstention_cut(confidence: npt.ArrayLike, *, share: float) -> float:
-    """The confidence below which a decision is left to a person: at most ``share`` of these samples lie below it.
-
-    Parameters
-    ----------
-    confidence : array-like, shape (N,)
-    share : float
-        Between 0 and 1.
-
-    Returns
-    -------
-    float
+    """The confidence below which a decision is left to a person: at most ``share`` of ``confidence`` (N,) lies
+    below it.
 
     Examples
     --------
@@ -277,12 +213,7 @@ def _pair(positive: npt.ArrayLike, referred: npt.ArrayLike) -> tuple[Bools, Bool
 
 
 class Roc(NamedTuple):
-    """Both rates at each threshold, from the strictest threshold, which refers nobody, to the mildest.
-
-    Attributes
-    ----------
-    false_positive_rate, sensitivity, threshold : array, shape (T,)
-    """
+    """Both rates (T,) at each threshold, from the strictest threshold, which refers nobody, to the mildest."""
 
     false_positive_rate: Floats
     sensitivity: Floats
@@ -290,12 +221,7 @@ class Roc(NamedTuple):
 
 
 class PrecisionRecall(NamedTuple):
-    """Sensitivity (recall) and positive predictive value (precision) at each threshold.
-
-    Attributes
-    ----------
-    sensitivity, precision, threshold : array, shape (T,)
-    """
+    """Sensitivity (recall) and positive predictive value (precision) (T,) at each threshold."""
 
     sensitivity: Floats
     precision: Floats
@@ -303,12 +229,7 @@ class PrecisionRecall(NamedTuple):
 
 
 class NetBenefit(NamedTuple):
-    """Net benefit of a model and of referring everyone; referring nobody has 0.
-
-    Attributes
-    ----------
-    threshold, model, refer_all : array, shape (T,)
-    """
+    """Net benefit (T,) of a model and of referring everyone; referring nobody has 0."""
 
     threshold: Floats
     model: Floats
@@ -316,12 +237,7 @@ class NetBenefit(NamedTuple):
 
 
 class RiskCoverage(NamedTuple):
-    """Mean loss of the most confident samples, by their share.
-
-    Attributes
-    ----------
-    coverage, risk : array, shape (T,)
-    """
+    """Mean loss of the most confident samples (T,), by their share."""
 
     coverage: Floats
     risk: Floats
@@ -330,16 +246,8 @@ class RiskCoverage(NamedTuple):
 def roc_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> Roc:
     """The receiver operating characteristic; samples with one score enter together.
 
-    Parameters
-    ----------
-    positive : array-like of bool, shape (N,)
-        With at least one positive and one negative sample.
-    score : array-like, shape (N,)
-
-    Returns
-    -------
-    Roc
-        T ≤ N + 1 points; the first is (0, 0) at an infinite threshold.
+    positive: (N,) of bool, with both classes. score: (N,). The first of T ≤ N + 1 points is (0, 0) at an
+    infinite threshold.
 
     Examples
     --------
@@ -358,18 +266,9 @@ def roc_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> Roc:
 
 
 def precision_recall_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> PrecisionRecall:
-    """Precision and recall from the strictest threshold that refers somebody to the mildest.
+    """Precision and recall from the strictest threshold that refers somebody to the mildest: T ≤ N points.
 
-    Parameters
-    ----------
-    positive : array-like of bool, shape (N,)
-        With at least one positive and one negative sample.
-    score : array-like, shape (N,)
-
-    Returns
-    -------
-    PrecisionRecall
-        T ≤ N points.
+    positive: (N,) of bool, with both classes. score: (N,).
 
     Examples
     --------
@@ -392,27 +291,12 @@ def areas(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """The area under the ROC curve and the average precision, with percentile-bootstrap intervals over patients.
+    """The area under the ROC curve and the average precision, with percentile-bootstrap intervals over
+    patients.
 
-    The samples are sorted once; a draw of patients changes their weights only.
-
-    Parameters
-    ----------
-    positive : array-like of bool, shape (N,)
-        With at least one positive and one negative sample.
-    score : array-like, shape (N,)
-    groups : sequence, length N, optional
-        Patients. Default: every sample is its own patient.
-    resamples : int
-        Number of bootstrap draws.
-    level : float
-        Confidence level.
-    seed : int
-
-    Returns
-    -------
-    dict of str to Interval
-        ``roc_area`` and ``average_precision``.
+    The samples are sorted once; a draw of patients changes their weights only. positive: (N,) of bool, with
+    both classes. score: (N,). groups: (N,) patients; without, every sample is its own. The result has
+    ``roc_area`` and ``average_precision``.
 
     Examples
     --------
@@ -434,19 +318,8 @@ def net_benefit(
 ) -> NetBenefit:
     """The decision curve: TP/N − FP/N · t/(1 − t) at threshold t (Vickers and Elkin, 2006).
 
-    A threshold t says that one missed positive weighs as much as (1 − t)/t needless referrals.
-
-    Parameters
-    ----------
-    positive : array-like of bool, shape (N,)
-    score : array-like, shape (N,)
-        Probabilities.
-    thresholds : array-like, shape (T,), optional
-        Between 0 and 1. Default: 0.01, 0.02 … 0.99.
-
-    Returns
-    -------
-    NetBenefit
+    A threshold t says that one missed positive weighs as much as (1 − t)/t needless referrals. positive: (N,)
+    of bool. score: (N,) probabilities. thresholds: (T,) between 0 and 1; by default 0.01, 0.02 … 0.99.
 
     Examples
     --------
@@ -467,16 +340,8 @@ def net_benefit(
 def risk_coverage_curve(confidence: npt.ArrayLike, loss: npt.ArrayLike) -> RiskCoverage:
     """Mean loss of the samples that remain if the least confident ones are left to a person.
 
-    Parameters
-    ----------
-    confidence : array-like, shape (N,)
-    loss : array-like, shape (N,)
-        For example 1 for a wrong answer, 0 for a right one.
-
-    Returns
-    -------
-    RiskCoverage
-        T ≤ N points from the smallest coverage to 1; samples of one confidence enter together.
+    confidence: (N,). loss: (N,), for example 1 for a wrong answer. T ≤ N points from the smallest coverage to
+    1; samples of one confidence enter together.
 
     Examples
     --------
@@ -494,16 +359,7 @@ def risk_coverage_curve(confidence: npt.ArrayLike, loss: npt.ArrayLike) -> RiskC
 
 
 def thin(values: npt.ArrayLike, *, points: int = 400) -> Floats:
-    """At most ``points`` values of a curve, evenly by position, with both ends.
-
-    Parameters
-    ----------
-    values : array-like, shape (T,)
-    points : int
-
-    Returns
-    -------
-    array, shape (≤ points,)
+    """At most ``points`` values of a curve (T,), evenly by position, with both ends.
 
     Examples
     --------

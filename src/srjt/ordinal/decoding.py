@@ -23,15 +23,7 @@ Decoding = Literal["argmax", "median", "expected"]
 
 
 def most_likely_grade(probabilities: Tensor) -> Tensor:
-    """The most likely grade, which maximises expected accuracy. Ties go to the milder grade.
-
-    Parameters
-    ----------
-    probabilities : Tensor, shape (..., C)
-
-    Returns
-    -------
-    Tensor of int64, shape (...,)
+    """The mode (...,) of probabilities (..., C); of equally likely grades the mildest.
 
     Examples
     --------
@@ -119,17 +111,9 @@ def decode(probabilities: Tensor, how: Decoding = "argmax") -> Tensor:
 
 
 def grade_by_thresholds(probabilities: Tensor, thresholds: Tensor) -> Tensor:
-    """The number of thresholds that lie below the expected grade.
+    """The number of thresholds (C − 1,) that lie below the expected grade of probabilities (..., C).
 
-    Parameters
-    ----------
-    probabilities : Tensor, shape (..., C)
-    thresholds : Tensor, shape (C − 1,)
-        In ascending order. ½, 1½, 2½, … round the expected grade to the nearest.
-
-    Returns
-    -------
-    Tensor of int64, shape (...,)
+    ½, 1½, 2½, … round the expected grade to the nearest.
 
     Examples
     --------
@@ -142,23 +126,11 @@ def grade_by_thresholds(probabilities: Tensor, thresholds: Tensor) -> Tensor:
 
 
 def undo_soft_labels(probabilities: Tensor, matrix: Tensor, *, steps: int = 30) -> Tensor:
-    """The probabilities of the labels, from those of a network that has learnt soft labels.
+    """The probabilities (..., C) of the labels, from those of a network that has learnt soft labels.
 
-    A network that learns the soft labels S learns p = q S, where q are the probabilities of the labels. Steps of
-    Richardson and Lucy, q ← q · ((p / (q S)) Sᵀ), find q: it stays positive, and each step makes p likelier.
-
-    Parameters
-    ----------
-    probabilities : Tensor, shape (..., C)
-        p, of a network that was trained with soft labels.
-    matrix : Tensor, shape (C, C)
-        S, the soft label of each grade in a row.
-    steps : int
-        Number of steps; q = p before the first.
-
-    Returns
-    -------
-    Tensor, shape (..., C)
+    A network that learns the soft labels S (C, C), one in each row of ``matrix``, learns p = q S, where q are
+    the probabilities of the labels. Steps of Richardson and Lucy, q ← q · ((p / (q S)) Sᵀ), begin with q = p
+    and find q: it stays positive, and each step makes p likelier.
 
     Examples
     --------
@@ -313,23 +285,14 @@ def grade_rule_for(
 
 
 def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose) -> Floats:
-    """Thresholds on the expected grade for which the expected value of a metric is best.
+    """Thresholds (C − 1,) on the expected grade for which the expected value of a metric is best, in ascending
+    order.
 
-    One threshold after the other moves to its best value, until none improves the metric of the expected counts.
+    One threshold after the other moves to its best value, until none improves the metric of the expected
+    counts. Two may be equal: the grade between them is never predicted.
 
-    Parameters
-    ----------
-    expected : ndarray, shape (N,)
-        Expected grades, or any other severity.
-    probabilities : ndarray, shape (N, C)
-        How probable each grade is the true one.
-    purpose : {"mae", "accuracy", "qwk", "macro_f1"}
-        The metric.
-
-    Returns
-    -------
-    ndarray, shape (C − 1,)
-        In ascending order. Two may be equal: the grade between them is never predicted.
+    expected: (N,) expected grades, or any other severity. probabilities: (N, C) how probable each grade is the
+    true one.
 
     Examples
     --------
@@ -401,12 +364,8 @@ _WEIGHTS = (1 / 16, 16.0)
 class LearnedPooling(NamedTuple):
     """Parameters of the learned pooling.
 
-    Attributes
-    ----------
-    exponent : float
-        From 1 (the mean of the images) to 64 (nearly the highest of them).
-    weight : float
-        Below 1: higher grades become less likely than the images say; above 1: more likely.
+    exponent: from 1 (the mean of the images) to 64 (nearly the highest of them). weight: below 1, higher grades
+    become less likely than the images say; above 1, more likely.
     """
 
     exponent: float
@@ -420,22 +379,11 @@ def pool_probabilities(
     how: Pooling = "highest",
     learned: LearnedPooling | None = None,
 ) -> Floats:
-    """Probabilities of the grade of each unit (patient, eye, series) from those of its images.
+    """Probabilities (M, C) of the grade of each unit (patient, eye, series) from those of its images.
 
-    Parameters
-    ----------
-    probabilities : array-like, shape (N, C)
-    units : array-like of int, shape (N,)
-        The unit of each image, 0 … M − 1.
-    how : {"highest", "mean", "learned"}
-        Highest grade, if the images of a unit agree as much as they can: p(grade ≤ c) is the smallest of the images'.
-        Mean probabilities. Or the learned pooling.
-    learned : LearnedPooling, optional
-        From ``fit_pooling``, for ``how="learned"``.
-
-    Returns
-    -------
-    array, shape (M, C)
+    probabilities: (N, C). units: (N,) the unit of each image, 0 … M − 1. how: the highest grade, if the images
+    of a unit agree as much as they can (p(grade ≤ c) is the smallest of the images'); mean probabilities; or
+    the learned pooling, whose parameters are ``learned``, from ``fit_pooling``.
 
     Examples
     --------
@@ -462,17 +410,7 @@ def pool_probabilities(
 
 
 def highest_per_unit(grades: npt.ArrayLike, units: npt.ArrayLike) -> Ints:
-    """The highest grade of each unit.
-
-    Parameters
-    ----------
-    grades : array-like of int, shape (N,)
-    units : array-like of int, shape (N,)
-        The unit of each image, 0 … M − 1.
-
-    Returns
-    -------
-    array of int64, shape (M,)
+    """The highest grade (M,) of each unit. grades: (N,). units: (N,) the unit of each image, 0 … M − 1.
 
     Examples
     --------
@@ -492,17 +430,8 @@ def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.
     A weak prior keeps both near 1 and 4 where few units decide: normal, of their logarithms, with a standard
     deviation of 1.
 
-    Parameters
-    ----------
-    probabilities : array-like, shape (N, C)
-    units : array-like of int, shape (N,)
-        The unit of each image, 0 … M − 1.
-    labels : array-like of int, shape (M,), or of float, shape (M, C)
-        The highest label of each unit, or the probabilities of its highest grade.
-
-    Returns
-    -------
-    LearnedPooling
+    probabilities: (N, C). units: (N,) the unit of each image, 0 … M − 1. labels: the highest label of each unit
+    (M,), or the probabilities of its highest grade (M, C).
 
     Examples
     --------

@@ -20,12 +20,7 @@ _CELLS = 10_000_000  # numbers held at once
 
 
 class Interval(NamedTuple):
-    """A metric and its confidence interval.
-
-    Attributes
-    ----------
-    value, low, high : float
-    """
+    """A number and its confidence interval."""
 
     value: float
     low: float
@@ -152,17 +147,10 @@ def resampled_metrics(
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
-    """p-values corrected for their number by Holm's method: below α, all that are have a joint error of at most α.
+    """p-values (n,) corrected for their number by Holm's method: below α, all that are have a joint error of at
+    most α.
 
-    Parameters
-    ----------
-    p_values : array-like of float, shape (n,)
-        nan, where there is no test, stays nan and does not count.
-
-    Returns
-    -------
-    ndarray of float, shape (n,)
-        Never smaller than the given ones, in the same order.
+    nan, where there is no test, stays nan and does not count.
 
     Examples
     --------

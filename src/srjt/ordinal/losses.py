@@ -171,16 +171,8 @@ Reduction = Literal["none", "mean", "sum"]
 
 
 def log_probabilities(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """log softmax(logits / τ) over the last axis, in at least float32.
-
-    Parameters
-    ----------
-    temperature : float
-        τ; below 1 the probabilities are sharper.
-
-    Returns
-    -------
-    Tensor, shape (..., C)
+    """log softmax(logits / τ) over the last axis, in at least float32; a temperature τ below 1 sharpens the
+    probabilities.
 
     Examples
     --------
@@ -210,12 +202,7 @@ def hard_cross_entropy(
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "none") -> Tensor:
-    """Cross-entropy of soft labels: ℓ_s = −Σ_c l^c log p^c (Eq. 5).
-
-    Parameters
-    ----------
-    targets : Tensor, shape (..., C)
-        Soft labels; each row sums to 1.
+    """Cross-entropy of soft labels (..., C): ℓ_s = −Σ_c l^c log p^c (Eq. 5).
 
     Examples
     --------
@@ -289,10 +276,7 @@ def generalised_cross_entropy(
 ) -> Tensor:
     """Generalised cross-entropy: (1 − (p^ỹ)^q) / q, between cross-entropy (q → 0) and 1 − p^ỹ (q = 1).
 
-    Parameters
-    ----------
-    q : float
-        In (0, 1]; the larger, the less a confident mistake weighs.
+    The larger q, in (0, 1], the less a confident mistake weighs.
 
     Examples
     --------
@@ -309,10 +293,7 @@ def generalised_cross_entropy(
 def early_learning(logits: Tensor, averages: Tensor, *, reduction: Reduction = "none") -> Tensor:
     """Early-learning regularisation: log(1 − ⟨t, p⟩), smallest where p stays with what was learnt early.
 
-    Parameters
-    ----------
-    averages : Tensor, shape (..., C)
-        t, the running average of the network's own probabilities for the sample.
+    averages: (..., C) t, the running average of the network's own probabilities for the sample.
 
     Examples
     --------

@@ -102,20 +102,10 @@ def _mean(part: Floats, whole: Floats, *, over: npt.NDArray[np.bool_]) -> Floats
 
 
 def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_classes: int) -> Tensor:
-    """Counts of a selection by *given* grade; add them up over batches.
+    """Counts (..., 4, C) of a selection by *given* grade; add them up over batches.
 
-    Parameters
-    ----------
-    selected : Tensor of bool, shape (..., B)
-    labels, true : Tensor of int, shape (B,)
-        Grades as given, and true grades.
-    num_classes : int
-        C, the number of grades.
-
-    Returns
-    -------
-    Tensor of int64, shape (..., 4, C)
-        Numbers of samples: selected and clean, selected, clean, all.
+    selected: (..., B) of bool. labels, true: (B,) grades as given, and true grades. Numbers of samples:
+    selected and clean, selected, clean, all.
 
     Examples
     --------
@@ -138,17 +128,8 @@ def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_clas
 def label_precision(counts: npt.ArrayLike, *, per_class: bool = False) -> float | Floats:
     """Share of truly clean samples among the selected.
 
-    Parameters
-    ----------
-    counts : array-like, shape (4, C)
-        From ``selection_counts``.
-    per_class : bool
-        By given grade instead of overall.
-
-    Returns
-    -------
-    float, or array of shape (C,) if ``per_class``
-        nan where there is no sample to divide by.
+    counts: (4, C) from ``selection_counts``. per_class: (C,) by given grade instead of overall. nan where there
+    is no sample to divide by.
 
     Examples
     --------
@@ -194,20 +175,10 @@ def _ratio(part: Floats, whole: Floats) -> float | Floats:
 
 
 def confusion_matrix(true: Tensor, predicted: Tensor, *, num_classes: int) -> Tensor:
-    """Counts of (true, predicted) grades; add them up over batches.
+    """Counts (C, C) of (true, predicted) grades (B,); add them up over batches.
 
-    They stay on the tensors' device, and the host does not wait for them. A pair with a grade outside 0 … C − 1 is not
-    counted.
-
-    Parameters
-    ----------
-    true, predicted : Tensor of int, shape (B,)
-    num_classes : int
-        C, the number of grades.
-
-    Returns
-    -------
-    Tensor of int64, shape (C, C)
+    They stay on the tensors' device, and the host does not wait for them. A pair with a grade outside 0 … C − 1
+    is not counted.
 
     Examples
     --------
@@ -266,16 +237,7 @@ METRICS: dict[str, Metric] = {
 
 
 def summary(confusion: npt.ArrayLike) -> dict[str, float]:
-    """All metrics of one confusion matrix.
-
-    Parameters
-    ----------
-    confusion : array-like, shape (C, C)
-
-    Returns
-    -------
-    dict of str to float
-        By the names of ``METRICS``.
+    """All metrics of one confusion matrix (C, C), by the names of ``METRICS``.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from srjt._version import __version__
 from srjt.data.checks import data_uri
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
+from srjt.errors import duration
 from srjt.reports.page import Section
 from srjt.studies.results import display_name
 from srjt.training.folder import RunFacts, describe_provenance, describe_source
@@ -187,14 +188,6 @@ def training_seconds(metrics: pd.DataFrame) -> float | None:
     """Seconds of all epochs, training and evaluation; None if they were not recorded."""
     seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
     return float(seconds.sum()) if len(seconds) else None
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people read them."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def source_name(facts: RunFacts) -> str:

@@ -5,7 +5,6 @@ runs take the noise rate from.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from srjt import methods, noise
+from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, unknown_name
 from srjt.settings import check_types, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
@@ -203,9 +203,7 @@ class StudyConfig:
 
     def _check_reading(self) -> None:
         """Columns, folders and files are texts; unknown names are refused where the data are opened."""
-        from srjt.data.sources import read
-
-        for name in set(self.reading) & set(inspect.signature(read).parameters):
+        for name in set(self.reading) & set(vars(ReadOptions())):
             value = self.reading[name]
             if not (
                 value is None

@@ -32,6 +32,7 @@ from srjt.data.images.decode import Resize
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
+from srjt.data.options import ReadOptions
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
@@ -251,12 +252,12 @@ def open_data(
     if not config.source:
         raise SrjtError("A study needs data: give a source, or 'synthetic' for the synthetic dataset.")
     options = dict(config.reading)
-    known = set(inspect.signature(generate if config.source == "synthetic" else read).parameters)
+    known = set(
+        inspect.signature(generate).parameters if config.source == "synthetic" else vars(ReadOptions())
+    )
     for name in options:
-        if name not in known - {"source", "progress"}:
-            raise unknown_name(
-                f"reading option of {config.source}", str(name), known - {"source", "progress"}
-            )
+        if name not in known:
+            raise unknown_name(f"reading option of {config.source}", str(name), known)
     if config.source == "synthetic":
         manifest = _synthetic(options)
     else:

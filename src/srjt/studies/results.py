@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from srjt import methods as registered
-from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.files import is_inside, read_json
 from srjt.methods.registry import lookup
 from srjt.noise.estimate import NoiseEstimate
@@ -479,7 +479,7 @@ def status_lines(results: StudyResults) -> Iterator[str]:
             parallel = max(1, int(counts.get("running", 0)))
             at_a_time = f"{parallel} run{'s' * (parallel != 1)} at a time"
             yield (
-                f"About {_duration(seconds)} of training remain ({_duration(seconds / parallel)} with {at_a_time}), by "
+                f"About {duration(seconds)} of training remain ({duration(seconds / parallel)} with {at_a_time}), by "
                 "the median of the finished runs with as many networks; start-up is not counted."
             )
     yield from problem_lines(results)
@@ -492,11 +492,3 @@ def problem_lines(results: StudyResults) -> Iterator[str]:
         last = [line for line in run["error"].strip().splitlines() if line.strip()][-1:]
         yield f"failed: {run['key']}: {last[0] if last else 'no error message'}"
     yield from results.damaged
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -5,19 +5,19 @@ To add a source, write a recogniser and a reader, and add one entry to ``SOURCES
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from srjt.data.manifest import Manifest, as_features
+from srjt.data.options import ReadOptions
 from srjt.data.sources import columns, features, folders, published, table
 from srjt.data.sources.assemble import LoadedData, from_arrays
-from srjt.data.sources.columns import from_frame, one_column, refuse_repeated
+from srjt.data.sources.columns import from_frame, refuse_repeated
 from srjt.data.sources.features import (
     FeatureFile,
     feature_columns_of,
@@ -37,27 +37,11 @@ __all__ = ["SOURCES", "LoadedData", "Source", "from_arrays", "read"]
 SOURCE = "the table"
 
 
-def read_feature_frame(
-    frame: pd.DataFrame,
-    *,
-    feature_columns: str | Sequence[str] | None = None,
-    grade_column: str | Sequence[str] | None = None,
-    patient_column: str | None = None,
-    true_grade_column: str | None = None,
-    verified_grade_column: str | None = None,
-    split_column: str | None = None,
-    grades: Sequence[str] | None = None,
-) -> LoadedData:
+def read_feature_frame(frame: pd.DataFrame, options: ReadOptions) -> LoadedData:
     """Features (N, F) with their grades and all other columns, as from a file of the same table."""
-    given = {
-        "grade": one_column(grade_column),
-        "patient": patient_column,
-        "true_grade": true_grade_column,
-        "verified_grade": verified_grade_column,
-        "split": split_column,
-    }
-    found = _features_of(frame, feature_columns)
-    return graded_features(found, given, source=SOURCE, root=Path(), grades=grades)
+    found = _features_of(frame, options.feature_columns)
+    given = {role: column for role, column in options.roles.items() if role != "image"}
+    return graded_features(found, given, source=SOURCE, root=Path(), grades=options.grades)
 
 
 def read_ungraded_frame(
@@ -92,50 +76,40 @@ def _features_of(
 
 
 class Source(NamedTuple):
-    """A kind of source: ``recognise`` looks at a path, ``read`` reads it.
-
-    ``read`` takes the path and, as keywords, those options of ``srjt.data.read`` that apply to the source.
-    """
+    """A kind of source: ``recognise`` looks at a path, ``read`` reads it by those options that the source ``takes``."""
 
     recognise: Callable[[Path], bool]
-    read: Callable[..., LoadedData]
+    read: Callable[[Path, ReadOptions], LoadedData]
+    takes: frozenset[str] = frozenset({"grades"})
 
+
+GRADES = frozenset({"grades"})
+OF_FEATURES = GRADES | {
+    "feature_columns", "grade_column", "patient_column", "true_grade_column", "verified_grade_column",
+    "split_column",
+}  # fmt: skip
+ALL = frozenset(ReadOptions.__dataclass_fields__) - {"kind"}
+OF_TABLES = ALL - {"labels", "feature_columns"}
 
 # The first source that recognises a path reads it.
 SOURCES: dict[str, Source] = {
-    "dr": Source(published.is_dr, published.read_dr),
-    "features": Source(features.is_features, features.read_features),
-    "medmnist": Source(published.is_medmnist, published.read_medmnist),
-    "table": Source(table.is_table, table.read_table),
-    "limuc": Source(published.is_limuc, published.read_limuc),
-    "folders": Source(folders.is_folders, folders.read_folders),
+    "dr": Source(published.is_dr, published.read_dr, GRADES | {"images"}),
+    "features": Source(features.is_features, features.read_features, ALL),
+    "medmnist": Source(published.is_medmnist, published.read_medmnist, GRADES),
+    "table": Source(table.is_table, table.read_table, OF_TABLES),
+    "limuc": Source(published.is_limuc, published.read_limuc, GRADES),
+    "folders": Source(folders.is_folders, folders.read_folders, GRADES),
 }
 
 # A table in memory is read by one of these.
-FRAMES: dict[str, Callable[..., LoadedData]] = {
-    "table": table.read_table,
-    "features": read_feature_frame,
+FRAMES: dict[str, tuple[Callable[[pd.DataFrame, ReadOptions], LoadedData], frozenset[str]]] = {
+    "table": (table.read_table, OF_TABLES),
+    "features": (read_feature_frame, OF_FEATURES),
 }
 
 
 def read(
-    source: str | os.PathLike[str] | pd.DataFrame,
-    *,
-    images: str | os.PathLike[str] | None = None,
-    image_column: str | None = None,
-    grade_column: str | Sequence[str] | None = None,
-    patient_column: str | None = None,
-    true_grade_column: str | None = None,
-    verified_grade_column: str | None = None,
-    split_column: str | None = None,
-    grades: Sequence[str] | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    feature_columns: str | Sequence[str] | None = None,
-    several_readings: str | None = None,
-    reader_column: str | None = None,
-    reference_column: str | None = None,
-    kind: str | None = None,
-    progress: ProgressOption = True,
+    source: str | os.PathLike[str] | pd.DataFrame, *, progress: ProgressOption = True, **options: Any
 ) -> LoadedData:
     """Read labels, and where the images are, from a table, a folder, a MedMNIST file or a file of features.
 
@@ -148,29 +122,10 @@ def read(
         A CSV, TSV, Excel or Parquet file; a folder with a ``labels.csv``, with one folder per grade, of LIMUC or of
         Kaggle's Diabetic Retinopathy Detection; a MedMNIST ``.npz`` file; features (``.npz``, ``.npy``, a table). Or a
         table in memory, with a column of images or with columns of features (``f0``, ``f1``, …).
-    images : path, optional
-        The folder that image names are relative to. Default: the folder of the table, or the present one for a table
-        in memory. ``images``, ``train_images``, ``img`` and the like in it are tried too.
-    image_column, grade_column, patient_column, true_grade_column, verified_grade_column, split_column : str, optional
-        Columns of a table. Default: found by their usual names. Verified grades are the true grades of a random sample
-        of the labels; the other cells are empty.
-    grades : sequence of str, optional
-        Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in their order.
-    labels : path, optional
-        A table with the grades of features, matched by id if both have ids, else row by row.
-    feature_columns : str or sequence of str, optional
-        Patterns such as ``"f*"`` for the columns of a table that are features.
-    several_readings : {"error", "consensus"}, optional
-        Several rows of a table with different grades for one image, or a column of grades per reader: report them, or
-        combine them; see ``read_readings``. The manifest then has the columns ``readings``, ``certainty`` and
-        ``p_true_0`` …, the probabilities of the true grades. Default: ``"error"``.
-    reader_column, reference_column : str, optional
-        With ``several_readings="consensus"``: the columns of readers and of trusted grades. Default: found by their
-        usual names. ``grade_column`` may then be a list or a pattern such as ``"grade_*"``.
-    kind : str, optional
-        ``"table"``, ``"folders"``, ``"limuc"``, ``"dr"``, ``"medmnist"`` or ``"features"``. Default: recognised.
     progress : bool or function of (done, total)
         Whether to show a bar while DICOM headers are read, where somebody can see it.
+    **options
+        The fields of ``srjt.data.options.ReadOptions``: ``images="…"``, ``grade_column="severity"``, ….
 
     Returns
     -------
@@ -186,67 +141,55 @@ def read(
     >>> reading.kind, len(reading.manifest), len(reading.problems)
     ('table', 20, 0)
     """
-    if kind is not None and kind not in SOURCES:
-        raise unknown_name("kind of source", kind, sorted(SOURCES))
-    readers: Mapping[str, Callable[..., LoadedData]] = {name: known.read for name, known in SOURCES.items()}
-    path: Path | pd.DataFrame
-    of_images = image_column is not None or images is not None
+    asked = ReadOptions.of(options)
+    if asked.kind is not None and asked.kind not in SOURCES:
+        raise unknown_name("kind of source", asked.kind, sorted(SOURCES))
     if isinstance(source, pd.DataFrame):
-        path, name, readers = source, "the table", FRAMES
-        kind = kind or (
-            "features"
-            if feature_columns is not None or (not of_images and has_features(list(map(str, source.columns))))
-            else "table"
-        )
-        if kind not in FRAMES:
-            raise SrjtError(f"A table in memory cannot be read as {kind}.")
+        kind, name, kinds = _kind_of_frame(source, asked), "the table", {k: v[1] for k, v in FRAMES.items()}
     else:
         path, name = as_path(source, "Labels are read from a path or a DataFrame"), str(source)
-        if not os.path.exists(path):  # also for a name that is too long or contains NUL
-            raise SrjtError(f"{path} does not exist.")
-        if not path.is_dir():
-            check_regular_file(path)
-        if kind is None and (labels is not None or feature_columns is not None):
-            kind = "features"
-            if path.is_dir():
-                option = "labels" if feature_columns is None else "feature_columns"
-                raise SrjtError(
-                    f"`{option}` is for a file of features, and {path} is a folder: leave it out."
-                )
-        elif kind is None:
-            kind = _recognise(path)
-            # the names of columns are a weaker sign than images that the user names
-            if kind == "features" and of_images and table.is_table(path):
-                kind = "table"
-    if images is not None and not os.path.isdir(images):
-        raise SrjtError(f"The image folder {images} does not exist.")
-    options = {
-        "images": None if images is None else Path(images),
-        "image_column": image_column,
-        "grade_column": grade_column,
-        "patient_column": patient_column,
-        "true_grade_column": true_grade_column,
-        "verified_grade_column": verified_grade_column,
-        "split_column": split_column,
-        "grades": grades,
-        "labels": None if labels is None else Path(labels),
-        "feature_columns": feature_columns,
-        "several_readings": several_readings,
-        "reader_column": reader_column,
-        "reference_column": reference_column,
-    }
-    given = {option: value for option, value in options.items() if value is not None}
-    for option in given:
-        if option not in _options(readers[kind]):
-            kinds = ", ".join(other for other, reader in readers.items() if option in _options(reader))
-            raise SrjtError(
-                f"`{option}` applies to {kinds or 'files'}, but {name} is read as {kind}: leave it "
-                "out, or choose another `kind`."
-            )
-    reading = with_patients_of_headers(readers[kind](path, **given), progress=progress)
-    return replace(
-        reading, manifest=replace(reading.manifest, source=str(path) if isinstance(path, Path) else "")
-    )
+        kind, kinds = _kind_of_path(path, asked), {k: v.takes for k, v in SOURCES.items()}
+    if asked.images is not None and not os.path.isdir(asked.images):
+        raise SrjtError(f"The image folder {asked.images} does not exist.")
+    for option in (name for name in asked.given if name != "kind" and name not in kinds[kind]):
+        others = ", ".join(other for other, taken in kinds.items() if option in taken)
+        raise SrjtError(
+            f"`{option}` applies to {others or 'files'}, but {name} is read as {kind}: leave it out, or choose another "
+            "`kind`."
+        )
+    if isinstance(source, pd.DataFrame):
+        reading, origin = FRAMES[kind][0](source, asked), ""
+    else:
+        reading, origin = SOURCES[kind].read(path, asked), str(path)
+    reading = with_patients_of_headers(reading, progress=progress)
+    return replace(reading, manifest=replace(reading.manifest, source=origin))
+
+
+def _kind_of_frame(frame: pd.DataFrame, asked: ReadOptions) -> str:
+    of_images = asked.image_column is not None or asked.images is not None
+    features = not of_images and has_features(list(map(str, frame.columns)))
+    kind = asked.kind or ("features" if asked.feature_columns is not None or features else "table")
+    if kind not in FRAMES:
+        raise SrjtError(f"A table in memory cannot be read as {kind}.")
+    return kind
+
+
+def _kind_of_path(path: Path, asked: ReadOptions) -> str:
+    if not os.path.exists(path):  # also for a name that is too long or contains NUL
+        raise SrjtError(f"{path} does not exist.")
+    if not path.is_dir():
+        check_regular_file(path)
+    if asked.kind is not None:
+        return asked.kind
+    if asked.labels is not None or asked.feature_columns is not None:
+        if path.is_dir():
+            option = "labels" if asked.feature_columns is None else "feature_columns"
+            raise SrjtError(f"`{option}` is for a file of features, and {path} is a folder: leave it out.")
+        return "features"
+    kind = _recognise(path)
+    # the names of columns are a weaker sign than images that the user names
+    of_images = asked.image_column is not None or asked.images is not None
+    return "table" if kind == "features" and of_images and table.is_table(path) else kind
 
 
 def _recognise(path: Path) -> str:
@@ -255,8 +198,3 @@ def _recognise(path: Path) -> str:
             return kind
     known = ", ".join((*columns.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))
     raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({known}).")
-
-
-def _options(reader: Callable[..., LoadedData]) -> set[str]:
-    """The options of ``read`` that apply to a kind of source: the keywords of its reader."""
-    return set(inspect.signature(reader).parameters)

@@ -419,11 +419,6 @@ def choose_columns(
     return chosen, notes
 
 
-def one_column(column: str | Sequence[str] | None) -> str | None:
-    """A column that may have been given as a list of one."""
-    return column if column is None or isinstance(column, str) else next(iter(column), None)
-
-
 def plain_name(column: str) -> str:
     """A name in small letters, without spaces and punctuation: "Patient-ID" is patientid."""
     return re.sub(r"[\W_]+", "", column.casefold())

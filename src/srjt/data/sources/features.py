@@ -21,6 +21,7 @@ import pandas as pd
 
 from srjt.data.grades import as_text
 from srjt.data.manifest import Features, Manifest, as_features, match_names
+from srjt.data.options import ReadOptions
 from srjt.data.sources.assemble import GRADED, LoadedData, assemble
 from srjt.data.sources.columns import (
     NUMBERED,
@@ -31,15 +32,14 @@ from srjt.data.sources.columns import (
     check_wanted,
     choose_columns,
     load_table,
-    one_column,
     plain_name,
     read_parquet,
 )
 from srjt.data.sources.readings import READING_SYNONYMS
 from srjt.data.sources.table import (
     CANONICAL,
-    check_several_readings,
     check_split_column,
+    combines_readings,
     consensus_rows,
     other_columns,
 )
@@ -378,56 +378,26 @@ def _size(features: Features) -> str:
 # Features with grades, from ``srjt features`` or other programs: .npz, .npy with a table of labels, tables.
 
 
-def read_features(
-    path: Path,
-    *,
-    labels: Path | None = None,
-    feature_columns: str | Sequence[str] | None = None,
-    images: Path | None = None,
-    image_column: str | None = None,
-    grade_column: str | Sequence[str] | None = None,
-    patient_column: str | None = None,
-    true_grade_column: str | None = None,
-    verified_grade_column: str | None = None,
-    split_column: str | None = None,
-    grades: Sequence[str] | None = None,
-    several_readings: str | None = None,
-    reader_column: str | None = None,
-    reference_column: str | None = None,
-) -> LoadedData:
+def read_features(path: Path, options: ReadOptions) -> LoadedData:
     """Read features (N, F) with their grades.
 
     ``labels`` is a table of grades, matched by id if both have ids, else row by row; for a .npy file it defaults
     to the CSV file of the same name. ``feature_columns`` are patterns for the feature columns of a table.
     """
-    found = open_features(path, feature_columns)
+    found, labels = open_features(path, options.feature_columns), options.labels
     beside = path.with_suffix(".csv")
     if labels is None and path.suffix.lower() == ".npy" and beside.is_file():
         labels = beside
-    readings = None
+    readings, given, grades = None, options.roles, options.grades
     table = _load_labels(labels) if labels is not None else None
-    if check_several_readings(
-        several_readings,
-        grade_column=grade_column,
-        reader_column=reader_column,
-        reference_column=reference_column,
-    ):
+    if combines_readings(options):
         if table is None or labels is None:
             raise SrjtError(
                 "`several_readings='consensus'` combines the readings of a table: give it with `labels`."
             )
-        combined = consensus_rows(
-            table,
-            source=labels.name,
-            grades=grades,
-            image_column=image_column,
-            grade_column=grade_column,
-            reader_column=reader_column,
-            patient_column=patient_column,
-            reference_column=reference_column,
-        )
-        table, grade_column, grades = combined.table, combined.grade_column, combined.readings.grades
-        readings = combined.readings
+        combined = consensus_rows(table, options, source=labels.name)
+        table, readings = combined.table, combined.readings
+        given["grade"], grades = combined.grade_column, combined.readings.grades
     if labels is not None and table is not None:
         found = _joined(found, table, labels=labels, path=path)
     if not len(found.frame.columns):
@@ -435,20 +405,12 @@ def read_features(
             f"{path} has features but no grades: give them as an array named grades (.npz), in {beside.name} in the "
             "same folder, or in any table with `labels`."
         )
-    given = {
-        "image": image_column,
-        "grade": one_column(grade_column),
-        "patient": patient_column,
-        "true_grade": true_grade_column,
-        "verified_grade": verified_grade_column,
-        "split": split_column,
-    }
-    root = (images or path.parent).absolute()
+    root = (options.images or path.parent).absolute()
     reading = graded_features(found, given, source=(labels or path).name, root=root, grades=grades)
-    if images is not None and not any(os.path.isfile(image) for image in reading.manifest.paths):
+    if options.images is not None and not any(os.path.isfile(image) for image in reading.manifest.paths):
         raise SrjtError(
-            f"{path.name} has features, and no row of it names an image in {images}: leave out `images`, or name the "
-            "column with `image_column`."
+            f"{path.name} has features, and no row of it names an image in {options.images}: leave out `images`, or "
+            "name the column with `image_column`."
         )
     if readings is not None and not set(reading.manifest.ids) <= set(readings.items):
         readings = None  # matched row by row

@@ -24,6 +24,7 @@ import platformdirs
 from srjt.data.grades import MISSING, order_names, refuse_too_many
 from srjt.data.images.decode import IMAGE_SUFFIXES, is_image, read_patient_id
 from srjt.data.manifest import Manifest
+from srjt.data.options import ReadOptions
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import SPLIT_NAMES, LoadedData, assemble
 from srjt.data.sources.columns import (
@@ -52,7 +53,7 @@ def is_folders(path: Path) -> bool:
     return path.is_dir()
 
 
-def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> LoadedData:
+def read_folders(directory: Path, options: ReadOptions) -> LoadedData:
     """Read ``directory/<grade>/…`` or ``directory/<train|val|test>/<grade>/…``. The patients are unknown."""
     if not directory.is_dir():
         raise SrjtError(f"{directory} is not a folder.")
@@ -78,6 +79,7 @@ def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Loa
                 rows.append(row | {"split": side} if with_split else row)
     if not rows:
         raise SrjtError(folder_without_grades(directory))
+    grades: Sequence[str] | None = options.grades
     if grades is None:
         grades = order_names(names)
         refuse_too_many(grades, samples=len(rows))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.manifest import Manifest
+from srjt.data.options import ReadOptions
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import LoadedData, as_colour, assemble, from_arrays
 from srjt.data.sources.columns import find_image_folder, load_table, locate_images
@@ -39,7 +39,7 @@ def find_labels(source: Path) -> Path | None:
     return inside if inside.is_file() else None
 
 
-def read_dr(source: Path, *, images: Path | None = None, grades: Sequence[str] | None = None) -> LoadedData:
+def read_dr(source: Path, options: ReadOptions) -> LoadedData:
     """Read Kaggle's layout. The patient is the number in the image name."""
     labels = find_labels(source)
     if labels is None:
@@ -48,7 +48,7 @@ def read_dr(source: Path, *, images: Path | None = None, grades: Sequence[str] |
     if not {"image", "level"} <= set(loaded.frame.columns):
         raise SrjtError(f"{labels} must have the columns image and level, as Kaggle publishes it.")
     names = [Path(name).stem if Path(name).suffix == ".jpeg" else name for name in loaded.frame["image"]]
-    folder = find_image_folder(names, images or labels.parent)
+    folder = find_image_folder(names, options.images or labels.parent)
     located, problems = locate_images(names, folder)
     eyes = [_DR_EYE.match(name) for name in names]
     rows = pd.DataFrame(
@@ -64,7 +64,7 @@ def read_dr(source: Path, *, images: Path | None = None, grades: Sequence[str] |
         rows,
         kind="dr",
         root=folder.absolute(),
-        grades=grades or [str(grade) for grade in range(5)],
+        grades=options.grades or [str(grade) for grade in range(5)],
         lines=loaded.lines,
         notes=[
             f"Kaggle's diabetic retinopathy labels in {labels}, images in {folder}",
@@ -114,7 +114,7 @@ def find_patients(directory: Path) -> Path | None:
     return None
 
 
-def read_limuc(directory: Path, *, grades: Sequence[str] | None = None) -> LoadedData:
+def read_limuc(directory: Path, options: ReadOptions) -> LoadedData:
     """Read LIMUC's patient-based layout. The patient is the name of the folder."""
     root = find_patients(directory)
     if root is None:
@@ -136,7 +136,7 @@ def read_limuc(directory: Path, *, grades: Sequence[str] | None = None) -> Loade
         pd.DataFrame(rows, columns=["id", "image", "grade", "patient"]),
         kind="limuc",
         root=root.absolute(),
-        grades=grades or [f"Mayo {grade}" for grade in range(4)],
+        grades=options.grades or [f"Mayo {grade}" for grade in range(4)],
         lines=[row["id"] for row in rows],
         notes=[f"LIMUC in {root}: <patient>/Mayo 0 … Mayo 3"],
         problems=problems,
@@ -167,7 +167,7 @@ def is_medmnist(path: Path) -> bool:
     return path.suffix.lower() == ".npz"
 
 
-def read_medmnist(path: Path, *, grades: Sequence[str] | None = None) -> LoadedData:
+def read_medmnist(path: Path, options: ReadOptions) -> LoadedData:
     """Read a MedMNIST file. Its parts become the split column; greyscale images get three channels."""
     images, labels, sides, ids = [], [], [], []
     try:
@@ -198,6 +198,8 @@ def read_medmnist(path: Path, *, grades: Sequence[str] | None = None) -> LoadedD
         ) from None
     if len({image.shape[1:] for image in images}) > 1:
         raise SrjtError(f"{path} contains images of different sizes.")
-    reading = from_arrays(np.concatenate(images), np.concatenate(labels), split=sides, ids=ids, names=grades)
+    reading = from_arrays(
+        np.concatenate(images), np.concatenate(labels), split=sides, ids=ids, names=options.grades
+    )
     notes = (f"MedMNIST file {path.name}", *reading.notes, "split: as published (train, val, test)")
     return replace(reading, kind="medmnist", notes=notes)

@@ -4,15 +4,15 @@ readers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from srjt.data.manifest import POSTERIOR, Manifest, warn_about_formulas
+from srjt.data.options import ReadOptions
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES, LoadedData, assemble
 from srjt.data.sources.columns import (
@@ -23,18 +23,15 @@ from srjt.data.sources.columns import (
     from_frame,
     load_table,
     locate_images,
-    one_column,
     relative_name,
 )
 from srjt.data.sources.readings import ReadingsTable, combine, readings_of, refuse_columns_of_readers
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import SrjtError
 from srjt.files import write_output
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
 
 # One row per image with the consensus of its readers, from a table with several readings of each image.
-
-CHOICES = ("consensus", "error")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +43,18 @@ class ConsensusRows:
     readings: Readings
 
 
-def check_several_readings(
-    choice: str | None, *, grade_column: str | Sequence[str] | None, **only_with_consensus: str | None
-) -> bool:
-    """Whether the readings of an image are combined. An error for an unknown choice and for options without effect."""
-    if choice is not None and choice not in CHOICES:
-        raise unknown_name("`several_readings`", choice, CHOICES)
-    if choice == "consensus":
+def combines_readings(options: ReadOptions) -> bool:
+    """Whether the readings of an image are combined. An error for options without effect."""
+    if options.several_readings == "consensus":
         return True
-    if not (grade_column is None or isinstance(grade_column, str)) and len(grade_column) > 1:
+    columns = options.grade_column
+    if isinstance(columns, tuple) and len(columns) > 1:
         raise SrjtError(
-            f"`grade_column` names {len(grade_column)} columns: add `several_readings='consensus'` to combine them, or "
+            f"`grade_column` names {len(columns)} columns: add `several_readings='consensus'` to combine them, or "
             "choose one."
         )
-    for name, column in only_with_consensus.items():
-        if column is not None:
+    for name in ("reader_column", "reference_column"):
+        if getattr(options, name) is not None:
             raise SrjtError(
                 f"`{name}` is for several readings of an image: add `several_readings='consensus'`, or "
                 "leave it out."
@@ -68,16 +62,16 @@ def check_several_readings(
     return False
 
 
-def consensus_rows(
-    loaded: TextTable, *, source: str, grades: Sequence[str] | None = None, **columns: Any
-) -> ConsensusRows:
-    """Combine the readings of each image. columns: the options of ``reading_columns``.
+def consensus_rows(loaded: TextTable, options: ReadOptions, *, source: str) -> ConsensusRows:
+    """Combine the readings of each image.
 
     The grade of an image is the consensus of its readers. The columns ``readings`` (how many), ``certainty`` and
     ``p_true_0`` … (the probability of each true grade) are added; those that differ between the readings of an image
     are left out.
     """
-    found = readings_of(loaded, source=source, grades=grades, images=True, **columns)
+    names = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column")
+    columns = {name: getattr(options, name) for name in names}
+    found = readings_of(loaded, source=source, grades=options.grades, images=True, **columns)
     agreed = combine(found.readings)
     rows, chosen = found.row_items, found.columns
     read = np.flatnonzero(rows >= 0)
@@ -145,61 +139,26 @@ def is_table(path: Path) -> bool:
     return (path / "labels.csv").is_file() if path.is_dir() else path.suffix.lower() in TABLE_SUFFIXES
 
 
-def read_table(
-    path: Path | pd.DataFrame,
-    *,
-    images: Path | None = None,
-    image_column: str | None = None,
-    grade_column: str | Sequence[str] | None = None,
-    patient_column: str | None = None,
-    true_grade_column: str | None = None,
-    verified_grade_column: str | None = None,
-    split_column: str | None = None,
-    grades: Sequence[str] | None = None,
-    several_readings: str | None = None,
-    reader_column: str | None = None,
-    reference_column: str | None = None,
-) -> LoadedData:
+def read_table(path: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
     """Read the table ``path``, or ``labels.csv`` in it, or a table in memory.
 
     Image names are relative to ``images``, or to the table (in memory: to the present folder), or to a folder such as
     ``train_images`` in them.
     """
     loaded, source, folder = _load(path)
-    combined = None
-    if check_several_readings(
-        several_readings,
-        grade_column=grade_column,
-        reader_column=reader_column,
-        reference_column=reference_column,
-    ):
-        combined = consensus_rows(
-            loaded,
-            source=source,
-            grades=grades,
-            image_column=image_column,
-            grade_column=grade_column,
-            reader_column=reader_column,
-            patient_column=patient_column,
-            reference_column=reference_column,
-        )
-        loaded, grade_column, grades = combined.table, combined.grade_column, combined.readings.grades
-    given = {
-        "image": image_column,
-        "grade": one_column(grade_column),
-        "patient": patient_column,
-        "true_grade": true_grade_column,
-        "verified_grade": verified_grade_column,
-        "split": split_column,
-    }
+    combined, given, grades = None, options.roles, options.grades
+    if combines_readings(options):
+        combined = consensus_rows(loaded, options, source=source)
+        loaded, grades = combined.table, combined.readings.grades
+        given["grade"] = combined.grade_column
     if given["grade"] is None:
         refuse_columns_of_readers(loaded.frame, source=source)
     chosen, notes = choose_columns(list(loaded.frame.columns), given, source=source, frame=loaded.frame)
-    notes = check_split_column(loaded.frame, chosen, notes, given=split_column is not None)
+    notes = check_split_column(loaded.frame, chosen, notes, given=options.split_column is not None)
     if combined:  # its notes tell of these columns already
         notes = [note for note in notes if not note.startswith(("image:", "grade:", "patient:"))]
 
-    root = (images or folder).absolute()
+    root = (options.images or folder).absolute()
     names = [relative_name(name, root) for name in loaded.frame[chosen["image"]]]
     root = find_image_folder(names, root)
     located, problems = locate_images(names, root)

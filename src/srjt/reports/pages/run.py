@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import methods
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, duration
 from srjt.inference.answers import probabilities_of
 from srjt.inference.calibrate import side_recalibration
 from srjt.methods.registry import lookup
@@ -29,7 +29,7 @@ from srjt.reports.figures.study import describe_ends
 from srjt.reports.page import Note, Page, Section
 from srjt.reports.pages.answers import answers_section, examples_section
 from srjt.reports.run_summary import JudgedSide, judged_run
-from srjt.reports.sections import duration, provenance_section
+from srjt.reports.sections import provenance_section
 from srjt.reports.statistics import METRIC_NAMES
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.paired_tests import LOWER_IS_BETTER

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, duration
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.reports.figures.study import (
     ablation_figures,
@@ -421,7 +421,7 @@ def _runs(results: StudyResults) -> Section:
         columns=columns,
         rows=tuple(rows),
     )
-    text = f"{count_of(len(rows), 'run')}, {_duration(total) if total else 'no time'} of training in all."
+    text = f"{count_of(len(rows), 'run')}, {duration(total) if total else 'no time'} of training in all."
     return Section(slug="runs", heading="Runs", text=[text], tables=[table], closed=True)
 
 
@@ -466,11 +466,3 @@ def _number(value: float | None, form: str) -> TableCell:
     if value is None or not math.isfinite(value):
         return TableCell(text=MISSING)
     return TableCell(text=form.format(value), value=float(value))
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return count_of(max(1, round(seconds)), "second")
-    if seconds < 5400:
-        return count_of(round(seconds / 60), "minute")
-    return count_of(round(seconds / 3600), "hour")
