@@ -463,22 +463,6 @@ def test_grades_the_run_does_not_know(command: Srjt, finished: Path, labelled: P
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--network", "one"], "Unknown --network 'one'"),
-        (["--decode", "mean"], "Unknown --decode 'mean'"),
-        (["--views", "4"], "views is 1 (the centre crop), 2"),
-    ],
-)
-def test_mistakes_of_evaluate(
-    command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str
-) -> None:
-    code, _, err = command("evaluate", finished, labelled, *arguments)
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert said in err
-
-
 @pytest.mark.parametrize("verb", ["evaluate", "predict", "export", "report"])
 def test_a_file_where_a_run_is_expected(command: Srjt, labelled: Path, verb: str) -> None:
     Path("old.csv").write_text("image,grade\n")
