@@ -22,7 +22,11 @@ PAGES = ("settings.md", "files.md", "data.md")
 PLACE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 # Groups of settings: the name of the table and the dataclass.
-GROUPS = {"train": "srjt.training.config:TrainConfig"}
+GROUPS = {
+    "train": "srjt.training.config:TrainConfig",
+    "read": "srjt.data.options:ReadOptions",
+    "answer": "srjt.inference.options:Answering",
+}
 
 # Files that a model describes, by the folder that they are in.
 FILES = {

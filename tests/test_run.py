@@ -14,7 +14,7 @@ from fixtures.held_out_runs import drawn_side, made_run
 from fixtures.small_images import SETTINGS, Data
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
-from srjt.inference.evaluate import held_out_scores
+from srjt.inference.sides import evaluate_sides
 from srjt.run import Run
 from srjt.training import train as training
 from srjt.training.trained import Trained
@@ -38,9 +38,9 @@ def test_the_public_functions_are_those_of_training_with_another_result() -> Non
 
 
 def test_scores_are_those_of_predict_with_intervals_and_naive_ones(run: Run, data: Data) -> None:
-    values = held_out_scores(run)
+    values = evaluate_sides(run)
     for (side, metric), row in run.scores.iterrows():  # type: ignore[misc]
-        assert row["value"] == pytest.approx(values[side][metric])
+        assert row["value"] == pytest.approx(values[side].intervals[metric].value)
         assert row["low"] <= row["value"] <= row["high"]
     assert set(run.scores.index.get_level_values("side")) == {"test", "validation"}
     assert data.manifest.true_labels is not None
@@ -57,17 +57,16 @@ def test_repr_is_one_short_line(run: Run) -> None:
     )
 
 
-def test_summary_says_what_the_run_knows(run: Run, data: Data) -> None:
+def test_summary_is_the_page_of_the_run(run: Run, data: Data) -> None:
     lines = str(run.summary()).splitlines()
-    assert max(len(line) for line in lines if str(run.folder) not in line) <= 80
-    text = " ".join(" ".join(lines).split())
-    assert f"{len(data.split.train)} train, {len(data.split.validation)} validation" in text
-    assert f"{len(set(data.manifest.patients or ()))} patients" in text
-    assert "rate 0.40: The rate was given" in text
-    assert "Test: " in text
-    assert "true grades" in text
-    assert "labels as given, which may be wrong" in text
-    assert "intervals resample patients" in text
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 24
+    numbers = {number.label: number for number in run.report().key_numbers}
+    assert numbers["training samples"].value == str(len(data.split.train))
+    mae = run.scores.loc[("test", "mae")]
+    assert numbers["mean absolute error ↓"].value == f"{mae['value']:.3f}"
+    assert numbers["mean absolute error ↓"].compared == f"one grade: {mae['naive']:.3f}"
+    assert f"{len(data.split.test)} test images of" in " ".join(lines[:2])
 
 
 def test_a_loaded_run_has_the_same_summary_and_plot(run: Run) -> None:
@@ -88,25 +87,23 @@ def test_verbs_are_those_of_the_package(run: Run, data: Data) -> None:
 def test_a_run_without_metrics_or_sides_says_so() -> None:
     nothing = as_run()
     assert repr(nothing) == "<Run: standard, None, 150 epochs>"
-    assert "no held-out side" in str(nothing.summary())
+    assert nothing.summary().key_numbers == []
     assert nothing.scores.empty
     assert "<svg" not in nothing._repr_html_()
     with pytest.raises(SrjtError, match="nothing to plot"):
         nothing.plot()
 
 
-def test_samples_without_patients_are_resampled_one_by_one() -> None:
-    text = str(as_run(held_out={"validation": drawn_side(40, patients=None)}).summary())
-    assert "intervals resample samples" in text
-    assert "Test" not in text
-    assert "Naive" not in text  # the training labels are not known
+def test_without_patients_the_intervals_are_said_to_be_too_narrow() -> None:
+    page = as_run(held_out={"validation": drawn_side(40, patients=None)}).summary()
+    assert any("No patient ids" in note.text for note in page.warnings)
+    assert all(not number.compared for number in page.key_numbers)  # the training labels are not known
 
 
-def test_html_shows_table_curves_and_matrix_and_escapes_names(run: Run) -> None:
+def test_a_notebook_shows_numbers_and_matrix_and_escapes_names(run: Run) -> None:
     shown = run._repr_html_()
     assert "mean absolute error" in shown
     assert shown.count("<svg") == 1
-    assert "Confusion matrix, test side" in shown
     names = dict(zip("0123", ("<script>alert(1)</script>", "b", "c", "d"), strict=True))
     hostile = as_run(held_out={"validation": drawn_side(40)}, grades=Grades("0123", names))._repr_html_()
     assert "<script" not in hostile

@@ -27,7 +27,6 @@ import compare
 import pandas as pd
 import stored_tables
 
-from srjt.reports.pages.study import read_size_ratio
 from srjt.reports.study_tables import study_tables
 from srjt.studies.results import RUN_COLUMNS, StudyResults
 from srjt.training.checkpoint import last_epochs, read_metrics
@@ -64,7 +63,7 @@ def from_studies() -> dict[str, str]:
                 file.extractall(folder, **SAFE)
         for study in ("eyepacs", "deepdrid", "ablation"):
             results = read_study(Path(folder) / study)
-            for table in study_tables(results, test_train_ratio=read_size_ratio(results.folder)):
+            for table in study_tables(results):
                 name = STUDIES.get((study, table.title.partition(": ")[2]))
                 if name is not None:
                     text = pipe_table(table.markdown()).replace("Labels as given: ", "")

@@ -31,6 +31,17 @@ class UnknownNameError(SrjtError, LookupError):
     setting = ""
 
 
+class SettingError(SrjtError):
+    """A setting has a value that it cannot have. The message begins with its name.
+
+    setting: its name, if it is an option of the command line, too.
+    """
+
+    def __init__(self, name: str, problem: str, *, is_option: bool = True) -> None:
+        super().__init__(f"{name} {problem}")
+        self.setting = name if is_option else ""
+
+
 class Interrupted(BaseException):
     """A signal stopped the work, and its state is saved. ``status`` is the exit code: 128 + signal.
 

@@ -259,11 +259,6 @@ def html_text(text: str) -> str:
     return f'<p style="margin:.4em 0;max-width:48em">{html.escape(text)}</p>' if text else ""
 
 
-def html_facts(facts: Iterable[tuple[str, str]]) -> str:
-    """(term, value): one line each."""
-    return html_table((), facts, text_columns=2)
-
-
 def html_table(
     header: Sequence[object], rows: Iterable[Sequence[object]], *, text_columns: int = 1, caption: str = ""
 ) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -17,12 +18,12 @@ from typing import TYPE_CHECKING, ParamSpec
 import pandas as pd
 
 from srjt.errors import SrjtError
-from srjt.inference.evaluate import evaluate, held_out_scores
+from srjt.inference.evaluate import Evaluation, evaluate
 from srjt.inference.explain import explain
 from srjt.inference.export import export
 from srjt.inference.predict import predict
-from srjt.progress import html_block
-from srjt.reports.run_summary import JudgedSide, RunSummary, judge_sides, score_table, summarise_run
+from srjt.inference.sides import best_side, evaluate_sides
+from srjt.reported import Reported
 from srjt.training import train as training
 from srjt.training import trained
 from srjt.training.checkpoint import read_metrics
@@ -31,12 +32,14 @@ from srjt.training.trained import Trained
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from srjt.reports.page import Page
+
 
 P = ParamSpec("P")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Run(Trained):
+class Run(Trained, Reported):
     """A trained run. It has the attributes of ``Trained`` and these methods.
 
     ``run.predict(data, …)``, ``run.evaluate(data, …)``, ``run.explain(data, …)`` and ``run.export(path, …)`` are
@@ -70,17 +73,30 @@ class Run(Trained):
             ``value``, ``low`` and ``high`` (95 % interval) and ``naive``, the score of one grade for all samples. The
             test side is compared with the true grades where they are known.
         """
-        return score_table(self._sides)
+        rows = {
+            (name, metric): (
+                *found.intervals[metric],
+                math.nan if found.naive is None else getattr(found.naive, metric, math.nan),
+            )
+            for name, found in self._sides.items()
+            for metric in ("accuracy", "mae", "macro_f1", "qwk")
+        }
+        index = pd.MultiIndex.from_tuples(list(rows), names=["side", "metric"]) if rows else None
+        return pd.DataFrame(list(rows.values()), index=index, columns=["value", "low", "high", "naive"])
 
-    def summary(self) -> RunSummary:
-        """The data, the method, the noise, and the scores beside naive ones.
+    def summary(self) -> Page:
+        """The verdict and the key numbers: the same as ``report()``.
 
         Returns
         -------
-        RunSummary
-            Print it, or let a notebook show it.
+        srjt.reports.page.Page
+            Print it, let a notebook show it, or ``save`` it as an HTML file.
         """
-        return summarise_run(self, self._sides)
+        from srjt.reports.pages.run import trained_page  # matplotlib takes a while
+
+        return trained_page(self, self._sides)
+
+    report = summary
 
     def plot(self) -> Figure:
         """Accuracy and mean absolute error per epoch, and the confusion matrix of the test side (else validation).
@@ -103,25 +119,15 @@ class Run(Trained):
         )
 
     @cached_property
-    def _sides(self) -> dict[str, JudgedSide]:
-        return judge_sides(self) if self.held_out else {}
+    def _sides(self) -> dict[str, Evaluation]:
+        return evaluate_sides(self) if self.held_out else {}
 
     def __repr__(self) -> str:
-        scores = held_out_scores(self)  # without intervals, which take a while
-        side = "test" if "test" in scores else "validation"
-        if side not in scores:
+        found = best_side(self, resamples=0)  # without intervals, which take a while
+        if found is None:
             return super().__repr__()
-        accuracy, mae = scores[side]["accuracy"], scores[side]["mae"]
-        return f"<Run: {self.describe()}; {side} accuracy {accuracy:.3f}, MAE {mae:.3f}>"
-
-    def _repr_html_(self) -> str:
-        from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
-
-        shown = self.summary()._repr_html_()
-        with contextlib.suppress(SrjtError):  # nothing to plot
-            figure = CaptionedFigure(name=f"run-{id(self)}", figure=self.plot(), caption="", alt=repr(self))
-            shown += html_block("", inline_svg(figure))
-        return shown
+        accuracy, mae = found.intervals["accuracy"].value, found.intervals["mae"].value
+        return f"<Run: {self.describe()}; {found.side} accuracy {accuracy:.3f}, MAE {mae:.3f}>"
 
 
 def _returns_run(function: Callable[P, Trained]) -> Callable[P, Run]:

@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import SrjtError, printable, unknown_name
-from srjt.files import read_limited
+from srjt.errors import SettingError, SrjtError, printable, unknown_name
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -27,17 +26,6 @@ LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
 BY_OPTION = "name the modules on the command line, with `imports`."
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-
-
-class SettingError(SrjtError):
-    """A setting has a value that it cannot have. The message begins with its name.
-
-    setting: its name, if it is an option of the command line, too.
-    """
-
-    def __init__(self, name: str, problem: str, *, is_option: bool = True) -> None:
-        super().__init__(f"{name} {problem}")
-        self.setting = name if is_option else ""
 
 
 def setting(default: Any, help: str = "", **metadata: Any) -> Any:
@@ -134,6 +122,8 @@ def parse_yaml(text: str) -> Any:
 
 def load_config(path: Path) -> dict[str, Any]:
     """The settings of a YAML or JSON file, which somebody else may have sent: no code is executed because of it."""
+    from srjt.files import read_limited  # slow to import, and not needed for a help page
+
     if not path.exists():
         raise SrjtError(f"There is no configuration file {path}.")
     try:

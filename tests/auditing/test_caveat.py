@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srjt.auditing.folder import form_sentence
-from srjt.auditing.scores import judges_labels, networks_caveat, review_notice, undetermined
+from srjt.auditing.scores import judges_labels, networks_caveat, review_notice
 from srjt.noise.model import FORMS, family
+from srjt.reports.pages.audit import form_meaning
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])  # the most frequent in 40 %, the median is 1
 ANSWERS = {  # → whether they beat always 1 in MAE
@@ -33,15 +33,16 @@ def test_what_is_said_of_the_networks_is_true(kind: str, learnt: bool, readings:
     assert ("no label is taken to be wrong" in said) == (not learnt and not readings)
     summary: dict[str, Any] = {
         "caveat": said, "learnt": learnt, "identifiable": False, "reason": "so.", "rate": 0.3,
-        "rate_interval": [0.1, 0.6], **({"readings": 20} if readings else {}),
+        "rate_interval": [0.1, 0.6], "networks": {"accuracy": 0.5, "naive_accuracy": 0.4},
+        **({"readings": 20} if readings else {}),
     }  # fmt: skip
     judged = learnt or readings
     assert judges_labels(summary) == judged
-    assert ("30%" in undetermined(summary, "10 labels")) == judged
     notice = review_notice(summary)
     assert ("suggest nothing" in notice) == (not judged)
-    assert ("naive" in notice) == (learnt and not close)
-    assert ("guess" in notice) == (learnt and not readings)
+    assert ("do not beat" in notice) == (learnt and not close)
+    assert ("guess" in notice) == (learnt and close and not readings)
+    assert ("50% of the labels" in notice) == (learnt and close and readings)
 
 
 MEANINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -56,21 +57,15 @@ MEANINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_form_is_described_and_not_taken_for_the_matrix(form: str) -> None:
+def test_the_form_is_described(form: str) -> None:
     kin = family(form, num_classes=4)
     words, holds = MEANINGS[form]
     assert holds(kin.matrix(kin.mean))
-    shown = {"form": form, "form_weight": 0.55, "matrix": np.eye(4)}
-    sentence = form_sentence(shown)
-    assert sentence.startswith(f"{form} (55%): ")
-    assert words in sentence
-    assert "The matrix is a mean over all forms" in sentence
-    assert "verified" not in sentence
-    assert "and the verified labels" in form_sentence(shown | {"verified": {}})
+    assert words in form_meaning({"form": form, "matrix": np.eye(4)})
 
 
 def test_two_grades_have_no_error_by_two() -> None:
     kin = family("quasi", num_classes=2)
     P = kin.matrix(kin.mean)
     assert P[0, 1] == P[1, 0]
-    assert "both grades are mistaken equally often" in form_sentence({"form": "quasi", "matrix": P})
+    assert form_meaning({"form": "quasi", "matrix": P}) == "both grades are mistaken equally often"

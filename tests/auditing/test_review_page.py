@@ -305,17 +305,20 @@ def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Callab
     srjt.audit(data, out=tmp_path / "audit", folds=2, method="co-teaching+ours", **small)
     tab = browser.tab()
     visit(tab, serve(tmp_path / "audit").address)
-    source = "new URL(document.querySelector('#view > img').src).pathname"
+    picture = "document.querySelector('#view > canvas')"
     tab.press("w")
-    tab.wait(f"{SHOWN} && {source} === '/map/0'")
-    assert tab.js("document.querySelector('#view > img').naturalWidth") == 648  # two networks
+    tab.wait(f"{picture}?.picture.src.endsWith('/map/0')")
+    assert tab.js(f"[{picture}.width, {picture}.height]") == [648, 320]  # two networks
     legend = "document.querySelector('#map-legend').checkVisibility()"
-    assert text(tab, "#map-legend") == "Orange raises the expected grade, blue lowers it."
     assert tab.js(legend)  # as long as the map is shown
+    strong = tab.js(f"{picture}.toDataURL()")
+    strength = "document.querySelector('#map-strength')"
+    tab.js(f"{strength}.value = 0; {strength}.dispatchEvent(new Event('input'))")
+    assert tab.js(f"{picture}.toDataURL()") != strong
     tab.press("ArrowRight")
-    tab.wait(f"{SHOWN} && {source} === '/map/1'")
+    tab.wait(f"{picture}?.picture.src.endsWith('/map/1')")
     tab.press("w")
-    tab.wait(f"{SHOWN} && {source} === '/image/1'")
+    tab.wait(f"{SHOWN} && new URL(document.querySelector('#view > img').src).pathname === '/image/1'")
     assert not tab.js(legend)
     assert serious(tab) == []
 
@@ -462,6 +465,11 @@ def test_it_fits_small_screens(browser: Browser, read_only: str, width: int) -> 
     tab.press("Escape")
     inside = "document.querySelector('#keep').getBoundingClientRect().bottom <= innerHeight"
     assert tab.js(inside)  # without scrolling
+    covered = """[...document.querySelectorAll('#grades button')].some((grade) => {
+      const r = grade.getBoundingClientRect();
+      return !grade.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2));
+    })"""
+    assert not tab.js(covered)  # nothing lies over a grade
 
 
 CONTRAST = """(() => {

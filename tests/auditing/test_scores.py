@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from srjt.auditing.scores import error_rates, score, summarise, verification_plan, verified_alone, wilson
+from srjt.auditing.scores import error_rates, score, summarise, verified_alone, wilson
 from srjt.data import Manifest, from_arrays
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.verified import exact_interval, labels_to_verify
@@ -125,7 +125,6 @@ def test_what_is_verified_is_known(fitted: CrossFit) -> None:
         "Wrong among 3 verified labels: 2, 67% (exact 95 % interval: 9% to 99%, without the model)."
     )
     assert summary["verify_more"] == 3  # all that are left
-    assert verification_plan(summary) == "Verify 3 more labels, drawn at random, to know the rate within ±5%."
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,7 @@ import pytest
 
 from srjt import noise
 from srjt.auditing.folder import read_audit
-from srjt.auditing.scores import (
-    network_scores,
-    networks_sentence,
-    review_notice,
-    score,
-    suggestions_sentence,
-    summarise,
-)
+from srjt.auditing.scores import network_scores, score, summarise
 from srjt.data import from_arrays
 from srjt.training.crossfit import CrossFit
 
@@ -72,9 +65,7 @@ def test_networks_that_see_little_suggest_nothing_that_harms(rate: float) -> Non
     assert not len(found) or (found["suggested"] == found["true_grade"]).mean() >= 0.5
     assert len(found) < len(likelier) / 4
     assert (likelier["suggested"] == "").sum() == len(likelier) - len(found)
-    notice = review_notice(summary)
-    assert notice.startswith("The networks, held out, give ")
-    assert suggestions_sentence(summary) in notice
+    assert summary["suggestions"]["count"] == len(found)  # type: ignore[index]
 
 
 def test_clear_images_are_suggested_for_and_most_suggestions_are_right() -> None:
@@ -85,7 +76,6 @@ def test_clear_images_are_suggested_for_and_most_suggestions_are_right() -> None
     assert right > 0.8
     assert summary["known"]["suggested_right"] == pytest.approx(right, abs=1e-3)  # type: ignore[index]
     assert summary["suggestions"]["count"] == len(found)  # type: ignore[index]
-    assert f"For {len(found)} labels another grade is suggested" in suggestions_sentence(summary)
 
 
 def test_a_grade_that_the_networks_never_say_is_not_suggested_away() -> None:
@@ -96,7 +86,6 @@ def test_a_grade_that_the_networks_never_say_is_not_suggested_away() -> None:
     assert len(offered(scores)) > 10  # of other grades
     recognised = [row["recognised"] for row in summary["networks"]["grades"]]  # type: ignore[index]
     assert recognised == [True, True, True, True, False]
-    assert "4: 0% (not recognised)" in networks_sentence(summary)
 
 
 def test_scores_of_the_networks_by_hand() -> None:

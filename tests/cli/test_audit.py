@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -52,24 +52,14 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     assert (code, wrong) == (0, "")
     lines = [line.split("  ")[0] for line in said.splitlines() if "loss" in line]
     assert lines == [f"fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)]
-    assert "of 120 labels" in said
-    assert "Labels for which another grade is more probable: " in said
-    assert "true ╲ label" in said
-    summary = said.partition("Estimating the noise and scoring every label.")[2].splitlines()
-    sentences = [line for line in summary if not line.startswith(("│", "To verify", "Report:", "Next:"))]
-    assert sum("%" in line for line in sentences) > 4
-    # but for distances in grades
-    shares = [
-        line
-        for line in sentences
-        if not line.startswith(("The networks, held out, give ", "The networks do not beat "))
-    ]
-    assert sum(line.startswith("The networks, held out, give ") for line in sentences) == 1
-    assert not re.search(r"\b[01]\.\d", " ".join(shares))  # shares are percentages
-    assert "Expected errors by grade: 0: " in said
-    assert "Expected errors by reader: " in said
-    assert "Ann" in said
-    assert "(not given): " in said
+    summary = said.partition("Estimating the noise and scoring every label.")[2]
+    assert (
+        len([line for text in summary.splitlines() for line in textwrap.wrap(text, 80)]) <= 24
+    )  # one screen
+    assert "of 120 labels" in summary
+    for number in ("wrong labels", "labels that the networks give", "grades away from the label"):
+        assert summary.count(number) >= 1
+    assert "always the most frequent: " in summary
     assert "(not given)" in (tmp_path / "audit" / "audit.html").read_text()
     assert f"Next: srjt review {tmp_path / 'audit'}" in said
     facts = json.loads((tmp_path / "audit" / "audit.json").read_text())
@@ -83,8 +73,7 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     code, said, wrong = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL)
     assert (code, wrong) == (0, "")
     first, _, rest = said.partition("scoring every label.\n")[2].partition("\n")
-    assert "The networks have not learnt to tell the grades apart: no label is taken to be wrong" in first
-    assert "of 120 labels are wrong" in rest
+    assert first.startswith("The networks have not learnt to tell the grades apart")
     for claim in ("guess", "more probable", "Expected errors"):
         assert claim not in rest
     found = read_audit(tmp_path / "audit")
@@ -122,7 +111,7 @@ def test_the_same_command_uses_what_was_verified(command: Srjt, labelled: Path, 
     scores = pd.read_csv(tmp_path / "audit" / "audit.csv", dtype=str, keep_default_na=False).set_index("id")
     known = scores.loc[sample]
     errors = int((known["grade"] != known["true_grade"]).sum())
-    assert f"Wrong among 40 verified labels: {errors}, " in said
+    assert f"wrong of 40 verified labels {errors} (" in " ".join(said.split())
     assert known["quality"].astype(float).tolist() == (known["grade"] == known["true_grade"]).tolist()
     assert "more labels, drawn at random" in said
 

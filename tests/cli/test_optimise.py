@@ -70,11 +70,7 @@ def test_export_names_the_rule(command: Srjt, finished: Path) -> None:
 
 
 def test_mistakes_are_one_sentence(command: Srjt, finished: Path, labelled: Path) -> None:
-    for verb, *rest in (
-        ("predict", finished, labelled),
-        ("evaluate", finished, labelled),
-        ("export", finished),
-    ):
+    for verb, *rest in (("predict", finished, labelled), ("export", finished)):
         code, _, err = command(verb, *rest, "--optimise", "kappa")
         assert code == 2
         assert "Unknown --optimise 'kappa'" in plain(err)

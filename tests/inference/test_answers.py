@@ -15,8 +15,8 @@ import torch
 import srjt
 from srjt.errors import SrjtError
 from srjt.inference.answers import describe_rule, grade_rule
-from srjt.inference.evaluate import held_out_scores
 from srjt.inference.predict import predict
+from srjt.inference.sides import evaluate_sides
 from srjt.ordinal.decoding import median_grade, undo_soft_labels
 from srjt.ordinal.losses import soft_label_matrix
 from srjt.training.folder import HeldOut
@@ -107,11 +107,13 @@ def test_a_run_of_an_older_version_is_decoded_anew(folder: Path, data: Any, tmp_
     assert table.attrs["grade_rule"].endswith("for the least absolute error")
     argmax = predict(opened, data.manifest, decoding="argmax")
     assert argmax["grade"].astype(int).tolist() == argmax[PS].to_numpy().argmax(axis=1).tolist()
-    assert held_out_scores(opened) == {}
+    assert evaluate_sides(opened) == {}
 
 
 def test_scores_of_the_held_out_sides(run: Trained, data: Any) -> None:
-    scores = held_out_scores(run)
+    scores = {
+        name: {m: i.value for m, i in found.intervals.items()} for name, found in evaluate_sides(run).items()
+    }
     test = data.manifest.select(data.split.test)
     found = srjt.evaluate(run, test, resamples=20)
     assert found.grade_rule == str(grade_rule(run))

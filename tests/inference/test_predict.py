@@ -282,15 +282,17 @@ def test_row_numbers_of_other_arrays_are_no_overlap(run: Trained, features: Mani
     assert trained_on_words(run, other) == ""
     assert srjt.compare(run, run, test=other, resamples=10).trained_on == {}
     run = replace(run, hashes=None)  # as those of an older version: ids are all that is known
-    for few, have in ((1, "1 of them has the id of a sample"), (7, "7 of them have the ids of samples")):
+    for few in (1, 7):
         learnt = features.select([int(name) for name in run.training_ids[-few:]])
-        assert trained_on_words(run, learnt).startswith(f"{have} that this run was trained on: ")
+        assert trained_on_words(run, learnt).startswith(
+            f"{few} of these samples have the ids of training samples"
+        )
     corrected = features.labels
     corrected[::10] = (corrected[::10] + 1) % features.num_classes
     for labels, grades in ((features.labels, "grades"), (corrected, "many of the grades")):
         said = trained_on_words(run, from_arrays(features.arrays, labels).manifest)
         assert said.startswith(
-            f"{len(run.training_ids)} of them have the row numbers and {grades} of samples "
+            f"{len(run.training_ids)} of these samples have the row numbers and {grades} of training samples"
         )
     validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])
     (same,) = srjt.evaluate(run, validation, resamples=0).overlaps

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from srjt.reports.study_tables import StudyTables
 from srjt.reports.table import Table, TableCell
 from srjt.studies.results import paper_results
 
@@ -55,3 +56,19 @@ def column(table: Table, name: str) -> dict[str, TableCell]:
 
 def marked(table: Table, name: str, mark: str) -> set[str]:
     return {label for label, cell in column(table, name).items() if cell.mark == mark}
+
+
+def comparison_tables(table: pd.DataFrame, **options: Any) -> list[Table]:
+    return StudyTables(scores=table, **options).comparison()
+
+
+def ablation_tables(table: pd.DataFrame, **options: Any) -> list[Table]:
+    return StudyTables(scores=table, **options).ablation()
+
+
+def paired_tables(table: pd.DataFrame, **options: Any) -> list[Table]:
+    return StudyTables(scores=table, **options).paired()
+
+
+def pooled_table(table: pd.DataFrame, **options: Any) -> list[Table]:
+    return StudyTables(scores=table, **options).pooled()

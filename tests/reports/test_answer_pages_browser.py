@@ -11,7 +11,7 @@ import srjt
 from browser import Browser, Tab, needs_browser
 from reports.test_browser import CONTRAST
 from srjt.reports.page import write_page
-from srjt.reports.pages.run import live_page
+from srjt.reports.pages.run import run_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -31,12 +31,14 @@ def pages(run_with_images: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     found = srjt.evaluate(run, new / "labels.csv", resamples=20, coverage=0.9, refer_from=2, abstain=0.2)
     srjt.report(table, run=run, out=folder / "predictions.html")
     srjt.report(found, run=run, out=folder / "evaluation.html")
-    finished = live_page(run_with_images, state="finished", messages=["a message"], link="predictions.html")
-    write_page(finished, folder / "live.html")
+    write_page(run_page(run_with_images), folder / "run.html")
+    write_page(run_page(run_with_images, live="training", messages=["a message"]), folder / "live.html")
+    srjt.compare(run, run, resamples=20).report().save(folder / "comparison.html")
+    srjt.explain(run, new).report().save(folder / "explanation.html")
     return {path.stem: path for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("name", ["predictions", "evaluation", "live"])
+@pytest.mark.parametrize("name", ["predictions", "evaluation", "run", "live", "comparison", "explanation"])
 def test_it_opens_alone_is_legible_and_fits_a_telephone(tab: Tab, pages: dict[str, Path], name: str) -> None:
     for scheme in ("light", "dark"):
         tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
@@ -52,6 +54,40 @@ def test_it_opens_alone_is_legible_and_fits_a_telephone(tab: Tab, pages: dict[st
     tab.call("Emulation.clearDeviceMetricsOverride")
 
 
-def test_the_link_of_a_finished_training_works(tab: Tab, pages: dict[str, Path]) -> None:
-    tab.open(pages["live"])
-    assert tab.js("document.querySelector('header a').href") == pages["predictions"].as_uri()
+ACCESSIBLE = """
+(() => {
+  const levels = [...document.querySelectorAll("h1, h2, h3")].map((h) => Number(h.tagName[1]));
+  const jumps = levels.filter((level, k) => k && level > levels[k - 1] + 1);
+  const pictures = [...document.querySelectorAll("img")].filter((i) => !i.alt && !i.closest("[aria-hidden]"));
+  const drawings = [...document.querySelectorAll("svg[role=img]")].filter((s) => !s.getAttribute("aria-label"));
+  const scrolled = [...document.querySelectorAll(".scroll")].filter((s) => s.tabIndex < 0 || !s.ariaLabel);
+  const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
+  const repeated = ids.filter((id, k) => ids.indexOf(id) !== k);
+  const dead = [...document.querySelectorAll("nav a")].filter((a) => !document.querySelector(a.getAttribute("href")));
+  return { first: levels[0], once: levels.filter((l) => l === 1).length, jumps: jumps.length, pictures: pictures.length,
+           drawings: drawings.length, scrolled: scrolled.length, repeated, dead: dead.length };
+})()
+"""
+
+
+@pytest.mark.parametrize("name", ["predictions", "evaluation", "run", "live", "comparison", "explanation"])
+def test_headings_texts_for_pictures_and_keyboard(tab: Tab, pages: dict[str, Path], name: str) -> None:
+    tab.open(pages[name])
+    assert tab.js(ACCESSIBLE) == {
+        "first": 1, "once": 1, "jumps": 0, "pictures": 0, "drawings": 0, "scrolled": 0, "repeated": [], "dead": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (400, 800)])
+@pytest.mark.parametrize("name", ["evaluation", "run", "comparison"])
+def test_verdict_key_numbers_and_figure_are_on_the_first_screen(
+    tab: Tab, pages: dict[str, Path], name: str, width: int, height: int
+) -> None:
+    tab.resize(width, height, mobile=width < 500)
+    tab.open(pages[name])
+    tops = [
+        tab.js(f"document.querySelector('{selector}').getBoundingClientRect().top")
+        for selector in (".lead", ".key-numbers", ".first figure")
+    ]
+    tab.call("Emulation.clearDeviceMetricsOverride")
+    assert max(tops) < height

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from fixtures.noisy_features import counted
 from srjt.auditing.folder import read_audit
 from srjt.auditing.scores import summarise
 from srjt.errors import SrjtError
-from srjt.reports.page import render
 from srjt.reports.pages.audit import audit_page
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
@@ -54,55 +51,6 @@ def write_folder(
     summary = summarise(scores.astype({"grade": str}), noise, grades=found.grades)
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
-
-
-def text_of(folder: Path) -> str:
-    body = render(audit_page(folder)).split("<body>", 1)[1]
-    return " ".join(re.sub(r"<(script|style|svg).*?</\1>|<[^>]+>", " ", body, flags=re.DOTALL).split())
-
-
-@pytest.mark.parametrize(
-    ("patients", "features", "identifiable", "truth"),
-    [
-        (*three, sum(three) % 2 == 0) for three in product([False, True], repeat=3)
-    ],  # any three in every combination
-)
-def test_the_text_is_true_of_the_data(
-    patients: bool,
-    features: bool,
-    identifiable: bool,
-    truth: bool,
-    make_audit_folder: Callable[..., Path],
-    tmp_path: Path,
-) -> None:
-    folder = write_folder(
-        tmp_path / "audit",
-        make_audit_folder,
-        patients=patients,
-        features=features,
-        truth=truth,
-        identifiable=identifiable,
-    )
-    text = text_of(folder)
-    assert ("of the same patient" in text) == patients
-    assert ("There are no patient ids" in text) == (not patients)
-    assert ("By patient" in text) == patients
-    thing = "sample" if features else "image"
-    if patients:
-        assert f"trained on neither its {thing} nor any other {thing} of the same patient." in text
-    else:
-        assert f"not trained on its {thing}." in text
-    assert ("“A → B”" in text) == (not features)
-    assert ("The data do not determine how many" in text) == (not identifiable)
-    assert ("labels are wrong (95 % interval" in text) == identifiable
-    assert ("known wrong labels" in text) == truth
-    assert "All labels, the most doubtful first" in text  # twelve, of at most sixty
-    assert "unsure" not in text
-
-
-def test_a_subset_is_called_a_subset(make_audit_folder: Callable[..., Path], tmp_path: Path) -> None:
-    text = text_of(write_folder(tmp_path / "audit", make_audit_folder, images=64, features=True))
-    assert "The 60 most doubtful labels, the most doubtful first" in text
 
 
 def test_a_label_that_is_the_most_probable_grade_has_no_arrow(

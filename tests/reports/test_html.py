@@ -14,7 +14,7 @@ import pytest
 from reports.html_tree import Tree
 from srjt.errors import SrjtError
 from srjt.reports.page import Note, Page, Section, page_figures, render, write_page
-from srjt.reports.pages.study import study_notes, study_page
+from srjt.reports.pages.study import study_facts, study_page, study_warnings
 
 FEW = {
     "methods": ("standard", "co-teaching", "co-teaching+ours"),
@@ -92,17 +92,17 @@ def test_the_page_can_be_read_without_seeing_it(page: str) -> None:
     )  # scrolled by keyboard
 
 
-def said(made) -> str:
-    return " ".join(note.text for note in study_notes(made))
+def warnings_of(made) -> list[Note]:
+    return study_warnings(study_facts(made))
 
 
 def test_a_complete_study_of_known_patients_has_nothing_to_warn_of(study) -> None:
-    assert study_notes(study(**FEW)) == []
+    assert warnings_of(study(**FEW)) == []
 
 
 def test_failures_come_first_with_their_tracebacks(study) -> None:
-    notes = study_notes(study(**FEW, patients=None, statuses={"co-teaching quasi:0.2 1": "failed"}))
-    assert notes[0].text.startswith("1 run failed and is missing")
+    notes = warnings_of(study(**FEW, patients=None, statuses={"co-teaching quasi:0.2 1": "failed"}))
+    assert notes[0].text == "1 of 6 runs failed."
     ((who, traceback),) = notes[0].details
     assert who == "Co-teaching, quasi:0.2, fold 1, seed 0"
     assert traceback.endswith("<b>boom</b>")
@@ -114,45 +114,31 @@ def test_many_and_long_tracebacks_are_cut(study) -> None:
     made = study(**{**FEW, "methods": methods, "folds": 1},
                  statuses={f"{method} quasi:0.2 0": "failed" for method in methods})  # fmt: skip
     made.runs["error"] = "x" * 10_000 + "the end"
-    note = study_notes(made)[0]
-    assert "The first 20 are shown" in note.text
-    assert len(note.details) == 20
+    note = warnings_of(made)[0]
+    assert len(note.details) == 21
+    assert note.details[-1][1] == "and 5 more runs"
     assert len(note.details[0][1]) < 7_000
     assert note.details[0][1].endswith("the end")
 
 
 def test_an_incomplete_study_says_so(study) -> None:
     statuses = {"standard quasi:0.2 0": "left", "standard quasi:0.2 1": "running"}
-    assert "2 runs to finish, 1 of them running" in said(study(**FEW, statuses=statuses))
+    assert study_facts(study(**FEW, statuses=statuses)).unfinished == "2 of 6 runs"
 
 
 def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     singular = {**FEW, "noises": ("quasi:0.2", "truncated:0.4")}
-    assert "singular" not in said(study(**singular))  # nobody inverts it
-    told = said(study(**{**singular, "methods": ("standard", "garg")}))
-    assert "Truncated-Gaussian noise, rate 0.4: condition number 2" in told
-    assert "Quasi" not in told
+    assert study_facts(study(**singular)).singular == ""  # nobody inverts it
+    said = study_facts(study(**{**singular, "methods": ("standard", "garg")})).singular
+    assert said.startswith("Truncated-Gaussian noise, rate 0.4: condition number 2")
+    assert "Quasi" not in said
 
 
 def test_a_study_that_has_not_begun_is_a_page_too(study) -> None:
     small = {**FEW, "methods": ("standard",), "folds": 1}
     text = render(study_page(study(**small, statuses={"standard quasi:0.2 0": "left"})))
     assert "No run has finished yet." in text
-    assert "0 of 1 run finished" in text
-
-
-def test_the_noise_section_says_that_the_estimate_was_used(study) -> None:
-    made = study(**{**FEW, "methods": ("standard", "srjt")})
-    made = replace(made, noise=made.noise.assign(estimated_rate=0.03))
-    text = " ".join(next(s for s in study_page(made).sections if s.slug == "noise").text)
-    assert "used an estimate from the training labels" in text
-    assert "at least" not in text
-
-
-def test_noise_that_was_not_injected_is_not_claimed_to_be(study) -> None:
-    section = next(s for s in study_page(study(**{**FEW, "noises": ("none",)})).sections if s.slug == "noise")
-    assert "nothing was injected" in section.text[0]
-    assert "was injected into" not in section.text[0]
+    assert "1 of 1 run to finish" in text
 
 
 def test_nominal_and_realised_rates_stand_side_by_side(study) -> None:
@@ -179,9 +165,9 @@ def test_every_run_is_listed_with_its_status_and_scores(study) -> None:
 
 def test_the_paired_test_knows_the_true_sizes_of_the_sides(study, tmp_path: Path) -> None:
     sides = ["train"] * 8 + ["validation"] + ["test"] * 2
-    lines = [f"{n},{fold},{side}" for fold in (0, 1) for n, side in enumerate(sides)]
+    lines = [f"{n},{fold},{side}" for fold in range(3) for n, side in enumerate(sides)]
     (tmp_path / "splits.csv").write_text("\n".join(["id,fold,split", *lines]) + "\n")
-    made = replace(study(**FEW), folder=tmp_path)
+    made = replace(study(**{**FEW, "folds": 3}), folder=tmp_path)
     assert "test/train = 0.25" in "".join(Tree(render(study_page(made))).text)
     (tmp_path / "splits.csv").write_bytes(b"\x00\xff")
     with pytest.raises(SrjtError, match=r"splits\.csv is damaged"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,78 +11,65 @@ import pytest
 
 import srjt
 from fixtures.run_folders import make_run
-from reports.page_text import facts_of, sentences
+from reports.test_run_page_truth import check_sentences
 from srjt.reports.page import render
-from srjt.reports.pages.run import live_page
+from srjt.reports.pages.run import read_record, run_page, run_page_facts
 from srjt.reports.report import LiveReporter
 from srjt.training.reporters import BarReporter
 
 COUNTS = {"validation_counts": [6, 3, 2, 1]}
 
 
-def test_it_shows_validation_beside_the_naive_baseline_and_not_the_test_side(tmp_path: Path) -> None:
+def test_it_shows_validation_beside_one_grade_for_all_and_not_the_test_side(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", finished=False, seconds=90.0, data=COUNTS, network="tiny")
-    page = live_page(folder, state="training", messages=["<b>hello"])
-    assert page.lead.endswith("on tiny: epoch 6 of 12 is done.")
-    known = facts_of(page)
-    assert known["an epoch takes"] == "about 90 s"
-    assert known["still to go"] == "about 9 min, if all epochs are trained"
-    figures = {figure.name: figure for section in page.sections for figure in section.figures}
-    assert set(figures) == {"mae", "accuracy", "loss"}
-    assert (
-        "The line: the most frequent training label for every validation sample."
-        in figures["accuracy"].caption
+    options: dict[str, Any] = {"live": "training", "messages": ["<b>hello"]}
+    page = run_page(folder, show_test=False, **options)
+    facts = run_page_facts(read_record(folder, show_test=False, **options))
+    check_sentences(page, facts)
+    assert (facts.reached, facts.planned, facts.left, facts.side) == (
+        6,
+        12,
+        ", about 9 min to go",
+        "validation",
     )
-    assert "most frequent label" in render(page)
+    assert page.progress == 0.5
+    figures = {figure.name: figure for section in page.sections for figure in section.figures}
+    assert {"mae", "accuracy", "loss"} <= set(figures)
     assert all("test" not in figure.alt for figure in figures.values())
-    shown = live_page(folder, state="training", show_test=True)
+    assert all("test" not in number.label for number in page.key_numbers)
+    shown = run_page(folder, **options)
     assert any("test" in figure.alt for section in shown.sections for figure in section.figures)
     html = render(page)
+    assert "one grade for all" in html
     assert '<meta http-equiv="refresh" content="5">' in html
+    assert '<progress max="100" value="50.0"' in html
     assert "<b>hello" not in html
 
 
-def test_the_verdict_against_the_naive_answer_is_that_of_the_last_epoch(tmp_path: Path) -> None:
-    counts = {**COUNTS, "class_counts": [9, 3, 2, 1]}
-    folder = make_run(tmp_path / "run", finished=False, data=counts)
+def test_the_verdict_against_one_grade_is_by_the_metric_that_the_grades_are_for(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", finished=False, data={**COUNTS, "class_counts": [9, 3, 2, 1]})
     metrics = pd.read_csv(folder / "metrics.csv")
-    judged = (metrics["split"] == "validation") & metrics["metric"].isin(["accuracy", "mae"])
-    for epoch, (accuracy, mae) in {6: (0.9, 1.2), 5: (0.4, 0.1)}.items():
-        metrics = metrics[~judged | (metrics["epoch"] <= epoch)]
-        now = judged & (metrics["epoch"] == epoch)
-        metrics.loc[now, "value"] = metrics["metric"].map({"accuracy": accuracy, "mae": mae})
-        metrics.to_csv(folder / "metrics.csv", index=False)
-        said = [note.text for note in live_page(folder, state="training").notes]
-        # an accuracy of 0.4 is less than that of the most frequent grade, but the grades are for the MAE
-        assert said == ([] if mae < 0.5 else [
-            "After epoch 6 the networks' own grades do not beat a naive prediction on the validation side: MAE "
-            "1.200, and 0.833 by always predicting the median training label."
-        ])  # fmt: skip
+    for mae, accuracy, beaten in ((1.2, 0.9, False), (0.1, 0.4, True)):
+        values = metrics["metric"].map({"accuracy": accuracy, "mae": mae})
+        changed = metrics.assign(
+            value=values.where(metrics["split"] == "validation").fillna(metrics["value"])
+        )
+        changed.to_csv(folder / "metrics.csv", index=False)
+        facts = run_page_facts(read_record(folder, live="training", show_test=False))
+        assert (facts.score, facts.beaten) == (pytest.approx(mae), beaten)
+        assert facts.naive == pytest.approx(10 / 12)
 
 
-def test_what_is_not_known_is_not_said(tmp_path: Path) -> None:
+def test_before_the_first_epoch_and_the_ends(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", sides=("train",), finished=False)
-    page = live_page(folder, state="training")
-    assert {figure.name for section in page.sections for figure in section.figures} == {"loss"}
-    assert not any("The line" in sentence for sentence in sentences(page))
-    assert [note.text for note in page.notes] == [
-        "There is no validation side: whether the run beats a naive prediction cannot be seen while it trains."
-    ]
     (folder / "metrics.csv").unlink()
-    page = live_page(folder, state="training")  # before the first epoch ends
-    assert "the first epoch has begun" in page.lead
-    assert "still to go" not in facts_of(page)
-
-
-def test_the_ends(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", data=COUNTS)
-    stopped = live_page(folder, state="stopped", problem="Out of <luck>.")
-    assert stopped.notes[0].text.startswith("The training has stopped. Out of <luck>. Run the same command")
+    page = run_page(folder, live="training")
+    check_sentences(page, run_page_facts(read_record(folder, live="training")))
+    assert page.progress == 0.0
+    stopped = run_page(folder, live="stopped", problem="Out of <luck>.")
+    assert "Out of <luck>. Run the same command" in stopped.lead
+    assert stopped.progress is None
     assert "refresh" not in render(stopped).split("<style>")[0]
-    finished = render(live_page(folder, state="finished", link="report.html"))
-    assert '<a href="report.html">' in finished
-    assert "12 epochs were trained" in finished
-    assert "still to go" not in finished
 
 
 @pytest.fixture(scope="module")
@@ -96,21 +82,27 @@ def test_a_training_writes_it_and_the_report(data: Any, settings: dict[str, Any]
     seen = []
 
     class Watcher(LiveReporter):
-        def _write(self, state: Any, *, problem: str = "") -> None:
-            super()._write(state, problem=problem)
-            seen.append((state, (tmp_path / "run" / "live.html").read_text()))
+        def _write(self, **state: Any) -> None:
+            super()._write(**state)
+            seen.append((state.get("live"), (tmp_path / "run" / "live.html").read_text()))
 
     inner = BarReporter()
     with Watcher(inner, tmp_path / "run") as reporter:
         srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **settings)
-    assert [seen[0][0], seen[-1][0]] == ["training", "finished"]
-    assert "the first epoch has begun" in seen[0][1]
-    page = seen[-1][1]
-    assert 'href="report.html"' in page
+    assert [seen[0][0], seen[-1][0]] == ["training", None]
+    assert "The first of 2 epochs has begun" in seen[0][1]
+    assert "<progress" not in seen[-1][1]
     assert (tmp_path / "run" / "report.html").exists()
-    assert len(re.findall("<figure", page)) == 3
-    assert "most frequent label" in page  # the baseline
     assert inner.notes == reporter.messages  # everything is passed on, nothing has failed
+
+
+def test_it_is_there_while_the_noise_is_estimated(tmp_path: Path) -> None:
+    with LiveReporter(BarReporter(), tmp_path / "run") as reporter:
+        reporter.note("Estimating the noise first.")
+        reporter.begin("warm-up", epochs=4, folds=3)
+        page = (tmp_path / "run" / "live.html").read_text()
+    assert "Estimating the noise first." in page
+    assert "refresh" in page
 
 
 def test_a_page_that_cannot_be_written_does_not_end_a_training(
@@ -124,8 +116,9 @@ def test_a_page_that_cannot_be_written_does_not_end_a_training(
     with LiveReporter(inner, tmp_path / "run") as reporter:
         srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **settings)
     assert (tmp_path / "run" / "summary.json").exists()
-    said = [note for note in inner.notes if "live page" in note]
-    assert said == ["The live page has stopped (no space left). The training is not affected."]
+    assert [note for note in inner.notes if "live page" in note] == [
+        "The live page has stopped (no space left). The training is not affected."
+    ]
 
 
 def fail_after_a_step(folder: Path) -> None:
@@ -142,10 +135,5 @@ def test_an_error_is_on_the_page_but_not_in_the_folder_of_another_run(tmp_path: 
     assert not (folder / "live.html").exists()
     with pytest.raises(ValueError, match="boom"):
         fail_after_a_step(folder)
-    page = (folder / "live.html").read_text()
-    assert "The training has stopped. boom. Run the same command again to resume it." in page
+    assert "boom. Run the same command again to resume it." in (folder / "live.html").read_text()
     shutil.rmtree(folder)
-    with LiveReporter(BarReporter(), folder) as reporter:  # nothing was written: nothing to show
-        reporter.begin("standard", epochs=12, folds=5)
-        reporter.stepped(1, 1, 2)
-    assert not folder.exists()

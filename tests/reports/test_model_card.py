@@ -15,11 +15,11 @@ import yaml
 import srjt
 from fixtures.run_folders import make_run
 from srjt.errors import SrjtError
-from srjt.inference.prepare import prepare
+from srjt.inference.options import Answering
+from srjt.inference.sides import evaluate_sides
 from srjt.reports.model_card import model_card, write_model_card
 from srjt.reports.page import render
 from srjt.reports.pages.run import run_page
-from srjt.reports.run_summary import judge_side
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
@@ -40,11 +40,12 @@ def test_the_card_has_valid_metadata_and_the_scores_of_predict(folder: Path) -> 
     facts = yaml.safe_load(metadata)
     assert facts["library_name"] == "srjt"
     run = srjt.load_run(folder, device="cpu")
-    judged = judge_side(prepare(run), "test")
+    rows = evaluate_sides(run)["test"].answers
+    predicted, labels = rows["grade"].astype(int), rows["label"].astype(int)
     (result,) = facts["model-index"][0]["results"]
     values = {metric["type"]: metric["value"] for metric in result["metrics"]}
-    assert values["accuracy"] == pytest.approx(float((judged.predicted == judged.labels).mean()), abs=1e-4)
-    assert values["mae"] == pytest.approx(float(np.abs(judged.predicted - judged.labels).mean()), abs=1e-4)
+    assert values["accuracy"] == pytest.approx(float((predicted == labels).mean()), abs=1e-4)
+    assert values["mae"] == pytest.approx(float((predicted - labels).abs().mean()), abs=1e-4)
     assert result["dataset"]["name"] == "labels.csv"
     assert "mi\\|ld" in text
     assert "<b>" not in text.split("## Performance")[1]
@@ -66,15 +67,18 @@ def test_the_card_cites_the_method_that_was_used(tmp_path: Path, method: str, ci
 
 def test_each_sample_counts_once(folder: Path) -> None:
     run = srjt.load_run(folder, device="cpu")
-    judged = judge_side(prepare(run), "test")
-    assert judged.confusion.sum() == len(run.held_out["test"])
-    counts = [row[0] for row in judged.by_grade()]
-    assert counts == np.bincount(judged.labels, minlength=4).tolist()
+    found = evaluate_sides(run)["test"]
+    side = run.held_out["test"]
+    assert np.sum(found.confusion, axis=1).tolist() == np.bincount(side.labels, minlength=4).tolist()
+    assert (found.samples, found.images, found.side) == (len(side), len(side), "test")
+    pooled = evaluate_sides(run, Answering(per=("patient",)))["test"]
+    assert pooled.samples == len(set(side.patients or ()))
+    assert pooled.naive is None  # that of images
 
 
 def test_the_page_has_scores_examples_and_how_the_run_was_made(folder: Path) -> None:
     sections = {section.slug: section for section in run_page(folder).sections}
-    assert {"answers", "examples", "reproduce"} <= set(sections)
+    assert {"scores", "examples", "calibration", "reproduce"} <= set(sections)
     assert sections["reproduce"].code == "srjt train x"
     known = dict(sections["reproduce"].facts)
     assert known["labels from"].endswith("labels.csv")
@@ -119,19 +123,19 @@ def test_without_images_weights_or_sides_nothing_untrue_is_said(folder: Path, tm
     summary = json.loads((moved / "summary.json").read_text())
     (moved / "summary.json").write_text(json.dumps({**summary, "files": {}}))
     slugs = {section.slug for section in run_page(moved).sections}
-    assert "answers" in slugs
+    assert "scores" in slugs
     assert "examples" not in slugs
     (moved / "weights.safetensors").unlink()
-    assert "answers" not in {section.slug for section in run_page(moved).sections}
+    assert "scores" not in {section.slug for section in run_page(moved).sections}
     card = model_card(moved)
     assert "model-index" not in card
-    assert card.count("The predictions for the held-out samples are not available to this card.") == 2
+    assert "The predictions for the held-out samples are not available to this card." in card
 
     data = srjt.data.synthetic.generate(images=40, patients=10, size=32)
     srjt.train(data, out=tmp_path / "all", **SETTINGS)
     text = write_model_card(tmp_path / "all").read_text()
     assert "All samples were used for training" in text
-    assert not {"answers", "examples"} & {section.slug for section in run_page(tmp_path / "all").sections}
+    assert not {"scores", "examples"} & {section.slug for section in run_page(tmp_path / "all").sections}
 
 
 def test_a_run_on_features_without_patients(tmp_path: Path) -> None:
@@ -144,7 +148,7 @@ def test_a_run_on_features_without_patients(tmp_path: Path) -> None:
     assert "tabular-classification" in card
     assert "There are no patient ids" in card
     assert "The test labels may be wrong themselves" in card
-    assert "resample samples" in card
+    assert "resample patients" not in card
     assert "examples" not in {section.slug for section in run_page(tmp_path / "run").sections}
 
 

@@ -11,15 +11,16 @@ import pandas as pd
 import pytest
 
 import srjt
-from srjt.inference.evaluate import naive_warning
 from srjt.inference.options import Answering
+from srjt.inference.sides import best_side, evaluate_sides
 from srjt.ordinal import PURPOSES
-from srjt.reports.model_card import model_card
-from srjt.reports.page import Page
+from srjt.reports.model_card import card_facts, model_card
 from srjt.reports.pages.answers import predictions_page
-from srjt.reports.pages.run import live_page, run_page
-from srjt.reports.run_summary import judge_sides
+from srjt.reports.pages.evaluation import evaluation_facts, verdict
+from srjt.reports.pages.run import run_page
 from srjt.training.folder import compare_with_naive
+
+pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -34,31 +35,29 @@ def test_every_place_judges_the_answers_of_predict(
         kept[f"p1_{c}"] = (answer == c).astype(float)
     kept.to_csv(folder / "held_out.csv", index=False)
     summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(
-        json.dumps({**summary, "files": {}})
-    )  # else: not what the run has written
+    # else: not what the run has written
+    (folder / "summary.json").write_text(json.dumps({**summary, "files": {}}))
     run = srjt.load_run(folder, device="cpu")
-    warnings = {name: side.naive_warning for name, side in judge_sides(run).items()}
+    sides = evaluate_sides(run)
     table = srjt.predict(run, [run_with_images.parent / "set" / "labels.csv"])
-
-    def warned(page: Page) -> list[str]:
-        return [note.text for note in page.notes if "naive" in note.text]
-
-    assert all(bool(warning) != right for warning in warnings.values())
-    test, validation = ([warnings[side]] if not right else [] for side in ("test", "validation"))
-    assert warned(run_page(folder)) == warned(predictions_page(run, table)) == test
-    assert [naive_warning(run)] == (test or [""])
-    assert warned(live_page(folder, state="finished")) == validation  # nothing of the test side
-    assert set(warned(live_page(folder, state="finished", show_test=True))) == {*test, *validation}
-    assert [note for note in run.summary().notes if note.startswith("This run does not")] == [
-        warnings[side] for side in run.held_out if not right
-    ]
-    assert (f"- {warnings['test']}\n" in model_card(folder)) == (not right)
+    assert all(evaluation_facts(found).beaten == right for found in sides.values())
+    assert all(bool(found.naive_warning) != right for found in sides.values())
+    best = best_side(run, resamples=0)
+    assert best is not None
+    assert best.naive_warning == sides["test"].naive_warning
+    said = verdict(sides["test"])
+    assert run_page(folder).lead == run.summary().lead == said
+    assert ("No better than one grade" in said) != right
+    assert [note.text for note in predictions_page(run, table).warnings] == ([] if right else [said])
+    assert run.facts is not None
+    assert card_facts(run.facts, sides["test"]).beaten == right
+    assert ("no better than one grade" in model_card(folder)) != right
     if not right:
         error = (3 - kept.loc[kept["side"] == "test", "grade"]).mean()
-        assert f"on the test side: MAE {error:.3f}, and " in warnings["test"]
+        assert sides["test"].score == pytest.approx(error)
+        assert f"on the test side: MAE {error:.3f}, and " in sides["test"].naive_warning
     for purpose in PURPOSES:  # grades may be for another metric than those of the training
-        judged = judge_sides(run, Answering(optimise=purpose))["test"].naive_warning
+        judged = evaluate_sides(run, Answering(optimise=purpose), resamples=0)["test"].naive_warning
         assert bool(judged) != right
         assert ("MAE" in judged) == (purpose == "mae" and not right)
 

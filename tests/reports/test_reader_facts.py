@@ -6,21 +6,33 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from srjt.data import read_readings
 from srjt.readers import Readings
-from srjt.reports.reader_facts import consensus_sentences, drift, next_sentence
-from srjt.reports.table import range_text
+from srjt.reports.page import first_sentence
+from srjt.reports.pages.readers import LEAD, NEXT_READINGS, REMARKS, WARNINGS, page_facts
+from srjt.reports.reader_facts import drift, offered_reference, unused_columns
 
-# What the list of further readings says of itself follows from the facts.
+# What the rules know, and which of them hold.
 
 NEW, ANNA = [{"reader": "new reader"}], [{"reader": "anna"}, {"reader": "new reader"}]
+FACTS: dict[str, Any] = {
+    "noun": "image", "items": 9, "reference": None, "probabilities": None, "agreement": None, "problems": [],
+    "grades": ["0", "1"], "grade_names": {}, "readers": [{"name": "anna", "readings": 9, "by_grade": [5, 4]}],
+    "offered_reference": "", "resampled": "images", "next": None,
+    "consensus": {
+        "single": 0, "changed": 0, "expected_wrong": 1.8, "determined": True, "reason": "", "assumption": "",
+        "wrong_readings": {"value": 0.3, "low": None, "high": None},
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("wanted", "trusted", "start"),
     [
-        (ANNA, None, "Next, one more reading of these gains most:"),
+        (ANNA, None, "One more reading of these gains most."),
         (NEW, None, "Every reader has read every image. Ask a new reader"),
         (NEW, 3, "Every reader has read every image without a trusted grade. Ask a new reader"),
         ([], None, "Nothing to read next: the table names no readers"),
@@ -31,39 +43,64 @@ NEW, ANNA = [{"reader": "new reader"}], [{"reader": "anna"}, {"reader": "new rea
 def test_the_sentence_about_what_to_read_next(
     wanted: list[dict[str, str]], trusted: int | None, start: str
 ) -> None:
-    reference = None if trusted is None else {"items": trusted}
-    facts: dict[str, Any] = {"noun": "image", "items": 9, "next": wanted, "reference": reference}
-    assert next_sentence(facts).startswith(start)
+    facts = page_facts(FACTS | {"next": wanted, "reference": trusted and {"items": trusted}})
+    assert first_sentence(NEXT_READINGS, facts).startswith(start)
+
+
+READERS = [
+    {"name": "anna", "readings": 9, "by_grade": [5, 4]},
+    {"name": "bo", "readings": 30, "by_grade": [0, 30]},
+    {"name": "cy", "readings": 4, "by_grade": [4, 0]},
+]
+SINGLE = FACTS["consensus"] | {"single": 9}
 
 
 @pytest.mark.parametrize(
-    ("interval", "text"),
+    ("changes", "expected"),
     [
-        ([0.91, 0.97], "91% to 97%"),
-        ([0.992, 0.9948], "99.2% to 99.5%"),
-        ([0.9995, 0.99964], "99.95% to 99.96%"),
-        ([None, None], "–"),
+        ({}, {"nothing_learnt": False, "no_overlap": False, "wrong": 0.3, "consensus_wrong": 0.2, "few": ""}),
+        ({"consensus": SINGLE}, {"nothing_learnt": True, "changed": ""}),
+        ({"consensus": SINGLE | {"changed": 1}}, {"nothing_learnt": True, "changed": "1 image"}),
+        ({"consensus": SINGLE, "probabilities": "p.csv"}, {"nothing_learnt": False}),
+        ({"consensus": SINGLE, "reference": {"items": 2}}, {"nothing_learnt": False}),
+        ({"readers": READERS}, {"constant": "bo (1)", "few": "2 readers of 3", "no_overlap": True}),
+        ({"readers": READERS, "agreement": {"exact": {"value": 0.5}}}, {"no_overlap": False, "exact": 0.5}),
+        ({"problems": [{"kind": "a"}, {"kind": "b"}, {"kind": "a"}]}, {"problems": "2 a, 1 b"}),
     ],
 )
-def test_ends_that_differ_look_different(interval: list[float | None], text: str) -> None:
-    assert range_text(interval, "{:.0%}") == text
+def test_what_the_rules_know_is_so(changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    facts = page_facts(FACTS | changes)
+    assert {name: getattr(facts, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"changed": 0}, ["The consensus of each image is its reading."]),
-        ({"changed": 1}, ["The consensus of 1 image differs from the reading, by what is usual for readers alone: "
-                          "use the readings instead."]),
-        ({}, []),
-    ],
-)  # fmt: skip
-def test_a_consensus_of_single_readings_that_differs_from_them(
-    changed: dict[str, int], said: list[str]
-) -> None:
-    consensus = {"single": 9, **changed}
-    facts = {"noun": "image", "items": 9, "reference": None, "probabilities": None, "consensus": consensus}
-    assert consensus_sentences(facts) == said
+def test_every_rule_is_needed() -> None:
+    """Each holds for some facts, and not for all."""
+    unknown = {
+        "consensus": FACTS["consensus"] | {"determined": False, "single": 3, "assumption": "All are fair."}
+    }
+    single = {"consensus": SINGLE | {"changed": 1}, "offered_reference": "histology"}
+    told = {"readers": READERS, "problems": [{"kind": "a"}], "agreement": {"exact": {"value": 0.5}}}
+    apart = {"readers": READERS}
+    every = [page_facts(FACTS | changes) for changes in ({}, unknown, single, told, apart)]
+    for holds, template in [*LEAD[:-1], *WARNINGS, *REMARKS]:
+        assert {bool(holds(facts)) for facts in every} == {True, False}, template
+        assert all(template.format(f=facts) for facts in every if holds(facts))
+
+
+def test_a_column_of_trusted_grades_is_offered() -> None:
+    frame = pd.DataFrame(
+        {"image": ["a", "a", "b", "b", "c"], "reader": list("xyxyx"), "grade": [0, 1, 2, 2, 1]}
+    )
+    frame = frame.assign(
+        camera=[7, 7, 8, 8, 9], visit=[0, 1, 2, 2, 1], published_grade=[0, 0, 2, 2, 1], eye=0
+    )
+    table = read_readings(frame)
+    assert unused_columns(table) == ["camera", "visit", "published_grade", "eye"]
+    assert (
+        offered_reference(table) == "published_grade"
+    )  # the visits differ within an image, and no grade is 7
+    assert offered_reference(read_readings(frame.drop(columns="published_grade"))) == ""
+    assert offered_reference(read_readings(frame, reference_column="published_grade")) == ""
 
 
 # How a reader's grades change over time.

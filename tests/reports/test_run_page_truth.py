@@ -1,10 +1,10 @@
-"""Every sentence and every fact on the page of a run is true, for some forty runs made without training."""
+"""What the page of a run says is true, for some forty runs made without training."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,19 @@ import pandas as pd
 import pytest
 
 from fixtures.run_folders import GRADES, SIZES, make_run
-from reports.page_text import Rule, all_sections, check, facts_of
-from srjt.reports.figures import results as run_figures
-from srjt.reports.pages.run import run_page
-from srjt.studies.results import display_name
+from reports.page_text import all_sections, facts_of
+from srjt.reports.page import Page, Rule, first_sentence, sentences
+from srjt.reports.pages.run import (
+    NOTES,
+    VERDICT,
+    WARNINGS,
+    RunPageFacts,
+    read_record,
+    run_page,
+    run_page_facts,
+)
+
+pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
 MATRIX = tuple(tuple(0.7 if i == j else 0.1 for j in range(4)) for i in range(4))
 LABEL_MATRIX = [list(row) for row in MATRIX]
@@ -49,6 +58,7 @@ NETWORKS: list[dict[str, Any]] = [
 ]
 SIDES = [("train", "validation", "test"), ("train",), ("train", "validation"), ("train", "test")]
 LENGTHS = [{}, {"epochs": 1}, {"finished": False}, {"epochs": 4}, {"finished": False, "epochs": 1}]
+OF_IMAGES = {"image size", "crop", "resize", "flip"}
 
 # truth × method gives 20 combinations; the others vary along with them, each at its own pace
 COMBINATIONS = [
@@ -57,79 +67,27 @@ COMBINATIONS = [
 ]
 
 
-def over(facts: Any, said: str | None) -> bool:
-    if facts["networks"] == 1:
-        return not said
-    return "pooled" in (said or "") if facts["pooled"] else "the networks" in (said or "")
-
-
-def naive_is_true(facts: Any, said: re.Match[str]) -> bool:
-    """Computed anew from the run's files: the scores, and those of one grade for all samples of the same side."""
-    side, folder = said["side"], facts["folder"]
+def scores(folder: Path, *, side: str, reached: int, pooled: bool, finished: bool) -> tuple[float, float]:
+    """Computed anew from the run's files: the mean absolute error, and that of the median training label."""
+    metrics = pd.read_csv(folder / "metrics.csv", dtype={"network": str})
+    recent = metrics[
+        (metrics["split"] == side) & (metrics["epoch"] > reached - 10) & (metrics["metric"] == "mae")
+    ]
+    networks = ["pooled"] if pooled and "pooled" in set(recent["network"]) else ["1", "2"]
+    score = recent.loc[recent["network"].isin(networks), "value"].mean()
+    if not finished:
+        return score, math.nan
     training = np.repeat(np.arange(4), json.loads((folder / "run.json").read_text())["data"]["class_counts"])
     counts = json.loads((folder / "summary.json").read_text())["confusion"][side][0]
     truth = np.repeat(np.arange(4), np.sum(counts, axis=1))
-    metrics = pd.read_csv(folder / "metrics.csv", dtype={"network": str})
-    recent = metrics[(metrics["split"] == side) & (metrics["epoch"] > facts["reached"] - 10)]
-    judged = ["pooled"] if facts["pooled"] and facts["networks"] == 2 else ["1", "2"]
-    means = recent[recent["network"].isin(judged)].groupby("metric")["value"].mean()
-    mae = np.abs(truth - np.sort(training)[(len(training) - 1) // 2]).mean()
-    always = "always predicting the median training label"
-    return means["mae"] >= mae and said["scores"] == f"MAE {means['mae']:.3f}, and {mae:.3f} by {always}"
+    return score, np.abs(truth - np.sort(training)[(len(training) - 1) // 2]).mean()
 
 
-SCORED = "(?:Test scores|Scores) compare predictions with "
-WRONG = r"(?P<wrong>; 25\.0% of the training labels are wrong)?\."
-RULES: dict[str, Rule] = {
-    r"(?P<method>.+) on (?P<network>[^,]+), (?P<epochs>\d+ epochs?|\d+ of \d+ epochs? so far)(?:; (?P<noise>.+))?\.": (
-        lambda f, m: (m["method"], m["network"], m["epochs"], m["noise"] or "")
-        == (f["method"], f["network"], f["epochs"], f["noise"])
-    ),
-    r"The run has not finished: run the same command again to resume it\.": lambda f, m: not f["finished"],
-    r"All samples were used for training: there is no test of the run\.": lambda f, m: f["sides"] == {"train"},
-    r"There is no test side: all scores are those of the validation side\.": (
-        lambda f, m: f["sides"] == {"train", "validation"}
-    ),
-    r"The networks' own grades do not beat a naive prediction on the (?P<side>test|validation) side: "
-    r"(?P<scores>.+)\.": naive_is_true,
-    r"Training samples by label:": lambda f, m: True,
-    r"Mean over the last (?P<n>\d+ epochs?)(?P<over> and the networks|, networks pooled)?": (
-        lambda f, m: m["n"] == ("1 epoch" if f["reached"] == 1 else f"{min(10, f['reached'])} epochs")
-        and over(f, m["over"])
-    ),
-    r"± is the standard deviation over those epochs, not over other data\.": lambda f, m: f["reached"] > 1,
-    SCORED + r"the given labels; how many of them are wrong is not known\.": lambda f, m: not f["truth"],
-    SCORED + "the true grades, validation scores with the given labels" + WRONG: (
-        lambda f, m: f["truth"] and {"validation", "test"} <= f["sides"] and bool(m["wrong"]) == f["finished"]
-    ),
-    "Scores compare predictions with the true grades" + WRONG: (
-        lambda f, m: f["truth"] and "validation" not in f["sides"] and bool(m["wrong"]) == f["finished"]
-    ),
-    "Scores compare predictions with the given labels" + WRONG: (
-        lambda f, m: f["truth"] and "test" not in f["sides"] and bool(m["wrong"]) == f["finished"]
-    ),
-    r"(Accuracy|MAE) after each epoch(?P<over>, mean over the networks|, networks pooled)?\.": (
-        lambda f, m: len(f["sides"]) > 1 and over(f, m["over"])
-    ),
-    r"Lower is better\.": lambda f, m: True,
-    r"Confusion matrix on the test side after the last epoch(?P<pooled>, networks pooled)?\.": (
-        lambda f, m: f["finished"] and "test" in f["sides"] and bool(m["pooled"]) == (f["networks"] == 2)
-    ),
-    r"Colour and percentage: share of the row; below it the count\.": lambda f, m: True,
-    r"Training labels \(columns\) by true grade \(rows\), as shares of each row\.": (
-        lambda f, m: f["truth"] and f["finished"]
-    ),
-    r"Label precision: .+|Selection recall per grade: .+": lambda f, m: f["truth"] and f["networks"] == 2,
-}  # fmt: skip
-
-OF_IMAGES = {"image size", "crop", "resize", "flip"}
-
-
-@pytest.fixture(autouse=True)
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Captions are checked, not drawings."""
-    for name in ("chart", "confusion_figure", "transition_figure"):
-        monkeypatch.setattr(run_figures, name, lambda *args, **kwargs: None)
+def check_sentences(page: Page, facts: RunPageFacts) -> None:
+    """Lead and notes are what the rules say of these facts."""
+    assert page.lead == first_sentence(VERDICT, facts)
+    assert [note.text for note in page.warnings] == sentences(WARNINGS, facts)
+    assert [note.text for note in page.remarks] == sentences(NOTES, facts)
 
 
 @pytest.mark.parametrize("number", range(len(COMBINATIONS)))
@@ -141,25 +99,30 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", sides=sides, truth=truth, estimated=estimated, **chosen)
     finished, epochs = length.get("finished", True), length.get("epochs", 12)
     reached = epochs if finished else epochs // 2
-    name = "your own network" if network.get("own_network") else network.get("network", "mlp")
-    epochs_text = f"{epochs} epoch{'s' * (epochs != 1)}"
-    facts = {
-        "method": display_name(settings["method"]),
-        "network": name,
-        "epochs": epochs_text if finished else f"{reached} of {epochs_text} so far",
-        "noise": noise,
-        "networks": networks,
-        "pooled": settings.get("convention") == "published-code",
-        "sides": set(sides),
-        "truth": truth,
-        "finished": finished,
-        "reached": reached,
-        "folder": folder,
-    }
+    evaluated = len(sides) > 1 and reached > 0
+    side = ("test" if "test" in sides else "validation") if evaluated else ""
+    pooled = settings.get("convention") == "published-code"
+    facts = run_page_facts(read_record(folder))
+    assert facts.state == ("finished" if finished else "unfinished")
+    assert (facts.reached, facts.planned, facts.samples, facts.sides) == (reached, epochs, 40, set(sides))
+    assert (facts.side, facts.kept, facts.averaged) == (side, 0, min(10, reached) if evaluated else 0)
+    assert not evaluated or (facts.networks, facts.pooled) == (networks, pooled and networks == 2)
+    assert (facts.answers, facts.truth, facts.starved) == (False, truth and reached > 0, "")
+    np.testing.assert_equal(facts.wrong, 0.25 if truth and finished else math.nan)
+    if evaluated:
+        expected = scores(folder, side=side, reached=reached, pooled=pooled, finished=finished)
+        np.testing.assert_allclose((facts.score, facts.naive), expected)
+        assert facts.beaten == (not expected[0] >= expected[1])
     page = run_page(folder)
-    used = check(page, RULES, facts)
+    check_sentences(page, facts)
+    numbers = {number.label: number for number in page.key_numbers}
+    assert (f"mean absolute error ↓, {side}" in numbers) == evaluated
+    assert ("wrong labels, estimated" in numbers) == (estimated is not None)
+    name = "your own network" if network.get("own_network") else network.get("network", "mlp")
+    assert numbers["training samples"].compared.endswith(f" on {name}")
 
     shown = facts_of(page)
+    assert shown.get("used", "") == noise
     assert {side: shown.get(f"{side} samples") for side in SIZES} == {
         side: str(SIZES[side]) if side in sides else None for side in SIZES
     }
@@ -174,14 +137,6 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
     data = next(section for section in all_sections(page) if section.slug == "data")
     assert sum(count for _, count in data.counts) == SIZES["train"]
     assert [grade for grade, _ in data.counts] == list(GRADES)
-    results = [section for section in all_sections(page) if section.slug == "results"]
-    evaluated = len(sides) > 1 and reached > 0
-    assert bool(results) == evaluated
-    for table in itertools.chain.from_iterable(section.tables for section in results):
-        assert {column.name for column in table.columns} == {"metric", *sides} - {"train"}
-        assert ("±" in table.rows[0].cells[1].text) == (reached > 1)
-    assert any(re.match("The run has not", rule) for rule in used) == (not finished)
-    assert any(re.match("All samples were used", rule) for rule in used) == (len(sides) == 1)
 
 
 def test_the_combinations_differ_and_cover_every_choice() -> None:
@@ -190,14 +145,65 @@ def test_the_combinations_differ_and_cover_every_choice() -> None:
         assert all(any(combination[place] == choice for combination in COMBINATIONS) for choice in choices)
 
 
+PLAIN = RunPageFacts(
+    state="finished", reached=12, planned=12, left="", problem="", samples=40, networks=2, pooled=False, kept=0,
+    sides=frozenset({"train", "validation", "test"}), averaged=10, answers=False, side="test", metric="MAE",
+    score=0.5, naive=0.8, beaten=True, truth=True, wrong=0.25, starved="",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"beaten": False, "naive": 0.5}, "no better than one grade for all"),
+        ({"state": "training", "beaten": False, "naive": 0.5}, "After epoch 12"),
+        ({"sides": {"train", "validation"}}, "There is no test side"),
+        ({"sides": {"train"}, "side": ""}, "All 40 samples were used for training"),
+        ({"state": "training", "sides": {"train"}}, "There is no validation side"),
+        (
+            {"state": "training", "reached": 3, "left": ", about 9 min to go"},
+            "Epoch 3 of 12 is done, about 9 min",
+        ),
+        ({"state": "training", "reached": 0}, "The first of 12 epochs has begun"),
+        (
+            {"state": "stopped", "reached": 3, "problem": "boom."},
+            "Stopped after epoch 3 of 12. boom. Run the same",
+        ),
+        ({"state": "unfinished", "reached": 3}, "Not finished, 3 of 12 epochs"),
+        ({"starved": "2"}, "The selection hardly keeps grade 2"),
+        ({"kept": 7}, "those of epoch 7"),
+        ({"answers": True}, None),
+        ({"pooled": True}, "The networks are pooled"),
+        ({"networks": 1}, None),
+        ({"truth": False, "wrong": math.nan}, None),
+        ({"naive": math.nan}, "MAE 0.500 on the test side, by the networks' own grades."),
+        ({"side": ""}, "is not known"),
+    ],
+)
+def test_each_rule_speaks_when_it_should(changes: dict[str, Any], said: str | None) -> None:
+    facts = RunPageFacts(**{**vars(PLAIN), **changes})
+    plain, changed = all_said(PLAIN), all_said(facts)
+    assert (said in changed) == (said is not None) if said else len(changed) < len(plain)
+    assert said is None or said not in plain
+
+
+def all_said(facts: RunPageFacts) -> str:
+    return " ".join([first_sentence(VERDICT, facts), *sentences(WARNINGS, facts), *sentences(NOTES, facts)])
+
+
+def test_no_rule_is_idle() -> None:
+    """Each can hold, and each but the last verdict can fail."""
+    cases = [PLAIN] + [
+        RunPageFacts(**{**vars(PLAIN), **changes})
+        for changes in test_each_rule_speaks_when_it_should.pytestmark[0].args[1]  # type: ignore[attr-defined]
+        for changes in [changes[0]]
+    ]
+    tables: list[list[Rule[RunPageFacts]]] = [VERDICT[:-1], WARNINGS, NOTES]
+    holds: list[Callable[[RunPageFacts], bool]] = [rule for table in tables for rule, _ in table]
+    assert all({rule(facts) for facts in cases} == {True, False} for rule in holds)
+
+
 def test_a_finished_run_without_its_weights_is_still_finished(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", network="tiny", method="standard")
     (folder / "weights.safetensors").unlink()  # to save space
-    assert run_page(folder).notes == []
-
-
-def test_a_run_before_its_first_epoch_is_not_said_to_have_no_test(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", network="tiny", method="standard", finished=False, epochs=1)
-    assert [note.text for note in run_page(folder).notes] == [
-        "The run has not finished: run the same command again to resume it."
-    ]
+    assert run_page_facts(read_record(folder)).state == "finished"

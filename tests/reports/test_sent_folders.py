@@ -152,7 +152,7 @@ def test_the_error_of_a_run_is_not_read_from_outside(secret: Path, tmp_path: Pat
     error.symlink_to(secret)
     [page] = report(folder)
     assert SECRET not in page.read_text()
-    assert "1 run failed" in page.read_text()
+    assert "1 of 4 runs failed" in page.read_text()
 
 
 def test_the_metrics_of_a_run_outside_are_not_quoted(secret: Path, tmp_path: Path) -> None:

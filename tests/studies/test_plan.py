@@ -480,4 +480,4 @@ def test_real_steps_are_timed(small: Callable[..., StudyConfig]) -> None:
     data = open_data(small(methods=("standard", "mixup", "co-teaching+ours"), only_folds=(0,)))
     times = measure_times(data, list(data.planned_runs()), device=torch.device("cpu"))
     assert [row.runs for row in times] == [1, 1, 1]
-    assert all(row.training > 0 and row.evaluation > 0 for row in times)
+    assert all(row.cost.seconds > 0 and row.cost.evaluation_seconds > 0 for row in times)

@@ -18,7 +18,7 @@ import srjt
 from srjt.data.splits import Split
 from srjt.errors import Interrupted, SrjtError
 from srjt.ordinal.metrics import METRICS, confusion_matrix
-from srjt.reports.study_tables import comparison_tables, networks_phrase
+from srjt.reports.study_tables import StudyTables, networks_phrase
 from srjt.training.checkpoint import MetricRow, best_epoch, kept_epoch, last_epochs
 from srjt.training.reporters import BarReporter
 from srjt.training.trained import Trained
@@ -204,7 +204,9 @@ def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
         learning_rate=1e-2,
         batch_size=16,
     )
-    (table,) = comparison_tables(results.scores, runs=results.runs, networks=networks_phrase(results.facts))
+    (table,) = StudyTables(
+        scores=results.scores, runs=results.runs, networks=networks_phrase(results.facts)
+    ).comparison()
     assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)"]
     assert "; with early stopping of the epoch that was best on the validation side;" in table.caption
     metrics = results.metrics[results.metrics["variant"] == "keep=best"]

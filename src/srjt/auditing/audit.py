@@ -33,7 +33,6 @@ from srjt.auditing.scores import (
     score,
     score_readings,
     summarise,
-    undetermined,
 )
 from srjt.data.grades import Grades
 from srjt.data.images.decode import read_image
@@ -42,7 +41,7 @@ from srjt.data.readers_folder import select_readings
 from srjt.data.sources.inputs import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import lock_folder
-from srjt.inference.explain import network_maps, overlay, shown_crop
+from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.progress import Reporter, html_block, html_text
 from srjt.readers.readings import Readings
@@ -68,8 +67,8 @@ def map_problem(audit: AuditFolder) -> str | None:
     return None
 
 
-def look_maps(audit: AuditFolder, line: int) -> list[Image.Image]:
-    """The image of a sample with the map of each network that was not trained on it."""
+def look_maps(audit: AuditFolder, line: int) -> tuple[Image.Image, list[Image.Image]]:
+    """The image of a sample, and the same with the map of each network that was not trained on it."""
     if (problem := map_problem(audit)) is not None:
         raise SrjtError(problem)
     assert audit.folds is not None
@@ -79,7 +78,8 @@ def look_maps(audit: AuditFolder, line: int) -> list[Image.Image]:
         pixels = read_image(path, size=run.config.image_size, resize=run.config.resize)[None]
         maps = network_maps(run, pixels)[:, 0]
     shown = shown_crop(run, pixels)[0]
-    return [overlay(shown, heat) for heat in maps]
+    drawn = [overlay(shown, heat) for heat in maps]
+    return resized_square(shown, drawn[0].width), drawn
 
 
 def _fold_folder(audit: AuditFolder, fold: int) -> Path:
@@ -165,8 +165,8 @@ class Audit:
         if judges_labels(self.summary) or self.estimate.identifiable:
             noise = self.estimate._repr_html_()
         else:  # the matrix is made of nothing
-            labels = count_of(len(self.scores), "label")
-            noise = html_block("Noise rate", html_text(undetermined(self.summary, labels)))
+            low, high = self.estimate.rate_interval
+            noise = html_block("Noise rate", html_text(f"Not known: {low:.0%} to {high:.0%}."))
         return f"{noise}{self.worst(SHOWN)._repr_html_()}"
 
 

@@ -241,12 +241,19 @@ def _cached_thumbnail(path: Path) -> EncodedImage:
 
 
 def where_they_look(audit: AuditFolder, line: int) -> EncodedImage:
-    """The image with the map of each network, side by side: what raises and what lowers the expected grade."""
+    """The image, once for each network side by side, and below it the same with the map of each network."""
+    from PIL import Image
+
     from srjt.auditing.audit import look_maps  # loads torch: only on demand
     from srjt.inference.explain import side_by_side
 
+    plain, maps = look_maps(audit, line)
+    above, below = side_by_side([plain] * len(maps)), side_by_side(maps)
+    both = Image.new("RGB", (above.width, 2 * above.height))
+    both.paste(above, (0, 0))
+    both.paste(below, (0, above.height))
     buffer = io.BytesIO()
-    side_by_side(look_maps(audit, line)).save(buffer, "JPEG", quality=88)
+    both.save(buffer, "JPEG", quality=88)
     return EncodedImage(buffer.getvalue(), "image/jpeg")
 
 

@@ -5,7 +5,7 @@ graded; and say whether the networks have learnt enough for that.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,6 @@ LEARNT_NOTHING = (
 READINGS_REMAIN = (
     "The networks have not learnt to tell the grades apart: what is said here rests on the readings."
 )
-MAY_HELP = "Longer trainings or more samples may help the networks to learn the grades."
 
 Ints = npt.NDArray[np.int64]
 
@@ -71,40 +70,6 @@ def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequ
     }
 
 
-def networks_sentence(summary: Mapping[str, Any], names: Mapping[str, str] | None = None) -> str:
-    """The scores of the networks, in short; "" for an audit of an earlier version. names: grade → its name."""
-    if (found := summary.get("networks")) is None:
-        return ""
-    shown = "; ".join(
-        f"{(names or {}).get(row['grade'], row['grade'])}: {row['recall']:.0%}"
-        + ("" if row["recognised"] else " (not recognised)")
-        for row in found["grades"]
-        if row["labels"]
-    )
-    return (
-        f"The networks, held out, give {found['accuracy']:.0%} of the labels (always the most frequent: "
-        f"{found['naive_accuracy']:.0%}) and are {found['mae']:.2f} grades away on average (always the median: "
-        f"{found['naive_mae']:.2f}). Of the labels of each grade they give {shown}."
-    )
-
-
-def suggestions_sentence(summary: Mapping[str, Any], noun: str = "label") -> str:
-    """How many grades are suggested and how many of them are expected to be right; "" where that is not known."""
-    if (found := summary.get("suggestions")) is None:
-        return ""
-    if found["count"]:
-        return (
-            f"For {count_of(found['count'], noun)} another grade is suggested; about {found['expected_right']:.0%} of "
-            "such suggestions are expected to be right."
-        )
-    if summary["another_likelier"]:
-        return (
-            "No grade is suggested: the data do not show that where networks and labels differ it is the label that is "
-            "wrong more often than not."
-        )
-    return ""
-
-
 def networks_caveat(
     labels: Ints, network_grades: Sequence[Ints], *, num_classes: int, learnt: bool, readings: bool
 ) -> str:
@@ -134,40 +99,23 @@ def judges_labels(summary: Mapping[str, Any]) -> bool:
     return bool(summary.get("learnt", True)) or "readings" in summary
 
 
-def undetermined(summary: Mapping[str, Any], labels: str) -> str:
-    """That the data do not determine the rate, and why, in one sentence; labels: for example "150 labels".
-
-    Of networks that have learnt nothing, the caveat has said why.
-    """
-    low, high = summary["rate_interval"]
-    judged = judges_labels(summary)
-    because = f", because {str(summary['reason']).rstrip('.')}" if judged or "verified" in summary else ""
-    guess = f" (a guess: {summary['rate']:.0%})" if judged else ""
-    return (
-        f"The data do not determine how many of {labels} are wrong: {low:.0%} to {high:.0%}{because}{guess}."
-    )
+NOTICES: list[tuple[Callable[[Mapping[str, Any]], bool], str]] = [  # the first that holds
+    (lambda s: not judges_labels(s),
+     "The networks of this audit have not learnt to tell the grades apart: they suggest nothing, and the order of the "
+     "images may be chance."),
+    (lambda s: not s["learnt"], READINGS_REMAIN),
+    (lambda s: bool(s["caveat"]), "The networks do not beat one grade for all: trust your own reading."),
+    (lambda s: not s["identifiable"] and "readings" not in s,
+     "How many labels are wrong is not known ({rate_interval[0]:.0%} to {rate_interval[1]:.0%}): probabilities rest on "
+     "a guess, {rate:.0%}."),
+    (lambda s: True, "The networks give {networks[accuracy]:.0%} of the labels (always the most frequent: "
+     "{networks[naive_accuracy]:.0%})."),
+]  # fmt: skip
 
 
 def review_notice(summary: Mapping[str, Any]) -> str:
-    """What a reviewer must know first about an audit, in short; "" if there is nothing."""
-    if not judges_labels(summary):
-        return (
-            "The networks of this audit have not learnt to tell the grades apart: they suggest nothing, and the order "
-            "of the images may be chance."
-        )
-    sentences = [networks_sentence(summary)]
-    if not summary["learnt"]:
-        sentences.append(READINGS_REMAIN)
-    elif summary["caveat"]:
-        sentences.append("The networks of this audit do not beat a naive prediction: trust your own reading.")
-    if not summary["identifiable"] and "readings" not in summary:
-        low, high = summary["rate_interval"]
-        sentences.append(
-            f"The data do not determine how many labels are wrong ({low:.0%} to {high:.0%}): all probabilities rest on "
-            f"a guess, {summary['rate']:.0%}."
-        )
-    sentences.append(suggestions_sentence(summary))
-    return " ".join(sentence for sentence in sentences if sentence)
+    """What a reviewer must know first about an audit, in one sentence."""
+    return next(template.format(**summary) for holds, template in NOTICES if holds(summary))
 
 
 # Score every label from a cross-fit and a noise estimate, and sum the scores up to error rates.
@@ -361,16 +309,6 @@ def verified_alone(verified: Mapping[str, Any]) -> str:
         f"Wrong among {count_of(verified['labels'], 'verified label')}: {verified['wrong']:,}, {verified['rate']:.0%} "
         f"(exact 95 % interval: {low:.0%} to {high:.0%}, without the model)."
     )
-
-
-def verification_plan(summary: Mapping[str, Any]) -> str:
-    """How many labels to verify to know the rate, in one sentence; "" if it is known, or in an earlier audit."""
-    more = int(summary.get("verify_more", 0))
-    if not more:
-        return ""
-    more_of_them = "more " if "verified" in summary else ""
-    labels = count_of(more, f"{more_of_them}label")
-    return f"Verify {labels}, drawn at random, to know the rate within ±{WITHIN:.0%}."
 
 
 def verified_summary(*, labels: int, wrong: int) -> dict[str, Any]:

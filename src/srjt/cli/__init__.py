@@ -103,6 +103,11 @@ class LazyVerbs(TyperGroup):
         for name, summary in SUMMARIES.items():
             self.add_command(Command(name, short_help=summary), name)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for one in self.get_params(ctx):
+            one.default = one.default or False  # of flags: to convert None, typer would import pydantic
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in SUMMARIES:
             self.load(args[0])

@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
-from srjt.cli.output import OptionsReporter, say
-from srjt.errors import SrjtError, count_of, printable
+from srjt.cli.output import OptionsReporter, say, show
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from srjt.auditing.audit import Audit
-    from srjt.console import Console
     from srjt.data.sources.assemble import LoadedData
     from srjt.training.folds import Jobs
 
 # ``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong.
 
 ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column", "verified_grade_column")
-SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # rows of each on the screen
 
 
 @options.reads_a_source(without=("split_column", "reader_column"))
@@ -88,7 +86,8 @@ def audit(
     from srjt.cli.samples import check_settings, grouped, layered_settings, list_unreadable, usable
     from srjt.data.grades import parse_grade_names
     from srjt.data.sources import read
-    from srjt.reports.report import report as write_report
+    from srjt.reports.page import write_page
+    from srjt.reports.pages.audit import audit_page
     from srjt.training.reporters import reporter_for
 
     run_config = with_noise_rate(
@@ -131,10 +130,29 @@ def audit(
             read_options=read_options,
             grade_names=parse_grade_names(grade_names),
         )
-        write_report(out, out=out / "audit.html")
+        page = audit_page(out)
+        write_page(page, out / "audit.html", follow_links=False)
     list_unreadable(done.fitted.skipped, skipped, problems=reading.problems)
     if not quiet:
-        _print_summary(done, out, folds=folds, epochs=run_config.epochs)
+        show(page)
+        typer.echo(f"Report: {out / 'audit.html'}")
+        _print_next(done, out)
+
+
+def _print_next(done: Audit, out: Path) -> None:
+    from srjt.auditing.folder import read_audit
+
+    review, more = f"srjt review {shlex.quote(str(out))}", done.summary["verify_more"]
+    if any(read_audit(out).images):
+        typer.echo(f"Next: {review}")
+        if more:
+            typer.echo(f"To verify a random sample: {review} --sample {done.estimate.verified + more}")
+        return
+    say(f"Next: correct the wrong ones of the first rows of {out / 'audit.csv'} in your table.")
+    if more:
+        say(
+            "Give the true grades of the random sample in a column verified_grade, and run the same command again."
+        )
 
 
 def _jobs(text: str) -> Jobs:
@@ -164,100 +182,6 @@ def _table(
     return file, chosen["grade"]
 
 
-def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
-    from rich.table import Table
-
-    from srjt.auditing.folder import estimate_start, estimated_from, label_noun, read_audit, readers_sentence
-    from srjt.auditing.scores import (
-        MAY_HELP,
-        judges_labels,
-        networks_sentence,
-        suggestions_sentence,
-        undetermined,
-        verification_plan,
-        verified_alone,
-    )
-    from srjt.console import Console
-
-    console, estimate, summary = Console(markup=False), done.estimate, done.summary
-    names, has_images = done.fitted.manifest.grades, any(read_audit(out).images)
-
-    judged = judges_labels(summary)
-    if summary["caveat"]:
-        say(summary["caveat"], fg="yellow", bold=True)
-    say(networks_sentence(summary))
-    low, high = estimate.rate_interval
-    if several := readers_sentence(summary):
-        say(several, bold=True)
-    labels = f"{len(done.scores):,} {label_noun(summary)}s"
-    if estimate.identifiable:
-        sentence = (
-            f"About {estimate.rate:.0%} of {labels} are wrong (95 % interval: {low:.0%} to {high:.0%})."
-        )
-        say(estimate_start(summary, sentence), bold=not several)
-        if verified := summary.get("verified"):
-            say(verified_alone(verified))
-        if estimate.assumption:
-            say(estimate.assumption)
-    else:
-        say(estimate_start(summary, undetermined(summary, labels)), fg="yellow")
-        say(estimate.assumption if judged else MAY_HELP)
-    say(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs, readers=bool(several)))
-    if plan := verification_plan(summary):
-        say(plan)
-        size = estimate.verified + summary["verify_more"]
-        if has_images:
-            typer.echo(f"To verify them: srjt review {shlex.quote(str(out))} --sample {size}")
-        else:
-            say("Give their true grades in a column verified_grade, and run the same command again.")
-    if judged:
-        which = f"{label_noun(summary).capitalize()}s"
-        say(f"{which} for which another grade is more probable: {summary['another_likelier']:,}.")
-        if suggestions := suggestions_sentence(summary, label_noun(summary)):
-            say(suggestions)
-    if "twins" in summary:
-        twins = summary["twins"]
-        say(
-            f"Identical images with different labels: {count_of(twins['images'], 'image')}, "
-            f"{count_of(twins['labels'], 'label')}. They head the list; at most one label of each image is right."
-        )
-    if judged or estimate.identifiable:
-        title = f"Estimated transition matrix (mean over the forms of noise; likeliest: {estimate.form})"
-        matrix = Table("true ╲ label", *map(printable, names), title=title, title_justify="left")
-        for name, row in zip(names, estimate.transition, strict=True):
-            matrix.add_row(printable(name), *(f"{p:.2f}" for p in row))
-        console.print(matrix)
-    for column in ("grade", "reader", "patient"):
-        if judged and (rates := summary[f"{column}s"]):
-            shown = [
-                f"{row[column].strip() or '(not given)'}: {row['rate']:.0%} of {row['samples']:,}"
-                for row in rates[: SHOWN[column]]
-            ]
-            more = f"; and {len(rates) - len(shown):,} more" if len(rates) > len(shown) else ""
-            what = " (of their readings)" if column == "reader" and done.readings is not None else ""
-            say(f"Expected errors by {column}{what}: {'; '.join(shown)}{more}")
-    if done.readings is not None:
-        doubtful = int((done.readings["suggested"] != done.readings["grade"]).sum())
-        say(
-            f"Readings for which another grade is more probable: {doubtful:,} of {len(done.readings):,} "
-            f"({out / 'readings.csv'})."
-        )
-    if "average_precision" in summary.get("known", {}):
-        known = summary["known"]
-        say(
-            f"Known wrong labels: {known['wrong']:,}; of the {known['wrong']:,} most doubtful labels, "
-            f"{known['precision_at_wrong']:.0%} are wrong (average precision {known['average_precision']:.0%})."
-        )
-    typer.echo(f"Report: {out / 'audit.html'}")
-    if has_images:
-        typer.echo(f"Next: srjt review {shlex.quote(str(out))}")
-    else:
-        say(
-            f"Next: look up the first rows of {out / 'audit.csv'}, the most doubtful labels, and correct the wrong "
-            "ones in your table. srjt review shows images, and these features name none."
-        )
-
-
 # ``srjt readers``: how well several readers agree, what the true grades probably are, and what to read next.
 
 TABLES = (
@@ -269,7 +193,6 @@ TABLES = (
     "grades",
     "images",
 )
-READERS, PAIRS, FEW = 20, 10, 3  # on the screen
 
 
 @options.reads_a_source(only=TABLES)
@@ -345,7 +268,6 @@ def readers(
     the probability that it is right.
     """
     from srjt.cli.output import refuse_overwrite, writing
-    from srjt.console import Console
     from srjt.data.grades import Grades, parse_grade_names
     from srjt.data.readers_folder import (
         consensus_table,
@@ -356,13 +278,13 @@ def readers(
     )
     from srjt.data.sources.columns import read_probabilities
     from srjt.data.sources.readings import NO_READER, combine, read_readings
-    from srjt.errors import SrjtError, count_of, printable
+    from srjt.errors import SrjtError
     from srjt.files import write_output
     from srjt.readers.agreement import agreement
     from srjt.readers.compare import next_readings
     from srjt.reports.page import write_page
     from srjt.reports.pages.readers import readers_page
-    from srjt.reports.reader_facts import next_sentence, nothing_learnt, reader_facts
+    from srjt.reports.reader_facts import reader_facts
 
     if next_ is None and (worklist is not None or per_reader is not None):
         option = "--worklist" if worklist is not None else "--per-reader"
@@ -403,107 +325,22 @@ def readers(
         if wanted is not None and len(wanted) and worklist is None:
             tables["worklist.csv"] = wanted
         write_readers_folder(out, facts=facts, tables=tables, overwrite=force)
-        write_page(readers_page(facts), out / "report.html", follow_links=False)
     if wanted is not None and len(wanted) and worklist is not None:
         with writing(worklist):
             write_output(worklist, wanted.to_csv(index=False).encode("utf-8", "surrogateescape"))
-    console = Console(markup=False, highlight=False)
-    _print(facts, console)
+    page = readers_page(facts, out)
+    if out is not None:
+        write_page(page, out / "report.html", follow_links=False)
+    show(page)
     if out is not None:
         typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
-    elif facts["consensus"]["uncertain"] and not nothing_learnt(facts):
-        more = "; --next N lists what to read once more" if wanted is None else ""
-        typer.echo(f"--out DIR writes all certainties{more}.")
-    if wanted is None:
+    else:
+        typer.echo("--out DIR writes the page, the consensus and every reading.")
+    if wanted is None or wanted.empty:
         return
-    console.print(printable(next_sentence(facts)))
-    for row in wanted.head(READERS if file is None else FEW).to_dict("records"):
-        typer.echo(printable(f"  {row[found.columns.noun]}, by {row['reader']} (gain {row['gain']:.3f})"))
-    if len(wanted) and file is None:
+    if file is None:
         typer.echo("--worklist FILE, or --out DIR, writes the list.")
-    elif len(wanted):
+    else:
         typer.echo(f"Worklist: {file} ({count_of(len(wanted), 'reading')})")
         if out is not None:
             typer.echo(f"Next: {facts['review_command']}")
-
-
-def _print(facts: dict[str, Any], console: Console) -> None:
-    """Agreement, readers and consensus, in 80 columns."""
-    from rich.table import Table
-
-    from srjt.errors import printable
-    from srjt.reports.reader_facts import nothing_learnt
-    from srjt.reports.table import range_text
-
-    def say(text: str, style: str = "") -> None:
-        console.print(printable(text), style=style)
-
-    say(facts["lead"], "bold")
-    for note in facts["notes"]:
-        say(f"• {note}", "dim")
-    for sentence in facts["findings"]:
-        say(sentence, "yellow")
-    if (found := facts["agreement"]) is not None:
-        if (alpha := found["krippendorff"]) is not None:
-            between = range_text(alpha["interval"], "{:.2f}")
-            say(f"Krippendorff's α (ordinal): {alpha['value']:.2f} (95 % interval: {between})")
-        few = facts["pairs"][:PAIRS]
-        more = f" ({len(few)} of {len(facts['pairs']):,})" if len(few) < len(facts["pairs"]) else ""
-        pairs = Table("reader", "and", title=f"Pairs{more}", title_justify="left")
-        for name in ("both", "κ²", "95 %", "κ", "same", "±1"):
-            pairs.add_column(name, justify="right", no_wrap=True)
-        for pair in few:
-            pairs.add_row(
-                *(_short(name) for name in pair["readers"]),
-                f"{pair['both']:,}",
-                _number(pair["quadratic"], "{:.2f}"),
-                range_text(pair["interval"], "{:.2f}"),
-                _number(pair["linear"], "{:.2f}"),
-                _number(pair["exact"], "{:.0%}"),
-                _number(pair["within_one"], "{:.0%}"),
-            )
-        console.print(pairs)
-        say("κ²: quadratically weighted; κ: linearly weighted; ±1: at most one grade apart.", "dim")
-    if not nothing_learnt(facts):
-        _print_readers(facts, console)
-    for sentence in facts["consensus"]["sentences"]:
-        say(sentence)
-
-
-def _print_readers(facts: dict[str, Any], console: Console) -> None:
-    from rich.table import Table
-
-    from srjt.errors import printable
-    from srjt.reports.table import range_text
-
-    few = facts["readers"][:READERS]
-    more = f" ({len(few)} of {len(facts['readers']):,})" if len(few) < len(facts["readers"]) else ""
-    table = Table("reader", title=f"Readers{more}", title_justify="left")
-    for name in ("readings", "right", "95 %", "higher", "95 %"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for reader in few:
-        table.add_row(
-            _short(reader["name"]),
-            f"{reader['readings']:,}",
-            _number(reader["right"], "{:.0%}"),
-            range_text(reader["right_interval"], "{:.0%}"),
-            _number(reader["bias"], "{:+.2f}"),
-            range_text(reader["bias_interval"], "{:+.2f}"),
-        )
-    console.print(table)
-    beside = (
-        "the others on the same images" if facts["bias_beside"] == "others" else "the truth, by the model"
-    )
-    text = f"right: expected share of right readings; higher: by how many grades than {beside}."
-    console.print(printable(text), style="dim")
-
-
-def _short(name: str) -> str:
-    from srjt.errors import printable
-
-    clean = printable(name)
-    return clean if len(clean) <= 20 else f"{clean[:19]}…"
-
-
-def _number(value: float | None, pattern: str) -> str:
-    return "–" if value is None else pattern.format(value)

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from srjt.errors import SrjtError, UnknownNameError, printable
+from srjt.errors import SettingError, SrjtError, UnknownNameError, printable
 from srjt.progress import Forwarding, progress_bar
-from srjt.settings import SettingError
 
 if TYPE_CHECKING:
     from srjt.reports.page import Page

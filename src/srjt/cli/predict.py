@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,21 +11,13 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.output import say, show
-from srjt.errors import SrjtError, count_of, printable
+from srjt.errors import SrjtError, count_of
 from srjt.inference.options import Answering, Grading
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from srjt.console import Console
-    from srjt.data.grades import Grades
     from srjt.data.manifest import Manifest
     from srjt.data.problems import Problem
-    from srjt.inference.decide import Abstention, Decision
     from srjt.inference.predict import Kind
-    from srjt.inference.ranges import RangeEvaluation
-    from srjt.ordinal.intervals import Interval
-    from srjt.readers.compare import NetworkComparison
     from srjt.training.trained import Trained
 
 # How commands show decisions, and the options about them that they share.
@@ -59,78 +50,6 @@ def opened(
         asked.calibrate_on, calibrate_set, how=how, grades=run.grades, on_bad_image=asked.on_bad_image
     )
     return run, replace(asked, calibrate_on=samples)
-
-
-def print_decision(console: Console, decision: Decision, grades: Grades) -> None:
-    """The operating point and the areas of a decision, as a table; then where the threshold comes from."""
-    from rich.table import Table
-
-    from srjt.reports.pages.evaluation import SCORE_NAMES, decision_words, refer_rule
-
-    title = refer_rule(decision, grades)
-    table = Table("", "value", "95 % interval", title=title, title_justify="left")
-    for name, interval in decision.operating_point.items():
-        table.add_row(SCORE_NAMES[name], *_cells(interval))
-    if decision.areas:
-        table.add_section()
-        for name, interval in decision.areas.items():
-            table.add_row(SCORE_NAMES[name], *_cells(interval))
-    console.print(table)
-    say(decision_words(decision))
-
-
-def print_abstention(console: Console, abstention: Abstention) -> None:
-    """What remains if the least confident answers are left to a person."""
-    from rich.table import Table
-
-    from srjt.reports.pages.evaluation import SCORE_NAMES, abstention_words
-
-    title = f"Without the {abstention.share:.1%} least confident answers"
-    table = Table("", "value", "95 % interval", title=title, title_justify="left")
-    for name, interval in abstention.kept.items():
-        table.add_row(SCORE_NAMES[name], *_cells(interval))
-    console.print(table)
-    say(abstention_words(abstention))
-
-
-def _cells(interval: Interval) -> tuple[str, str]:
-    value, low, high = interval
-    known = f"{value:.3f}" if math.isfinite(value) else "–"
-    return known, f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–"
-
-
-# A matrix of grades on the terminal, such as a confusion matrix, with the names of the grades.
-
-
-def matrix_table(
-    corner: str,
-    rows: Sequence[Sequence[str]],
-    *,
-    grades: Sequence[str],
-    names: Sequence[str],
-    width: int,
-    last: str | None = None,
-    **style: Any,
-) -> Table:
-    """A row and a column per grade.
-
-    The rows have the whole names, ``names``. So have the columns if all of it fits into ``width`` characters; else
-    they have the ``grades`` alone. last: heading of a further column of ``rows``.
-    """
-    from rich.table import Table
-
-    grades, names = [*map(printable, grades)], [*map(printable, names)]
-    further = [] if last is None else [last]
-    columns = [[name, *cells] for name, *cells in zip([*names, *further], *rows, strict=True)]
-    needed = [max(map(len, column)) + 3 for column in ([corner, *names], *columns)]
-    heads = names if sum(needed) + 1 <= width else grades
-    table = Table(**style)
-    table.add_column(corner, overflow="fold")
-    for head in [*heads, *further]:
-        table.add_column(head, overflow="fold")  # a long grade is broken into lines
-    for name, row in zip(names, rows, strict=True):
-        table.add_row(name, *row)
-    return table
 
 
 # ``srjt predict``: grades for new images.
@@ -167,7 +86,6 @@ def predict(
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.folders import read_images
     from srjt.files import is_stream, write_output
-    from srjt.inference.evaluate import naive_warning
     from srjt.inference.options import as_columns
     from srjt.inference.predict import predict as predict_run
     from srjt.inference.predict import refuse_other_kind
@@ -178,7 +96,7 @@ def predict(
         run, answering, how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
         device=device, grade_names=grade_names, calibrate_set=calibrate_set,
     )  # fmt: skip
-    per, columns = asked.per, (*asked.columns, *as_columns(keep))
+    columns = (*asked.columns, *as_columns(keep))
     problems: tuple[Problem, ...] = ()
     if not how.keys() & {"feature_columns", "image_column"}:  # else the columns are what is said
         refuse_other_kind(trained, sources)
@@ -205,41 +123,18 @@ def predict(
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         streamed = is_stream(out)
         write_output(out, content)
-    if html is not None:  # after the predictions, which are then not lost if the page cannot be written
-        from srjt.reports.page import write_page
-        from srjt.reports.pages.answers import predictions_page
+    from srjt.reports.pages.answers import predictions_page
 
-        page = predictions_page(
-            trained, predicted, data=manifest, sources=sources, command=typed_command("predict"),
-            skipped=[(problem.where, problem.detail) for problem in problems],
-        )  # fmt: skip
-        write_page(page, html)
-    counts = table["grade"].value_counts()
-    shares = ", ".join(
-        f"{counts.get(neutralise_formula(grade), 0):,} of grade {trained.grades.show(grade)}"
-        for grade in trained.grades
-    )
-    noun = ("row of features", "rows of features") if manifest.are_features else ("image", "images")
-    what = count_of(int(table["images"].sum()) if per else len(table), *noun)
-    if per:
-        what += f", one answer per {' and '.join(per)} ({len(table):,})"
-    if table.attrs["views"] > 1:
-        what += f", {table.attrs['views']} views of each"
-    say(f"{what}: {shares}. Written to {out}.", err=streamed)
-    say(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
-    if worse := naive_warning(trained):
-        say(worse, err=streamed, fg=typer.colors.YELLOW)
+    page = predictions_page(
+        trained, predicted, data=manifest, sources=sources, command=typed_command("predict"),
+        skipped=[(problem.where, problem.detail) for problem in problems], brief=html is None,
+    )  # fmt: skip
+    if html is not None:  # after the predictions, which are then not lost if the page cannot be written
+        page.save(html)
+    show(page, err=streamed)
+    say(f"Written to {out}.", err=streamed)
     if html is not None:
         say(f"The page is in {html}.", err=streamed)
-    how_answered = table.attrs["how"]
-    for column, meaning in (("refer", "to refer"), ("unsure", "unsure, for a person to decide")):
-        if column in how_answered:  # else it is a column of the source that is kept
-            rule = f"{column.capitalize()} {how_answered[column].rstrip('.')}."
-            say(f"{(table[column] == 'yes').sum():,} {meaning}. {rule}", err=streamed)
-    if recalibration := table.attrs["recalibration"]:
-        say(f"Probabilities are recalibrated: {recalibration}.", err=streamed)
-    if ranges := table.attrs["ranges"]:
-        say(ranges, err=streamed)
     if left_out := table.attrs["skipped"]:
         list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
@@ -294,17 +189,14 @@ def evaluate(
     gave them to srjt train to use the test side of that fold, or --side test alone
     to use the split column.
     """
-    from rich.table import Table
 
     from srjt.cli.output import check_html, decoding_bar, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import check_fold, chosen_split, grouped, usable
-    from srjt.console import Console
     from srjt.data.sources import read
     from srjt.errors import SrjtError, unknown_name
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
-    from srjt.reports.pages.evaluation import label_name, no_patients, trained_on_words, what_was_judged
-    from srjt.training.folder import NAIVE, baseline_on, compare_with_naive
+    from srjt.reports.pages.evaluation import evaluation_page
 
     if splits is None:
         check_fold(fold, folds)
@@ -343,120 +235,21 @@ def evaluate(
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with writing(out):
             write_json(out, found.to_dict(), follow_links=True)
-    if html is not None:
-        from srjt.reports.page import write_page
-        from srjt.reports.pages.evaluation import evaluation_page
-
-        write_page(
-            evaluation_page(
-                trained, found, data=manifest, sources=[source], command=typed_command("evaluate")
-            ),
-            html,
-        )
-
-    console = Console(markup=False)
-    what = "rows of features" if manifest.are_features else "images"
-    say(what_was_judged(found, features=manifest.are_features))
-    say(f"A predicted grade is {found.grade_rule}.")
-    if not found.by_patient:
-        say(no_patients(what), fg="yellow")
-    if side != "train" and (known := trained_on_words(trained, manifest)):  # of these evaluate has warned
-        say(known, fg="yellow")
-    for overlap in found.overlaps:
-        say(str(overlap), fg="yellow")
-    # the naive grades are those of images
-    naive = None if found.per else baseline_on(run, [sum(row) for row in found.confusion])
-    trivial_scores = {} if naive is None else naive._asdict()
-    compared = ["naive"] if naive else []
-    metrics = Table("metric", "value", "95 % interval", *compared, caption=NAIVE if naive else None)
-    for name, (value, low, high) in found.intervals.items():
-        trivial = f"{trivial_scores[name]:.3f}" if name in trivial_scores else ""
-        ends = f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–"
-        shown_value = f"{value:.3f}" if math.isfinite(value) else "–"
-        metrics.add_row(name, shown_value, ends, *([trivial] if naive else []))
-    metrics.add_section()
-    metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
-    metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
-    console.print(metrics)
-    if found.recalibration:
-        say(f"Probabilities are recalibrated: {found.recalibration}.")
-    shown = trained.grades.shown
-    recalls = [
-        f"{row[grade] / sum(row):.3f}" if sum(row) else "–" for grade, row in enumerate(found.confusion)
-    ]
-    counts = [[f"{count:,}" for count in row] for row in found.confusion]
-    confusion = matrix_table(
-        f"{label_name(found)} ╲ predicted",
-        [[*row, recall] for row, recall in zip(counts, recalls, strict=True)],
-        grades=trained.grades,
-        names=shown,
-        last="recall",
-        width=console.width,
+    page = evaluation_page(
+        found,
+        run=trained,
+        data=manifest,
+        sources=[source],
+        command=typed_command("evaluate"),
+        brief=html is None,
     )
-    console.print(confusion)
-    if found.decision is not None:
-        print_decision(console, found.decision, trained.grades)
-    if found.abstention is not None and found.abstention.wanted is not None:
-        print_abstention(console, found.abstention)
-    if found.ranges is not None:
-        console.print(_ranges(found.ranges, shown, by_patient=found.by_patient))
-        say(found.ranges.promise)
-    if naive is not None:
-        trivial = getattr(naive, found.purpose)
-        if worse := compare_with_naive(
-            "these samples", score=found.score, naive=trivial, purpose=found.purpose
-        ):
-            say(worse, fg="yellow")
-    if found.readers is not None:
-        _print_readers(found.readers, console)
-    elif found.not_compared:
-        say(found.not_compared, fg="yellow")
+    if html is not None:
+        page.save(html)
+    show(page)
     if out is not None:
         say(f"Written to {out}.")
     if html is not None:
         say(f"The page is in {html}.")
-
-
-def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) -> Table:
-    """How often ranges contain the grade, and how wide they are."""
-    from rich.table import Table
-
-    from srjt.errors import printable
-
-    def row(name: str, interval: Interval, samples: int | None = None) -> tuple[str, str, str, str]:
-        if samples == 0:
-            return name, "–", "", "0"
-        ends = f"{interval.low:.3f} – {interval.high:.3f}" if math.isfinite(interval.low) else "–"
-        return name, f"{interval.value:.3f}", ends, "" if samples is None else f"{samples:,}"
-
-    caption = "all patients count equally, however many images they have" if by_patient else None
-    table = Table("ranges of grades", "value", "95 % interval", "samples", caption=caption)
-    table.add_row("promised coverage", f"{found.promised:g}", "", "")
-    table.add_row(*row("coverage", found.coverage))
-    for name, (samples, interval) in zip(grades, found.grades, strict=True):
-        table.add_row(*row(f"… of grade {printable(name)}", interval, samples))
-    table.add_row(*row("grades in a range", found.width))
-    return table
-
-
-def _print_readers(found: NetworkComparison, console: Console) -> None:
-    """The network as one more reader."""
-    from rich.table import Table
-
-    from srjt.errors import printable
-
-    table = Table("reader", title="The network as one more reader (quadratic κ)", title_justify="left")
-    for name in ("images", "with network", "with others", "to rest", "network to rest"):
-        table.add_column(name, justify="right")
-    for row in found.by_reader.to_dict("records"):
-        kappas = ("network_kappa", "others_kappa", "reader_to_consensus", "network_to_consensus")
-        table.add_row(printable(row["reader"]), f"{row['items']:,}", *(f"{row[name]:.2f}" for name in kappas))
-    console.print(table)
-    say(
-        "to rest: κ with the consensus of all other readers, of this reader and of the network, on the same images.",
-        dim=True,
-    )
-    say(found.sentence)
 
 
 def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str:

@@ -16,23 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
-from srjt.cli.output import OptionsReporter, say
+from srjt.cli.output import OptionsReporter, say, show
 from srjt.errors import SrjtError, count_of, duration, printable, unknown_name
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rich.table import Table
-
     from srjt.data.manifest import Manifest
     from srjt.data.splits import Split
-    from srjt.ordinal.metrics import NaiveBaseline
     from srjt.progress import Reporter
-    from srjt.reports.run_summary import JudgedSide
     from srjt.studies.plan import PlannedRun, StudyPlan
     from srjt.training.config import TrainConfig
-    from srjt.training.trained import Trained
 
 # ``--dry-run`` of ``srjt train`` and ``srjt study``: what would be trained, on what, for how long.
 
@@ -95,7 +88,7 @@ def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, de
     for row in times:
         table.add_row(
             row.name, str(row.networks), f"{row.runs:,}", duration(row.seconds),
-            f"{row.evaluation / row.seconds:.0%}", duration(row.runs * row.seconds),
+            f"{row.cost.evaluation_seconds / row.seconds:.0%}", duration(row.runs * row.seconds),
         )  # fmt: skip
     console.print(table)
     # in the order in which the runs are started
@@ -114,8 +107,6 @@ def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, de
 
 
 # ``srjt train``: a classifier from your own images and labels.
-
-SHOWN = ("accuracy", "mae", "macro_f1", "qwk")
 
 
 @options.reads_a_source()
@@ -227,9 +218,9 @@ def train(
     )
     from srjt.data.grades import parse_grade_names
     from srjt.data.sources import read
-    from srjt.inference.prepare import prepare
+    from srjt.inference.sides import evaluate_sides
     from srjt.reports.model_card import write_model_card
-    from srjt.reports.run_summary import judge_sides
+    from srjt.reports.pages.run import trained_page
     from srjt.training.folder import refuse_other_files
     from srjt.training.reporters import TRACKERS, reporter_for, track
     from srjt.training.train import train as train_run
@@ -299,13 +290,11 @@ def train(
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )
     list_unreadable(run.skipped, skipped, problems=reading.problems)
-    sides = judge_sides(run) if leads and run.held_out else {}
+    sides = evaluate_sides(run) if leads and run.held_out else {}
     if leads and (out / "summary.json").exists():
         write_model_card(out, sides=sides)
     if not quiet:
-        _print_results(run, out, sides, pooled=run_config.convention == "published-code")
-        rule = next((judged.grade_rule for judged in sides.values()), None) or prepare(run).grade_in_words
-        say(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
+        show(trained_page(run, sides, brief=True))
         say(f"The run is in {out}.")
         typer.echo(f"Next: {_next_command(out, how, features=manifest.are_features)}")
 
@@ -334,60 +323,6 @@ def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
     new = "FEATURES" if features else "TABLE" if given else "IMAGES"
     words = [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
     return shlex.join(["srjt", "predict", str(out), new, *words, "--out", "predictions.csv"])
-
-
-def _print_results(run: Trained, out: Path, sides: Mapping[str, JudgedSide], *, pooled: bool) -> None:
-    """What the paper's tables show, and what the answers of srjt predict are worth; both beside naive baselines."""
-    from srjt.console import Console
-    from srjt.reports.run_summary import SIDES
-    from srjt.training.checkpoint import LAST, kept_epoch, last_epochs
-    from srjt.training.folder import NAIVE, run_baselines
-
-    metrics = run.metrics
-    averages = last_epochs(metrics, pooled=pooled)
-    if not len(averages):
-        return
-    kept = kept_epoch(metrics)
-    averaged = f"mean over the last {count_of(int(min(LAST, metrics['epoch'].max())), 'epoch')}"
-    if kept is not None:
-        averaged = f"epoch {kept}, the best on the validation side"
-    several = run.method.networks > 1
-    if several:
-        averaged += "; networks pooled" if pooled else "; mean over the networks"
-    own = f"{'Each' if several else 'The'} network's own grades, as in the paper"
-    baselines = run_baselines(out)
-    table = _metrics_table(f"{own}: {averaged}", caption=None if sides else NAIVE)
-    scores = {str(side): rows for side, rows in averages.groupby("split")}
-    for side in (name for name in SIDES if name in scores):
-        values = dict(zip(scores[side]["metric"], scores[side]["value"], strict=True))
-        _add_scores(table, side, values, baselines.get(side))
-    Console(markup=False).print(table)
-    judged_sides = [sides[name] for name in SIDES if name in sides]
-    if judged_sides:
-        table = _metrics_table(f"The answers of srjt predict: {judged_sides[0].grade_rule}", caption=NAIVE)
-        for judged in judged_sides:
-            values = {name: interval.value for name, interval in judged.intervals.items()}
-            _add_scores(table, judged.name, values, judged.naive)
-        Console(markup=False).print(table)
-    for judged in judged_sides:
-        if judged.naive_warning:
-            say(judged.naive_warning, fg=typer.colors.YELLOW)
-
-
-def _add_scores(table: Table, side: str, values: Mapping[str, float], naive: NaiveBaseline | None) -> None:
-    table.add_row(side, *(f"{values[name]:.3f}" for name in SHOWN))
-    if naive is not None:
-        table.add_row("  naive", *(f"{getattr(naive, name):.3f}" for name in SHOWN), style="dim")
-
-
-def _metrics_table(title: str, *, caption: str | None) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, caption=caption)
-    table.add_column("")
-    for name in SHOWN:
-        table.add_column(name, justify="right")
-    return table
 
 
 # ``srjt features``: compute features of images with a frozen network, once.

@@ -195,9 +195,9 @@ def _read(folder: Path, *, count: int) -> ImageHashes | None:
     """The hashes in this folder; None if there are none, or if the file is damaged."""
     damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
     with contextlib.suppress(*damaged), np.load(folder / "hashes.npz", allow_pickle=False) as saved:
-        found = ImageHashes(pixels=saved["pixels"], thumbnails=saved["thumbnails"])
-        if found.pixels.shape == (count, 2) and found.thumbnails is not None:
-            return found if found.thumbnails.shape == (count, *THUMBNAILS) else None
+        hashes = ImageHashes(pixels=saved["pixels"], thumbnails=saved["thumbnails"])
+        if hashes.pixels.shape == (count, 2) and hashes.thumbnails is not None:
+            return hashes if hashes.thumbnails.shape == (count, *THUMBNAILS) else None
     return None
 
 

@@ -115,15 +115,15 @@ def _infer(values: Sequence[str], present: set[str]) -> tuple[tuple[str, ...], d
     # Mostly numbers: the few words among them are mistakes. Mostly words: they are the names of the grades.
     times = Counter(values)
     if 2 * sum(times[value] for value in numeric) >= sum(times[value] for value in present):
-        found = {value: _whole(value) for value in numeric}
-        numbers = {number for number in found.values() if number is not None and number >= 0}
+        whole_of = {value: _whole(value) for value in numeric}
+        numbers = {number for number in whole_of.values() if number is not None and number >= 0}
         if not numbers:
             raise SrjtError(
                 f"No grade is a whole number of at least 0; the first is {_listed(sorted(present)[:1])!r}."
             )
         _refuse_gaps(numbers)
         first = min(numbers)
-        code_of = {value: number - first for value, number in found.items() if number in numbers}
+        code_of = {value: number - first for value, number in whole_of.items() if number in numbers}
         names = tuple(str(number) for number in sorted(numbers))
         note = f"whole numbers {names[0]} … {names[-1]}"
         return names, code_of, note + (", stored as numbers from 0" if first else "")
@@ -143,13 +143,13 @@ def _match(present: set[str], names: tuple[str, ...]) -> tuple[dict[str, int], s
     if by_number:
         code_of |= {value: by_number[whole] for value, whole in numbers.items() if whole in by_number}
     elif numbers and not code_of:
-        found = set(numbers.values())
-        if 0 not in found and len(names) not in found:
+        used = set(numbers.values())
+        if 0 not in used and len(names) not in used:
             raise SrjtError(
-                f"The grades are the numbers {', '.join(map(str, sorted(found)))} and {len(names)} names are "
+                f"The grades are the numbers {', '.join(map(str, sorted(used)))} and {len(names)} names are "
                 "listed, so it is unknown whether the numbers start at 0 or 1: list the numbers instead of names."
             )
-        first = 0 if 0 in found else 1
+        first = 0 if 0 in used else 1
         code_of = {value: n - first for value, n in numbers.items() if 0 <= n - first < len(names)}
         note = f"{', '.join(names)} (as listed, for the numbers {first} … {first + len(names) - 1})"
     if present and not code_of:
@@ -169,19 +169,19 @@ def _check_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _refuse_gaps(numbers: Iterable[int]) -> None:
-    found = sorted(numbers)
-    first = min(found[0], 1)
-    missing = [n for n in range(first, min(found[-1], first + 1000)) if n not in set(found)]
+    ordered = sorted(numbers)
+    first = min(ordered[0], 1)
+    missing = [n for n in range(first, min(ordered[-1], first + 1000)) if n not in set(ordered)]
     if missing:
         shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         verb = "is" if len(missing) == 1 else "are"
         raise SrjtError(
-            f"The grades {', '.join(map(str, found[:12]))} have a gap: {shown} {verb} missing. If no sample "
+            f"The grades {', '.join(map(str, ordered[:12]))} have a gap: {shown} {verb} missing. If no sample "
             "has it, list all grades from mild to severe with `grades`; "
             "values that are not in the list are then reported."
         )
-    if len(found) < 2:
-        raise SrjtError(f"Only one grade occurs ({found[0]}): at least two are needed.")
+    if len(ordered) < 2:
+        raise SrjtError(f"Only one grade occurs ({ordered[0]}): at least two are needed.")
 
 
 def _listed(texts: Iterable[str]) -> str:
@@ -247,14 +247,14 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = 
 def verified_codes(verified: Any, classes: Array) -> Ints:
     """(N,) the position of each verified grade among the classes; −1 where it is None or nan."""
     code_of = {grade: code for code, grade in enumerate(classes.tolist())}
-    known = [None if pd.isna(grade) else grade for grade in np.asarray(verified, dtype=object).tolist()]
-    unknown = [grade for grade in known if grade is not None and grade not in code_of]
+    cells = [None if pd.isna(grade) else grade for grade in np.asarray(verified, dtype=object).tolist()]
+    unknown = [grade for grade in cells if grade is not None and grade not in code_of]
     if unknown:
         raise SrjtError(
             f"The verified grade {unknown[0]!r} is not among the grades {classes.tolist()}; use None or nan for rows "
             "that were not verified."
         )
-    return np.array([-1 if grade is None else code_of[grade] for grade in known], dtype=np.int64)
+    return np.array([-1 if grade is None else code_of[grade] for grade in cells], dtype=np.int64)
 
 
 def _ordered(present: Array) -> Array:

@@ -63,18 +63,18 @@ def neutralise_formula(text: str) -> str:
 
 def warn_about_formulas(table: pd.DataFrame, path: Path) -> None:
     """Warn about formulas in a table that is written to ``path`` unchanged."""
-    found = [
+    formulas = [
         (str(column), str(cell))
         for column in table.columns
         if not pd.api.types.is_numeric_dtype(table[column])
         for cell in table[column]
         if _is_formula(str(cell))
     ]
-    if found:
-        column, cell = found[0]
+    if formulas:
+        column, cell = formulas[0]
         warn(
-            f"{path} has cells that a spreadsheet may run as formulas ({len(found):,}; the first is {cell[:60]!r} in "
-            f"the column {column!r}). They come from the source and are unchanged."
+            f"{path} has cells that a spreadsheet may run as formulas ({len(formulas):,}; the first is {cell[:60]!r} "
+            f"in the column {column!r}). They come from the source and are unchanged."
         )
 
 

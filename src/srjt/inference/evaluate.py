@@ -4,7 +4,6 @@ beside the readers who graded them, and without samples that the run has learnt 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -15,14 +14,22 @@ import pandas as pd
 import torch
 
 from srjt.data.duplicates import LeakageWarning
+from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import select_readings
 from srjt.errors import SrjtError, count_of, warn
-from srjt.inference.answers import answer_rows, answers_from, describe_labels, probabilities_of, units_of
+from srjt.inference.answers import (
+    Answers,
+    answer_rows,
+    answers_from,
+    describe_labels,
+    probabilities_of,
+    units_of,
+)
 from srjt.inference.calibrate import AfterTraining, Labelled, read_labelled
 from srjt.inference.decide import Abstention, Decision, abstain_from, decide
 from srjt.inference.options import Answering
-from srjt.inference.prepare import RunLike, prepare
+from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import (
@@ -33,10 +40,11 @@ from srjt.ordinal.calibration import (
 )
 from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
-from srjt.ordinal.metrics import METRICS, confusion_matrix, summary
-from srjt.progress import ProgressOption, html_block, html_table, html_text, progress_bar
+from srjt.ordinal.metrics import METRICS, NaiveBaseline, confusion_matrix
+from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.compare import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
+from srjt.reported import Reported
 from srjt.training.folder import HeldOut, baseline_from, compare_with_naive
 from srjt.training.trained import Trained
 
@@ -177,49 +185,11 @@ def beside_readers(
         return None, str(problem)
 
 
-# A run on its own held-out sides, as ``srjt predict`` answers: recalibrated, and decoded by its rule.
-
-
-def held_out_scores(run: Trained) -> dict[str, dict[str, float]]:
-    """Side → metrics of the run's answers; against true grades on the test side.
-
-    Empty where the run has kept no predictions.
-    """
-    return {name: summary(counts) for name, counts in _confusions(run).items()}
-
-
-def naive_warning(run: Trained) -> str:
-    """A sentence if the run does not beat a naive prediction on its test side (else validation); else ""."""
-    found = _confusions(run)
-    side = "test" if "test" in found else "validation"
-    if side not in found or run.facts is None:
-        return ""
-    naive = baseline_from(run.facts, found[side].sum(axis=1))
-    if naive is None:
-        return ""
-    purpose = run.config.optimise
-    score = summary(found[side])[purpose]
-    return compare_with_naive(f"the {side} side", score=score, naive=getattr(naive, purpose), purpose=purpose)
-
-
-def _confusions(run: Trained) -> dict[str, npt.NDArray[np.int64]]:
-    """Side → (C, C) counts by label and answer."""
-    prepared = prepare(run)
-    counts = {}
-    for name, side in run.held_out.items():
-        labels = side.true_labels if name == "test" and side.true_labels is not None else side.labels
-        predicted = prepared.side_answers(side, labels).grades
-        counts[name] = confusion_matrix(
-            torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=len(run.grades)
-        ).numpy()
-    return counts
-
-
 # The result of ``srjt.evaluate``.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class Evaluation(Reported):
     """The result of ``srjt.evaluate``.
 
     Attributes
@@ -273,6 +243,20 @@ class Evaluation:
         The network as one more reader, if several readers graded the samples.
     not_compared : str
         Why it could not be compared with them; "" otherwise.
+    run : str
+        Name of the run.
+    side : str
+        ``"test"`` or ``"validation"`` if these are the run's own held-out samples; else empty.
+    grades : Grades
+        The grades, with their names.
+    features : bool
+        Whether the samples are rows of features, not images.
+    patients : int or None
+        Number of patients; None if they are not known.
+    naive : NaiveBaseline or None
+        The scores of one grade for all samples; None where the training labels are not known, or answers are pooled.
+    uncalibrated : list of CalibrationBin
+        As ``calibration``, before recalibration; empty if there was none, or answers are pooled.
     answers : DataFrame
         One row per answer: whose it is, ``label``, ``grade`` and ``p_<grade>``. Not in ``to_dict``.
     """
@@ -301,6 +285,13 @@ class Evaluation:
     overlaps: tuple[Overlap, ...] = ()
     readers: NetworkComparison | None = None
     not_compared: str = ""
+    run: str = ""
+    side: str = ""
+    grades: Grades = field(default_factory=lambda: Grades(()))
+    features: bool = False
+    patients: int | None = None
+    naive: NaiveBaseline | None = None
+    uncalibrated: list[CalibrationBin] = field(default_factory=list)
     answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
     @property
@@ -312,31 +303,14 @@ class Evaluation:
         values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
         return f"<Evaluation: {count_of(self.samples, 'sample')}, {values}, by {self.judged_by}>"
 
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                METRICS[name].long_name,
-                f"{value:.3f}",
-                f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–",
-            )
-            for name, (value, low, high) in self.intervals.items()
-        ]
-        per = f" (one answer per {', '.join(self.per)})" if self.per else ""
-        units = "patients" if self.by_patient else "samples, and are too narrow if a patient has several"
-        return html_block(
-            f"{count_of(self.samples, 'sample')}{per}, compared with their {self.judged_by}",
-            html_table(("metric", "value", "95 % interval"), rows),
-            html_text(f"The intervals resample {units}. A grade is {self.grade_rule}."),
-            html_text("" if self.ranges is None else self._describe(self.ranges)),
-            *(html_text(str(overlap)) for overlap in self.overlaps),
-        )
-
-    @staticmethod
-    def _describe(ranges: RangeEvaluation) -> str:
-        return (
-            f"Ranges of grades contain the label of {ranges.coverage.value:.0%} ({ranges.promised:.0%} promised); they "
-            f"have {ranges.width.value:.1f} grades on average."
-        )
+    @property
+    def naive_warning(self) -> str:
+        """A sentence if one grade for all samples scores as well as the run; else ""."""
+        if self.naive is None:
+            return ""
+        where = f"the {self.side} side" if self.side else "these samples"
+        naive = getattr(self.naive, self.purpose)
+        return compare_with_naive(where, score=self.score, naive=naive, purpose=self.purpose)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; what several readers say only if there are some."""
@@ -345,7 +319,10 @@ class Evaluation:
         if self.readers is not None:
             plain["readers"] = self.readers.to_dict()
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
-        plain["calibration"] = [b._asdict() for b in self.calibration]
+        for name in ("calibration", "uncalibrated"):
+            plain[name] = [b._asdict() for b in getattr(self, name)]
+        plain["grades"] = list(self.grades)
+        plain["naive"] = self.naive and self.naive._asdict()
         plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
         plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
         plain["decision"] = self.decision and self.decision.to_dict()
@@ -427,7 +404,7 @@ def evaluate(
         compared, reason = beside_readers(readings, manifest, answers.grades, resamples=resamples)
     if units is not None:
         answers = prepared.pool(answers, units.codes)
-    chosen, predicted, labels = answers.probabilities, answers.grades, answers.labels
+    predicted, labels = answers.grades, answers.labels
     classes, fitted = len(run.grades), prepared.fitted
     ranges = None
     if fitted.ranges is not None:
@@ -445,26 +422,18 @@ def evaluate(
             resamples=resamples,
         )
     given = "given grades" if readings is None else "consensus grades"
-    return Evaluation(
-        samples=len(answers),
-        judged_by=given if truth is None else "true grades",
-        by_patient=manifest.patients is not None,
+    return replace(
+        judge(
+            prepared,
+            answers,
+            judged_by=given if truth is None else "true grades",
+            patients=manifest.patients,
+            images=len(manifest),
+            raw=probabilities_of(probabilities, asked.network),
+            resamples=resamples,
+        ),
         views=prepared.views,
-        purpose=asked.optimise or run.config.optimise,
-        grade_rule=prepared.grade_in_words,
-        intervals=_intervals(labels, predicted, classes=classes, groups=answers.groups, resamples=resamples),
-        confusion=confusion_matrix(
-            torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes
-        ).tolist(),
-        calibration_error=expected_calibration_error(chosen, labels),
-        ranked_probability_score=ranked_probability_score(chosen, labels),
-        calibration=calibration_bins(chosen, labels),
-        recalibration=prepared.recalibration,
         ranges=ranges,
-        images=len(manifest),
-        per=per,
-        pool=asked.pool if per else "",
-        learned_pooling=fitted.learned,
         pooling_labels="" if fitted.learned is None else describe_labels(run, per=per),
         unknown_units=0 if units is None else units.unknown,
         decision=None if rule is None else decide(run, answers, rule, resamples=resamples),
@@ -478,6 +447,55 @@ def evaluate(
     )
 
 
+def judge(
+    prepared: Prepared,
+    answers: Answers,
+    *,
+    judged_by: str,
+    patients: Sequence[str] | None,
+    images: int,
+    raw: npt.NDArray[np.floating[Any]],
+    resamples: int,
+    side: str = "",
+) -> Evaluation:
+    """The scores of answers beside their labels.
+
+    patients: of the images. raw: (N, C) probabilities of the images before recalibration. resamples: 0 for no
+    intervals. side: of the run, if the samples are its own.
+    """
+    run, fitted, per = prepared.run, prepared.fitted, prepared.options.per
+    labels, predicted, classes = answers.labels, answers.grades, len(run.grades)
+    counts = confusion_matrix(torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes)
+    naive = None
+    if run.facts is not None and not per:  # the naive grades are those of images
+        naive = baseline_from(run.facts, counts.numpy().sum(axis=1))
+    return Evaluation(
+        samples=len(answers),
+        judged_by=judged_by,
+        by_patient=patients is not None,
+        views=1,
+        purpose=prepared.options.optimise or run.config.optimise,
+        grade_rule=prepared.grade_in_words,
+        intervals=_intervals(labels, predicted, classes=classes, groups=answers.groups, resamples=resamples),
+        confusion=counts.tolist(),
+        calibration_error=expected_calibration_error(answers.probabilities, labels),
+        ranked_probability_score=ranked_probability_score(answers.probabilities, labels),
+        calibration=calibration_bins(answers.probabilities, labels),
+        recalibration=prepared.recalibration,
+        images=images,
+        per=per,
+        pool=prepared.options.pool if per else "",
+        learned_pooling=fitted.learned,
+        run="" if run.folder is None else run.folder.resolve().name,
+        side=side,
+        grades=run.grades,
+        features=len(run.in_shape) == 1,
+        patients=None if patients is None else len(set(patients)),
+        naive=naive,
+        uncalibrated=[] if fitted.recalibration is None or per else calibration_bins(raw, labels),
+    )
+
+
 def _intervals(
     labels: npt.NDArray[np.int64],
     predicted: npt.NDArray[np.int64],
@@ -487,7 +505,9 @@ def _intervals(
     resamples: int,
 ) -> dict[str, Interval]:
     """All metrics. One patient cannot be resampled: the ends are not known."""
-    found = bootstrap_metrics(labels, predicted, num_classes=classes, groups=groups, resamples=resamples)
-    if len(labels if groups is None else set(groups)) > 1:
+    found = bootstrap_metrics(
+        labels, predicted, num_classes=classes, groups=groups, resamples=max(resamples, 1)
+    )
+    if resamples and len(labels if groups is None else set(groups)) > 1:
         return found
     return {name: Interval(interval.value, np.nan, np.nan) for name, interval in found.items()}

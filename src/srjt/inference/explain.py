@@ -14,7 +14,6 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from srjt.data.checks import data_uri
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.images.store import OnBadImage, open_store
@@ -25,7 +24,8 @@ from srjt.errors import SrjtError, count_of
 from srjt.inference.predict import read_samples
 from srjt.inference.prepare import RunLike, open_run, prepare
 from srjt.ordinal.decoding import expected_grade
-from srjt.progress import ProgressOption, html_block, html_pictures, html_text, progress_bar
+from srjt.progress import ProgressOption, progress_bar
+from srjt.reported import Reported
 from srjt.training.folds import features, nearest
 from srjt.training.trained import Trained, build_networks, use_run_settings
 
@@ -139,12 +139,11 @@ def resized_square(image: npt.NDArray[np.uint8], side: int) -> Image.Image:
 
 Ints = npt.NDArray[np.int64]
 BATCH = 16  # gradients need the memory of a training step
-SHOWN, THUMBNAIL = 12, 112  # images that a notebook shows, and their pixels a side
 CHECKED = 32  # images of the check with random weights: enough for a mean
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explanation:
+class Explanation(Reported):
     """The result of ``srjt.explain`` for N images and K networks.
 
     Attributes
@@ -182,22 +181,6 @@ class Explanation:
 
     def __repr__(self) -> str:
         return f"<Explanation: {count_of(len(self.images), 'image')}, {count_of(len(self.maps), 'network')}>"
-
-    def _repr_html_(self) -> str:
-        rows = self.predictions.head(SHOWN).to_dict("records")
-        pictures = []
-        for place, row in enumerate(rows):
-            maps = [overlay(self.images[place], network[place], side=THUMBNAIL) for network in self.maps]
-            seen = side_by_side([resized_square(self.images[place], maps[0].width), *maps])
-            grade = self.grades.show(str(row["grade"]))
-            pictures.append((data_uri(seen), f"{grade}: {row['image']}"))
-        more = len(self.images) - len(rows)
-        return html_block(
-            f"{count_of(len(self.images), 'image')} and what raises (orange) or lowers (blue) the grade, for each "
-            "network",
-            html_pictures(pictures, size=THUMBNAIL * (1 + len(self.maps))),
-            html_text(f"… and {more:,} more images" if more else ""),
-        )
 
 
 def explain(

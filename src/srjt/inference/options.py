@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from srjt.errors import SrjtError
+from srjt.errors import SettingError, SrjtError
 from srjt.ordinal import Purpose
-from srjt.settings import SettingError, check_types, from_names, setting
+from srjt.settings import check_types, from_names, setting
 
 WhichNetwork = Literal["ensemble", "1", "2"]
 Precision = Literal["fp32", "bf16"]

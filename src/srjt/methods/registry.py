@@ -190,8 +190,10 @@ def register(
             defaults=MappingProxyType(defaults),
             recipe=recipe or Recipe(),
         )
-        known = _REGISTRY.get(name)
-        if known and known.location != row.location:  # the same class once more is a notebook cell run again
+        registered = _REGISTRY.get(name)
+        if (
+            registered and registered.location != row.location
+        ):  # the same class once more is a notebook cell run again
             raise SrjtError(f"A method named {name!r} exists already; choose another name.")
         _REGISTRY[name] = row
         return method
@@ -230,7 +232,7 @@ def plain_names() -> tuple[str, ...]:
     >>> "srjt" in srjt.methods.plain_names()
     False
     """
-    return tuple(name for name, known in _registry().items() if known.compared and not known.is_recipe)
+    return tuple(name for name, row in _registry().items() if row.compared and not row.is_recipe)
 
 
 def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
@@ -254,15 +256,15 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
     >>> srjt.methods.lookup("jocor").needs
     ('noise_rate',)
     """
-    found = _registry().get(name)
-    if found is None:
+    row = _registry().get(name)
+    if row is None:
         if missing := [module for module in registered_by if module not in sys.modules]:
             raise SrjtError(
                 f"The method {name!r} is registered by {missing[0]}, which is not imported: "
                 f"add --import {missing[0]} to the command, or import {missing[0]} first in Python."
             )
         raise unknown_name("method", name, _registry())
-    return found
+    return row
 
 
 def is_known_to_workers(name: str, *, registered_by: Sequence[str] = ()) -> bool:
@@ -270,10 +272,10 @@ def is_known_to_workers(name: str, *, registered_by: Sequence[str] = ()) -> bool
 
     registered_by: modules that the process imports.
     """
-    found = lookup(name)
-    if isinstance(found.source, str):
+    row = lookup(name)
+    if isinstance(row.source, str):
         return True
-    package = found.source.__module__.partition(".")[0]
+    package = row.source.__module__.partition(".")[0]
     return bool(registered_by) or package in {module.partition(".")[0] for module in entry_point_modules()}
 
 
@@ -339,17 +341,15 @@ def create(
     >>> method.networks, method.tau
     (2, 0.1)
     """
-    found = lookup(name)
+    row = lookup(name)
     for option in chosen:
         if option not in options(name):
             raise unknown_name(f"option of {name}", option, options(name))
-    given = {"noise_rate": noise_rate, "transition": transition}
-    for need in found.needs:
-        if given[need] is None:
+    noise = {"noise_rate": noise_rate, "transition": transition}
+    for need in row.needs:
+        if noise[need] is None:
             raise SrjtError(f"{name} needs {_WHAT[need]}")
-    return found.method(
-        num_classes=num_classes, **given, convention=convention, **{**found.defaults, **chosen}
-    )
+    return row.method(num_classes=num_classes, **noise, convention=convention, **{**row.defaults, **chosen})
 
 
 def _registry() -> dict[str, RegisteredMethod]:

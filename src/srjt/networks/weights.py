@@ -32,9 +32,9 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found: object = load_file(file)
+            content: object = load_file(file)
         else:
-            found = torch.load(file, map_location="cpu", weights_only=True)
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise SrjtError(f"{file} cannot be read: {error.strerror}.") from error
     except Exception as error:
@@ -47,7 +47,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         raise SrjtError(
             f"{file} cannot be read as weights: it is damaged, incomplete, or another kind of file."
         ) from error
-    tensors = _unwrap(found)
+    tensors = _unwrap(content)
     if not tensors:
         raise SrjtError(f"{file} contains no named weights: it must contain a module's state_dict.")
     return tensors
@@ -62,15 +62,15 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     """
     wanted = network.state_dict()
     prefix = _prefix(weights, wanted)
-    given = {key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)}
-    given = {key: value for key, value in given.items() if key in wanted or _top(key) not in _CLASSIFIERS}
+    tensors = {key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)}
+    tensors = {key: value for key, value in tensors.items() if key in wanted or _top(key) not in _CLASSIFIERS}
     # Many published files lack batch norm's step counters, which batch norm does not use by default.
-    missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
-    unexpected = [key for key in given if key not in wanted]
+    missing = [key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in tensors if key not in wanted]
     reshaped = [
-        f"{key} is {_shape(given[key])} instead of {_shape(wanted[key])}"
+        f"{key} is {_shape(tensors[key])} instead of {_shape(wanted[key])}"
         for key in wanted
-        if key in given and given[key].shape != wanted[key].shape
+        if key in tensors and tensors[key].shape != wanted[key].shape
     ]
     problems = [
         f"{len(keys)} {what} ({_some(keys)})"
@@ -83,30 +83,28 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     ]
     if problems:
         raise SrjtError(f"The weights in {source} do not fit the network: {'; '.join(problems)}.")
-    network.load_state_dict(given, strict=False)
-    used = {prefix + key for key in given}
+    network.load_state_dict(tensors, strict=False)
+    used = {prefix + key for key in tensors}
     rest = [key for key in weights if key not in used]
     unused = f"; {len(rest)} of the file's are not used ({_some(rest)})" if rest else ""
-    return (
-        f"The weights in {source} fit: {count_of(len(given), 'tensor')} of the network come from it{unused}."
-    )
+    return f"The weights in {source} fit: {count_of(len(tensors), 'tensor')} of the network come from it{unused}."
 
 
-def _unwrap(found: object) -> dict[str, Tensor]:
-    while isinstance(found, Mapping):
-        inner = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), Mapping)), None)
+def _unwrap(content: object) -> dict[str, Tensor]:
+    while isinstance(content, Mapping):
+        inner = next((content[name] for name in _WRAPPERS if isinstance(content.get(name), Mapping)), None)
         if inner is None:
-            return {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
-        found = inner
+            return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+        content = inner
     return {}
 
 
 def _prefix(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
     """What stands before the most keys of the network; the first of several, such as of a run's two networks."""
-    found = Counter(
+    prefixes = Counter(
         key.removesuffix(name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")
     )
-    return max(found, key=found.__getitem__, default="")
+    return max(prefixes, key=prefixes.__getitem__, default="")
 
 
 def _top(key: str) -> str:

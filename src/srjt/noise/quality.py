@@ -127,12 +127,12 @@ def true_grade_posterior(
     """
     y, p = check_labels(labels, probabilities)
     classes = p.shape[1]
-    known = read_verified(verified, samples=len(y), classes=classes)
+    checked = read_verified(verified, samples=len(y), classes=classes)
     if transition is None:
-        found = explain(y, p, owner=patient_numbers(groups, len(y)))
-        if known is not None:
-            found = found.given_verified(y, p, known.rows, known.true)
-        matrix, posterior = rows_of(found.joint), found.posterior(y, p)
+        explanations = explain(y, p, owner=patient_numbers(groups, len(y)))
+        if checked is not None:
+            explanations = explanations.given_verified(y, p, checked.rows, checked.true)
+        matrix, posterior = rows_of(explanations.joint), explanations.posterior(y, p)
     else:
         matrix = noise.check_matrix(transition, num_classes=classes)
         posterior = bayes(y, p, matrix)
@@ -140,11 +140,11 @@ def true_grade_posterior(
         posterior = _with_shares(posterior, _shares(prior, classes))
     posterior = np.asarray(posterior / posterior.sum(axis=1, keepdims=True)).clip(0.0, 1.0)
     if rate is not None:
-        posterior = _with_rate(posterior, y, rate, known)
+        posterior = _with_rate(posterior, y, rate, checked)
     for rows in _contradictory(y, same_image):  # last, because one row for all of them is what makes it true
         posterior[rows] = _joint(posterior[rows], matrix.T[y[rows]])
-    if known is not None:
-        posterior[known.rows] = np.eye(classes)[known.true]
+    if checked is not None:
+        posterior[checked.rows] = np.eye(classes)[checked.true]
     return posterior
 
 
@@ -214,16 +214,16 @@ def suggestion_shares(
     return np.asarray(np.minimum(odds, 1.0))
 
 
-def _with_rate(posterior: Floats, labels: Ints, rate: float, known: Verified | None) -> Floats:
+def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified | None) -> Floats:
     """The posterior with one factor for the odds of every label being right, such that this share of all is wrong."""
     if not 0.0 <= rate <= 1.0:
         raise SrjtError(f"A rate lies between 0 and 1; got {rate:g}.")
     rows = np.arange(len(labels))
     right = posterior[rows, labels]
     open_rows, wrong = rows, rate * len(rows)
-    if known is not None:
-        open_rows = np.setdiff1d(rows, known.rows)
-        wrong -= float((labels[known.rows] != known.true).sum())
+    if checked is not None:
+        open_rows = np.setdiff1d(rows, checked.rows)
+        wrong -= float((labels[checked.rows] != checked.true).sum())
     if not len(open_rows):
         return posterior
     least = min(0.5, len(open_rows) / 10)  # of none and of all the order of the labels could not be seen

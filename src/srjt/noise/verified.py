@@ -134,13 +134,13 @@ def read_verified(verified: npt.ArrayLike | None, *, samples: int, classes: int)
     """(N,) grades with −1 or nan where unknown → the known ones, or None if there are none."""
     if verified is None:
         return None
-    given = np.asarray(verified, dtype=np.float64)
-    if given.shape != (samples,):
+    grades = np.asarray(verified, dtype=np.float64)
+    if grades.shape != (samples,):
         raise SrjtError(
-            f"verified holds one grade for each of the {samples} labels; its shape is {given.shape}."
+            f"verified holds one grade for each of the {samples} labels; its shape is {grades.shape}."
         )
-    rows = np.flatnonzero(~np.isnan(given) & (given != -1))
-    true = given[rows]
+    rows = np.flatnonzero(~np.isnan(grades) & (grades != -1))
+    true = grades[rows]
     if (true != true.round()).any() or (true < 0).any() or (true >= classes).any():
         raise SrjtError(f"Verified grades are whole numbers 0 … {classes - 1}, or −1 or nan where unknown.")
     return Verified(rows=rows, true=true.astype(np.int64)) if len(rows) else None
@@ -160,7 +160,7 @@ def repetition(values: Floats, owner: Ints) -> float:
 def use_verified(
     labels: Ints,
     posterior: Floats,
-    known: Verified,
+    checked: Verified,
     *,
     owner: Ints,
     confidence: float,
@@ -171,8 +171,8 @@ def use_verified(
     guess: the model's rate, for a sample that is too small; None: the mean of its answers.
     """
     samples = len(posterior)
-    rows, size = known.rows, len(known.rows)
-    wrong = (labels[rows] != known.true).astype(np.float64)
+    rows, size = checked.rows, len(checked.rows)
+    wrong = (labels[rows] != checked.true).astype(np.float64)
     doubt = 1.0 - posterior[np.arange(samples), labels]
     _, patient = np.unique(owner[rows], return_inverse=True)
     # what is not verified may be all right or all wrong
@@ -210,7 +210,7 @@ def use_verified(
         rate=rate,
         interval=interval,
         lower_bound=lower_bound,
-        joint=_joint(labels, posterior, known, rate=rate),
+        joint=_joint(labels, posterior, checked, rate=rate),
         worth=min(equal / rest, float(samples)),
         reason=reason,
     )
@@ -224,7 +224,7 @@ def _factor(wrong: Floats, doubt: Floats) -> float:
     return min(max(slope, 0.0), 1.0)
 
 
-def _joint(labels: Ints, posterior: Floats, known: Verified, *, rate: float) -> Floats:
+def _joint(labels: Ints, posterior: Floats, checked: Verified, *, rate: float) -> Floats:
     """(C, C) p(true grade, label) with this rate.
 
     For each label the verified true grades are counted, and the model's p(true grade | label) is added as a prior
@@ -233,11 +233,13 @@ def _joint(labels: Ints, posterior: Floats, known: Verified, *, rate: float) -> 
     weighed by the same labels before, so it counts for a little too much.)
     """
     classes = posterior.shape[1]
-    given = np.eye(classes)[labels]
-    share = given.mean(axis=0)
-    model = posterior.T @ given + 0.5  # half a label in each cell keeps what the model missed possible
+    one_hot_labels = np.eye(classes)[labels]
+    share = one_hot_labels.mean(axis=0)
+    model = (
+        posterior.T @ one_hot_labels + 0.5
+    )  # half a label in each cell keeps what the model missed possible
     model /= model.sum(axis=0)
-    seen = np.eye(classes)[known.true].T @ given[known.rows]
+    seen = np.eye(classes)[checked.true].T @ one_hot_labels[checked.rows]
     logs = np.array([_log_likelihood(seen, strength * model) for strength in _STRENGTHS])
     weights = np.exp(logs - logs.max())
     column = np.zeros_like(model)

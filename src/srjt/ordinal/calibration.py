@@ -64,8 +64,8 @@ def expected_calibration_error(probabilities: npt.ArrayLike, true: npt.ArrayLike
     >>> expected_calibration_error([[0.75, 0.25], [0.75, 0.25]], [0, 1])
     0.25
     """
-    found = calibration_bins(probabilities, true, bins=bins)
-    return sum(b.samples * abs(b.confidence - b.accuracy) for b in found) / sum(b.samples for b in found)
+    filled = calibration_bins(probabilities, true, bins=bins)
+    return sum(b.samples * abs(b.confidence - b.accuracy) for b in filled) / sum(b.samples for b in filled)
 
 
 def ranked_probability_score(probabilities: npt.ArrayLike, true: npt.ArrayLike) -> float:
@@ -260,13 +260,13 @@ def _likelihood(log_p: Floats, labels: Ints, matrix: Floats, how: Recalibration)
 def _fit(
     log_p: Floats, labels: Ints, matrix: Floats, *, vector: bool, start: Recalibration | None = None
 ) -> Recalibration:
-    given = matrix.T[labels]  # (N, C): p(label | true grade)
+    label_likelihood = matrix.T[labels]  # (N, C): p(label | true grade)
     classes = log_p.shape[1]
 
     def loss(theta: Floats) -> tuple[float, Floats]:
         slope, offsets = np.exp(theta[0]), theta[1:] if vector else 0.0
         r = _softmax(slope * log_p + offsets)
-        joint = r * given
+        joint = r * label_likelihood
         total = np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
         pull = r - joint / total  # −∂ log p(label | x) / ∂ logits
         gradient = np.array([slope * (pull * log_p).sum()])

@@ -143,10 +143,10 @@ def undo_soft_labels(probabilities: Tensor, matrix: Tensor, *, steps: int = 30) 
     """
     soft = matrix.to(probabilities)
     tiny = torch.finfo(probabilities.dtype).tiny
-    found = probabilities
+    estimate = probabilities
     for _ in range(steps):
-        found = found * ((probabilities / (found @ soft).clamp(min=tiny)) @ soft.T)
-    return found / found.sum(dim=-1, keepdim=True).clamp(min=tiny)
+        estimate = estimate * ((probabilities / (estimate @ soft).clamp(min=tiny)) @ soft.T)
+    return estimate / estimate.sum(dim=-1, keepdim=True).clamp(min=tiny)
 
 
 # Which rule turns probabilities into grades, by what the grades are for: ``benchmarks/decoding.py``
@@ -419,9 +419,9 @@ def highest_per_unit(grades: npt.ArrayLike, units: npt.ArrayLike) -> Ints:
     [2, 1]
     """
     g, u = np.asarray(grades, dtype=np.int64), np.asarray(units, dtype=np.int64)
-    found = np.full(int(u.max()) + 1, np.iinfo(np.int64).min)
-    np.maximum.at(found, u, g)
-    return found
+    highest = np.full(int(u.max()) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(highest, u, g)
+    return highest
 
 
 def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.ArrayLike) -> LearnedPooling:
@@ -460,11 +460,11 @@ def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.
 
     # the likelihood may have two maxima: one near the mean, one near the highest
     starts = [np.array([exponent, 0.0]) for exponent in np.linspace(bounds[0][0], bounds[0][1], 4)]
-    found = min(
+    best = min(
         (minimize(loss, start, method="Nelder-Mead", bounds=bounds) for start in starts),
         key=lambda result: float(result.fun),
     )
-    exponent, weight = np.exp(found.x)
+    exponent, weight = np.exp(best.x)
     return LearnedPooling(float(exponent), float(weight))
 
 

@@ -195,9 +195,8 @@ def _number(value: float, *, sign: str = "") -> str:
 # Only pairs of readers that share items are kept, so thousands of readers with a few readings each are no
 # burden.
 
-_BUNDLES = (
-    5000  # of patients that are resampled together, where there are more: their error is 2 % of a width
-)
+# of patients that are resampled together, where there are more: their error is 3 % of a width
+_BUNDLES = 2000
 _PAIRS = 1000  # pairs with intervals: those with most shared items
 
 

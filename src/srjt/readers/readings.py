@@ -129,35 +129,35 @@ def _set(readings: Readings, name: str, value: object) -> None:
 
 
 def _positions(name: str, values: npt.ArrayLike, *, count: int, names: Sequence[str]) -> Ints:
-    given = np.asarray(values)
-    if given.shape != (count,) or given.dtype.kind not in "iu":
+    array = np.asarray(values)
+    if array.shape != (count,) or array.dtype.kind not in "iu":
         raise SrjtError(
             f"item, reader and grade hold one whole number for each of the {count} readings; "
-            f"{name} has the shape {given.shape} and the type {given.dtype}."
+            f"{name} has the shape {array.shape} and the type {array.dtype}."
         )
-    outside = np.flatnonzero((given < 0) | (given >= len(names)))
+    outside = np.flatnonzero((array < 0) | (array >= len(names)))
     if len(outside):
         raise SrjtError(
-            f"Reading {outside[0]} has the {name} {given[outside[0]]}; there are {len(names)}, "
+            f"Reading {outside[0]} has the {name} {array[outside[0]]}; there are {len(names)}, "
             f"numbered 0 … {len(names) - 1}."
         )
-    return given.astype(np.int64)
+    return array.astype(np.int64)
 
 
 def _reference(values: npt.ArrayLike, *, items: Sequence[str], grades: Sequence[str]) -> Ints:
-    given = np.asarray(values)
-    if given.shape != (len(items),) or given.dtype.kind not in "iu":
+    array = np.asarray(values)
+    if array.shape != (len(items),) or array.dtype.kind not in "iu":
         raise SrjtError(
-            f"reference holds one whole grade, or −1, for each of the {len(items)} items; its shape is {given.shape} "
-            f"and its type {given.dtype}."
+            f"reference holds one whole grade, or −1, for each of the {len(items)} items; its shape is {array.shape} "
+            f"and its type {array.dtype}."
         )
-    outside = np.flatnonzero((given < -1) | (given >= len(grades)))
+    outside = np.flatnonzero((array < -1) | (array >= len(grades)))
     if len(outside):
         raise SrjtError(
-            f"The reference of item {printable(items[outside[0]])} is {given[outside[0]]}; grades are 0 … "
+            f"The reference of item {printable(items[outside[0]])} is {array[outside[0]]}; grades are 0 … "
             f"{len(grades) - 1}, and −1 where it is unknown."
         )
-    return given.astype(np.int64)
+    return array.astype(np.int64)
 
 
 # Pairs of readings of the same item.
@@ -208,14 +208,14 @@ def shared_readings(readings: Readings) -> Pairs:
     one = np.concatenate(left) if left else np.zeros(0, dtype=np.int64)
     other = np.concatenate(right) if right else np.zeros(0, dtype=np.int64)
     readers = len(readings.readers)
-    found, pair = np.unique(visits.reader[one] * readers + visits.reader[other], return_inverse=True)
+    pairs, pair = np.unique(visits.reader[one] * readers + visits.reader[other], return_inverse=True)
     return Pairs(
         item=visits.item[one],
         grade_first=visits.grade[one],
         grade_second=visits.grade[other],
         pair=pair.astype(np.int64),
-        first=found // readers,
-        second=found % readers,
+        first=pairs // readers,
+        second=pairs % readers,
         visits=visits,
     )
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,29 @@ import yaml
 
 from srjt import methods
 from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
-from srjt.errors import SrjtError, count_of, printable
+from srjt.errors import SrjtError, count_of
 from srjt.files import is_foreign, write_atomically, write_json
+from srjt.inference.evaluate import Evaluation
 from srjt.inference.export import OUTPUTS, Exported, export
 from srjt.inference.options import Answering
 from srjt.inference.prepare import RunLike, open_run
+from srjt.inference.sides import evaluate_sides
 from srjt.methods.registry import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
-from srjt.reports.run_summary import JudgedSide, judge_sides, judged_run
+from srjt.ordinal.metrics import METRICS
+from srjt.reports.page import Page, Rule, Section, markdown, sentences
+from srjt.reports.pages.evaluation import (
+    FIRST,
+    NOTES,
+    by_grade_table,
+    evaluation_facts,
+    scores_table,
+    verdict,
+)
 from srjt.reports.sections import source_name
-from srjt.training.folder import NAIVE, RunFacts, read_facts, read_summary
-from srjt.training.trained import Trained
+from srjt.training.folder import RunFacts, read_facts, read_summary
+from srjt.training.trained import Trained, load_run
 
 # ``MODEL_CARD.md`` of a run: what it is for, what it was made from, how good it is, what it cannot do.
 #
@@ -36,15 +47,53 @@ from srjt.training.trained import Trained
 # it is.
 
 FILE = "MODEL_CARD.md"
-SHOWN = {
-    "accuracy": "accuracy",
-    "mae": "mean absolute error",
-    "macro_f1": "macro-F1",
-    "qwk": "quadratic weighted κ",
-}
+USE = (
+    "Research on the severity of what the training samples show. The model is not a medical device, and nothing here "
+    "shows that it is fit for use on patients. It holds for samples like those below, graded by the same rules."
+)
 
 
-def write_model_card(folder: Path, *, sides: Mapping[str, JudgedSide] | None = None) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class CardFacts:
+    """What the sentences about limits are about."""
+
+    evaluated: bool
+    trained_on_all: bool  # no sample was held out
+    side: str
+    true: bool  # whether the answers are compared with true grades
+    beaten: bool  # whether they are better than one grade for all
+    patients: bool
+    rare: str  # grades with fewer than 30 samples
+
+
+LIMITS: list[Rule[CardFacts]] = [
+    (
+        lambda f: True,
+        "Samples from other devices, places or populations may be graded differently; not tested.",
+    ),
+    (
+        lambda f: f.trained_on_all,
+        "All samples were used for training: the performance on new ones is not known.",
+    ),
+    (
+        lambda f: not f.evaluated and not f.trained_on_all,
+        "The predictions for the held-out samples are not available to this card.",
+    ),
+    (lambda f: f.evaluated and not f.beaten, "It is no better than one grade for all samples."),
+    (lambda f: f.evaluated and not f.true, "The {f.side} labels may be wrong themselves."),
+    (
+        lambda f: f.evaluated and not f.patients,
+        "There are no patient ids: images of one patient may be on both sides of the split.",
+    ),
+    (
+        lambda f: f.side == "validation",
+        "There is no test side: the numbers are those of the validation side.",
+    ),
+    (lambda f: bool(f.rare), "Fewer than 30 samples of grade {f.rare} were evaluated."),
+]
+
+
+def write_model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = None) -> Path:
     """Write the card of a finished run beside it. sides: as for ``model_card``."""
     path = folder / FILE
     try:
@@ -57,63 +106,71 @@ def write_model_card(folder: Path, *, sides: Mapping[str, JudgedSide] | None = N
 def model_card(
     folder: Path,
     *,
-    sides: Mapping[str, JudgedSide] | None = None,
+    sides: Mapping[str, Evaluation] | None = None,
     usage: str | None = None,
     tags: Sequence[str] = (),
 ) -> str:
     """The card of a finished run, as Markdown.
 
-    sides: its held-out sides, if they are judged already. usage: how to use the model, if not by srjt. tags: further
+    sides: its held-out sides, if they are evaluated already. usage: how to use the model, if not by srjt. tags: further
     ones for the metadata.
     """
     facts = read_facts(folder)
     if sides is None:
-        sides = _judged_sides(folder)
-    judged = sides.get("test") or sides.get("validation")
-    metadata = _metadata(folder, facts, judged, tags=tags)
-    parts = [
-        f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---",
-        f"# {_escaped(folder.resolve().name)}",
-        _description(facts, epochs=int(read_summary(folder).get("epochs", facts.config.epochs))),
-        "## Intended use",
-        "Research on the severity of what the training samples show. The model is not a medical device, and nothing "
-        "here shows that it is fit for use on patients. Its grades and probabilities hold for samples like those "
-        "below, graded by the same rules.",
-        "## Training data",
-        _data(facts),
-        "## Label noise",
-        _noise(facts),
-        "## Performance",
-        *([_no_performance(facts)] if judged is None else _performance(facts, judged)),
-        "## Limits",
-        _limits(facts, judged),
-        "## How to use it",
-        _usage(folder, facts) if usage is None else usage,
-        "## How to cite",
-        _citation(facts.config.method),
-    ]
-    return "\n\n".join(parts) + "\n"
+        sides = _sides(folder)
+    found = sides.get("test") or sides.get("validation")
+    metadata = _metadata(folder, facts, found, tags=tags)
+    page = Page(
+        kind="Model card",
+        title=folder.resolve().name,
+        lead=_description(facts, epochs=int(read_summary(folder).get("epochs", facts.config.epochs))),
+        sections=[
+            Section(slug="use", heading="Intended use", text=[USE]),
+            _data(facts),
+            Section(slug="performance", heading="Performance", **_performance(found)),
+            Section(slug="limits", heading="Limits", text=sentences(LIMITS, card_facts(facts, found))),
+            Section(slug="cite", heading="How to cite", text=[_citation(facts.config.method)]),
+        ],
+    )
+    how = _usage(folder, facts) if usage is None else usage
+    front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
+    return f"---\n{front}---\n\n{markdown(page)}\n## How to use it\n\n{how}\n"
 
 
-def _judged_sides(folder: Path) -> dict[str, JudgedSide]:
+def card_facts(facts: RunFacts, found: Evaluation | None) -> CardFacts:
+    """The facts of a run, evaluated or not."""
+    sizes = facts.data.get("samples", {})
+    counts = [] if found is None else [sum(row) for row in found.confusion]
+    rare = [grade for grade, n in zip(facts.grades.shown, counts, strict=False) if 0 < n < 30]
+    return CardFacts(
+        evaluated=found is not None,
+        trained_on_all=not (sizes.get("test") or sizes.get("validation")),
+        side="" if found is None else found.side,
+        true=found is not None and found.judged_by == "true grades",
+        beaten=found is None or evaluation_facts(found).beaten,
+        patients=found is not None and found.by_patient,
+        rare=", ".join(rare),
+    )
+
+
+def _sides(folder: Path) -> dict[str, Evaluation]:
+    if not (folder / "weights.safetensors").exists():
+        return {}
     try:
-        found = judged_run(folder)
-    except (
-        SrjtError
-    ):  # a network of your own, or a method that is not installed: the folder alone does not tell it
-        found = None
-    return {} if found is None else found[1]
+        return evaluate_sides(load_run(folder, device="cpu"))
+    except SrjtError:  # a network of your own, or a method that is not installed
+        return {}
 
 
 def _metadata(
-    folder: Path, facts: RunFacts, judged: JudgedSide | None, *, tags: Sequence[str]
+    folder: Path, facts: RunFacts, found: Evaluation | None, *, tags: Sequence[str]
 ) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "library_name": "srjt",
         "pipeline_tag": "tabular-classification" if _features(facts) else "image-classification",
         "tags": ["ordinal-classification", "label-noise", facts.config.method, *tags],
     }
-    if judged is not None:
+    if found is not None:
         metadata["model-index"] = [
             {
                 "name": folder.resolve().name,
@@ -122,9 +179,13 @@ def _metadata(
                         "task": {"type": metadata["pipeline_tag"]},
                         "dataset": {"name": source_name(facts) or "not recorded", "type": "private"},
                         "metrics": [
-                            {"type": name, "name": title, "value": round(judged.intervals[name].value, 4)}
-                            for name, title in SHOWN.items()
-                            if math.isfinite(judged.intervals[name].value)
+                            {
+                                "type": name,
+                                "name": METRICS[name].long_name,
+                                "value": round(found.intervals[name].value, 4),
+                            }
+                            for name in FIRST
+                            if math.isfinite(found.intervals[name].value)
                         ],
                     }
                 ],
@@ -137,114 +198,59 @@ def _features(facts: RunFacts) -> bool:
     return len(facts.data["in_shape"]) == 1
 
 
-def _grades(facts: RunFacts) -> list[str]:
-    return [_escaped(grade) for grade in facts.grades.shown]
-
-
 def _description(facts: RunFacts, *, epochs: int) -> str:
-    config = facts.config
-    network = "a network of the authors' own" if facts.own_network else f"`{config.network}`"
+    network = "a network of the authors' own" if facts.own_network else str(facts.config.network)
     what = "rows of features" if _features(facts) else "images"
-    grades = ", ".join(_grades(facts))
     return (
-        f"Grades {what} by severity: {grades}. Trained by srjt {facts.version} with the method `{config.method}` on "
-        f"{network}, {count_of(epochs, 'epoch')}."
+        f"Grades {what} by severity: {', '.join(facts.grades.shown)}. Trained by srjt {facts.version} with the method "
+        f"{facts.config.method} on {network}, {count_of(epochs, 'epoch')}."
     )
 
 
-def _data(facts: RunFacts) -> str:
-    samples = {side: n for side, n in facts.data.get("samples", {}).items() if n}
-    lines = [f"- {side} side: {count_of(n, 'sample')}" for side, n in samples.items()]
+def _data(facts: RunFacts) -> Section:
+    rows = [(f"{side} side", count_of(n, "sample")) for side, n in facts.data.get("samples", {}).items() if n]
     if isinstance(facts.data.get("patients"), int):
-        lines.append(f"- {count_of(facts.data['patients'], 'patient')}")
+        rows.append(("patients", f"{facts.data['patients']:,}"))
     source = facts.data.get("source")
     if isinstance(source, dict) and "path" in source:
-        digest = f", SHA-256 `{source['sha256']}`" if "sha256" in source else ""
-        lines.append(f"- labels from {_escaped(source_name(facts))}{digest}")
-    if counts := facts.data.get("class_counts"):
-        shares = ", ".join(f"{grade}: {n:,}" for grade, n in zip(_grades(facts), counts, strict=True))
-        lines.append(f"- training labels: {shares}")
-    return "\n".join(lines)
-
-
-def _noise(facts: RunFacts) -> str:
-    why = str((facts.noise or {}).get("why") or "")
-    return _escaped(why) or "Nothing is recorded about wrong labels in the training data."
-
-
-def _no_performance(facts: RunFacts) -> str:
-    sizes = facts.data.get("samples", {})
-    if sizes.get("test") or sizes.get("validation"):
-        return "The predictions for the held-out samples are not available to this card."
-    return "All samples were used for training: nothing is known about the performance on new samples."
-
-
-def _performance(facts: RunFacts, judged: JudgedSide) -> list[str]:
-    what = "true grades" if judged.true else "given labels, which may be wrong"
-    units = "patients" if judged.samples.patients is not None else "samples"
-    intro = (
-        f"On the {count_of(len(judged.labels), 'sample')} of the {judged.name} side, compared with their {what}. A "
-        f"grade is {judged.grade_rule}. The 95 % intervals resample {units}; they do not contain the variation between "
-        "trainings."
+        rows.append(("labels from", source_name(facts)))
+        if "sha256" in source:
+            rows.append(("SHA-256", str(source["sha256"])))
+    noise = facts.noise or {}
+    rate = noise.get("estimated", noise.get("used"))
+    wrong = "not recorded"
+    if isinstance(rate, float):
+        wrong = f"{rate:.2f}, {'estimated' if 'estimated' in noise else 'given'}; see the report of the run"
+    rows.append(("share of wrong labels", wrong))
+    counts = facts.data.get("class_counts") or []
+    return Section(
+        slug="data",
+        heading="Training data",
+        facts=rows,
+        counts=list(zip(facts.grades.shown, counts, strict=True)) if counts else [],
+        counted="training labels",
     )
-    scores = ["| metric | value | 95 % interval | naive |", "|---|---|---|---|"]
-    for name, title in SHOWN.items():
-        value, low, high = judged.intervals[name]
-        naive = getattr(judged.naive, name, None)
-        interval = f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–"
-        scores.append(f"| {title} | {value:.3f} | {interval} | {'–' if naive is None else f'{naive:.3f}'} |")
-    by_grade = ["| grade | samples | recall | precision | MAE |", "|---|---|---|---|---|"]
-    for grade, (samples, *values) in zip(_grades(facts), judged.by_grade(), strict=True):
-        cells = " | ".join(f"{value:.3f}" if math.isfinite(value) else "–" for value in values)
-        by_grade.append(f"| {grade} | {samples:,} | {cells} |")
-    return [
-        intro,
-        "\n".join(scores),
-        *([f"N{NAIVE[1:]}."] if judged.naive is not None else []),
-        "\n".join(by_grade),
-    ]
 
 
-def _escaped(text: str) -> str:
-    """Text from elsewhere as Markdown shows it: no links, no HTML, no table cells, no lines of its own."""
-    return re.sub(r"([\\`*_\[\]|])", r"\\\1", printable(text).replace("&", "&amp;").replace("<", "&lt;"))
-
-
-def _limits(facts: RunFacts, judged: JudgedSide | None) -> str:
-    lines = [
-        "- Samples from other devices, places or populations may be graded differently; this was not tested."
-    ]
-    if judged is None:
-        lines.append(f"- {_no_performance(facts)}")
-    else:
-        if judged.naive_warning:
-            lines.append(f"- {judged.naive_warning}")
-        if not judged.true:
-            lines.append(
-                f"- The {judged.name} labels may be wrong themselves, so the true performance is not known."
-            )
-        if judged.samples.patients is None:
-            lines.append(
-                "- There are no patient ids: images of one patient may be on both sides of the split."
-            )
-        if judged.name == "validation":
-            lines.append("- There is no test side: the numbers are those of the validation side.")
-        rare = [grade for grade, (n, *_) in zip(_grades(facts), judged.by_grade(), strict=True) if 0 < n < 30]
-        if rare:
-            lines.append(f"- Fewer than 30 samples of grade {', '.join(rare)} were evaluated.")
-    return "\n".join(lines)
+def _performance(found: Evaluation | None) -> dict[str, Any]:
+    if found is None:
+        return {"text": ["Not known: see the limits."]}
+    remarks = sentences(NOTES, evaluation_facts(found))
+    return {
+        "text": [verdict(found), " ".join(remarks)],
+        "tables": [scores_table(found), by_grade_table(found)],
+    }
 
 
 def _citation(method: str) -> str:
     software = "The software: srjt, see its CITATION.cff."
-    paper = (
-        methods.lookup(method).paper if method in methods.names() else ""
-    )  # a plug-in may not be installed
+    # a plug-in may not be installed
+    paper = methods.lookup(method).paper if method in methods.names() else ""
     if paper in ("", "baseline", "this project"):
         return software
     if paper == OURS:
-        paper = f"*Self-Relaxed Joint Training*, {OURS}"
-    return f"The method: {_escaped(paper)}. {software}"
+        paper = f"Self-Relaxed Joint Training, {OURS}"
+    return f"The method: {paper}. {software}"
 
 
 def _usage(folder: Path, facts: RunFacts) -> str:
@@ -300,7 +306,9 @@ def export_folder(
         raise SrjtError("A model card describes the folder of a run: train with out=… to have one.")
     card = model_card(
         opened.folder,
-        sides=judge_sides(opened, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)),
+        sides=evaluate_sides(
+            opened, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
+        ),
         usage=_folder_usage(opened),
         tags=("onnx",),
     )

@@ -10,7 +10,7 @@ import hashlib
 import io
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80  # columns of a page as text
 NOTES = 3  # that a terminal shows, besides the warnings
+TILES = 12  # of a section that a notebook shows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,10 @@ class Tile:
     share: float | None = None  # 0 … 1, drawn as a bar
     detail: str = ""  # a further line
     text: str = ""  # id of the sample
-    more: Sequence[str] = ()  # further pictures, shown when the reader opens them
+    more: Sequence[
+        str | tuple[str, str]
+    ] = ()  # further pictures, or (picture, text), that the reader can open
+    more_title: str = "where they look"
     right: bool = False  # True: shown in grey, because the label is likely to be right
     beside: Sequence[
         tuple[str, str]
@@ -173,7 +177,14 @@ def render(page: Page) -> str:
 def notebook_html(page: Page) -> str:
     """Verdict, key numbers, figure, warnings and the brief sections, in the colours of the notebook."""
     parts: Any = _templates().get_template("parts.html").module
-    shown = parts.first(page) + "".join(parts.whole(section) for section in page.sections if section.brief)
+    brief = []
+    for section in page.sections:
+        if section.brief:
+            more = max(len(section.tiles), len(section.large_tiles)) - TILES
+            hint = f"… and {more:,} more on the whole page." if more > 0 else section.hint
+            tiles, large = section.tiles[:TILES], section.large_tiles[:TILES]
+            brief.append(replace(section, hint=hint, tiles=tiles, large_tiles=large))
+    shown = "".join(map(str, [parts.first(page), *map(parts.whole, brief)]))
     # nested rules apply inside this element only; a notebook's theme need not be that of the system
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
 

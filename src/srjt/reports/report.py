@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import singledispatch
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -21,25 +22,26 @@ from srjt.errors import SrjtError, unknown_name
 from srjt.files import write_atomically, write_json, write_output
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
+from srjt.inference.explain import Explanation
 from srjt.inference.prepare import RunLike, open_run
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.figures.canvas import figure_bytes, save_figure
 from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_figures, write_page
-from srjt.reports.pages.answers import predictions_page
+from srjt.reports.pages.answers import explain_page, predictions_page
 from srjt.reports.pages.audit import audit_page
 from srjt.reports.pages.comparison import comparison_page
 from srjt.reports.pages.evaluation import evaluation_page
 from srjt.reports.pages.readers import readers_page
-from srjt.reports.pages.run import State, live_page, run_page
-from srjt.reports.pages.study import read_size_ratio, study_page
-from srjt.reports.reader_facts import findings
-from srjt.reports.statistics import PAPER_METRICS, with_naive_rows
+from srjt.reports.pages.run import run_page, trained_page, waiting_page
+from srjt.reports.pages.study import study_page
+from srjt.reports.statistics import PAPER_METRICS
 from srjt.reports.study_tables import study_tables
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.checkpoint import MetricRow
 from srjt.training.folder import has_summary
+from srjt.training.trained import Trained
 
 # A comparison of runs as a file: a page, a figure, or its numbers.
 
@@ -74,6 +76,9 @@ def page_of(result: object) -> Page:
 
 
 page_of.register(Comparison, comparison_page)
+page_of.register(Evaluation, evaluation_page)
+page_of.register(Explanation, explain_page)
+page_of.register(Trained, trained_page)
 
 
 # ``srjt.report``: a study, a run, an audit, several readers, predictions or an evaluation as one HTML page.
@@ -167,7 +172,7 @@ def _report_answers(
     opened = replace(opened, grades=opened.grades.named(grade_names))
     sources = [data.source] if data is not None and data.source else []
     if isinstance(found, Evaluation):
-        page = evaluation_page(opened, found, data=data, sources=sources)
+        page = evaluation_page(replace(found, grades=opened.grades), run=opened, data=data, sources=sources)
     elif not {"grade", "entropy"} <= set(found.columns) or "grade_rule" not in found.attrs:
         raise SrjtError("These are not predictions of srjt.predict: pass its result unchanged.")
     else:
@@ -216,8 +221,7 @@ def _readers_page(folder: Path, grade_names: Mapping[str, str] | None) -> Page:
     facts = read_reader_facts(folder)
     if grade_names is not None:
         facts["grade_names"] = Grades(facts["grades"], grade_names).names
-        facts["findings"] = findings(facts)
-    return readers_page(facts)
+    return readers_page(facts, folder)
 
 
 def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) -> StudyResults:
@@ -231,11 +235,9 @@ def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) ->
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:
     """Write each table as Markdown, CSV and LaTeX; return the files."""
     written = []
-    ratio = read_size_ratio(results.folder)
-    made = with_naive_rows(study_tables(results, metrics=metrics, test_train_ratio=ratio), results.naive)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for number, table in enumerate(made, start=1):
+        for number, table in enumerate(study_tables(results, metrics=metrics), start=1):
             name = re.sub(r"[^a-z0-9]+", "-", table.title.split(": ", 1)[-1].lower()).strip("-")
             texts = {".md": table.markdown(), ".csv": table.csv(), ".tex": table.latex()}
             for suffix, text in texts.items():
@@ -255,9 +257,9 @@ LEAST = 2.0  # seconds between two drawings
 
 
 class LiveReporter(Forwarding):
-    """Writes the page, too: a context manager around a training.
+    """Writes the page of the run, too: a context manager around a training.
 
-    At its end the report of the run is written beside the page, which then links to it.
+    The page is there at once, and at the end it is the report of the run, which does not reload itself.
     """
 
     def __init__(self, inner: Reporter, folder: Path, *, show_test: bool = False) -> None:
@@ -276,14 +278,18 @@ class LiveReporter(Forwarding):
             return
         if problem is not None and self._next > 0.0:  # an error before: the folder may be that of another run
             reason = " ".join(str(problem).split())
-            self._write("stopped", problem=f"{reason.rstrip('.')}." if reason else "")
+            self._write(live="stopped", problem=f"{reason.rstrip('.')}." if reason else "")
         elif problem is None and has_summary(self.folder):
-            self._write("finished")
+            self._write(show_test=True)
+            if not self._broken:
+                report(self.folder)
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         self.inner.begin(title, epochs=epochs, folds=folds)
         self._recording = folds == 1  # the noise estimate's cross-fit is not part of the run
         self._next = 0.0
+        if not self._recording and not (self.folder / "run.json").exists():  # or the run is somebody's
+            self._write(waiting=True)
 
     def note(self, text: str) -> None:
         self.inner.note(text)
@@ -303,21 +309,20 @@ class LiveReporter(Forwarding):
         if not self._recording:
             return
         before = time.monotonic()
-        self._write("training")
+        self._write(live="training")
         took = time.monotonic() - before
         self._next = before + took + max(LEAST, took / SHARE)
 
-    def _write(self, state: State, *, problem: str = "") -> None:
+    def _write(self, *, waiting: bool = False, **state: Any) -> None:
         if self._broken:
             return
         try:
-            link = ""
-            if state == "finished":
-                link = report(self.folder)[0].name
-            page = live_page(
-                self.folder, state=state, messages=self.messages, problem=problem, show_test=self.show_test,
-                link=link,
-            )  # fmt: skip
+            if waiting:
+                page = waiting_page(self.folder, messages=self.messages)
+            else:
+                page = run_page(
+                    self.folder, **{"messages": self.messages, "show_test": self.show_test, **state}
+                )
             write_page(page, self.folder / FILE, follow_links=False)
         except Exception as trouble:  # a page that cannot be drawn must not end a training
             self._broken = True

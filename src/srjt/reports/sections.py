@@ -100,30 +100,20 @@ def run_name(run: Trained) -> str:
     return display_name(run.config.method) if run.folder is None else run.folder.resolve().name
 
 
-def model_section(run: Trained, *, grade_rule: str = "", recalibration: str = "", views: int = 1) -> Section:
-    """The run, its training data, and how its probabilities become grades, unless the page says it elsewhere."""
+def model_section(run: Trained) -> Section:
+    """The run and its training data."""
     facts = run.facts
-    known = [("run", run_name(run)), ("method", display_name(run.config.method))]
+    rows = [("run", run_name(run)), ("method", display_name(run.config.method))]
     own = facts is not None and facts.own_network
-    known.append(("network", "your own" if own else str(run.config.network)))
-    known.append(("networks", f"{run.method.networks}"))
+    rows.append(("network", "your own" if own else str(run.config.network)))
+    rows.append(("networks", f"{run.method.networks}"))
     if facts is not None:
         if trained_on := (facts.data.get("samples") or {}).get("train"):
-            known.append(("training samples", f"{trained_on:,}"))
+            rows.append(("training samples", f"{trained_on:,}"))
         if "started" in facts.provenance:
-            known.append(("trained", str(facts.provenance["started"])[:10]))
-        known.append(("trained by", f"srjt {facts.version}"))
-    if not grade_rule:
-        return Section(slug="model", heading="Model", facts=known)
-    text = [f"A grade is {grade_rule}."]
-    text.append(
-        f"The probabilities are recalibrated: {recalibration}."
-        if recalibration
-        else "The probabilities are not recalibrated."
-    )
-    if views > 1:
-        text.append(f"They are averaged over {views} views of each image.")
-    return Section(slug="model", heading="Model", text=[" ".join(text)], facts=known)
+            rows.append(("trained", str(facts.provenance["started"])[:10]))
+        rows.append(("trained by", f"srjt {facts.version}"))
+    return Section(slug="model", heading="Model", facts=rows, closed=True)
 
 
 def made_section(
@@ -146,7 +136,7 @@ def made_section(
         ("versions", f"srjt {__version__}, Python {made['python']}, {packages}"),
         ("system", str(made["system"])),
     ]
-    return Section(slug="reproduce", heading="Reproduce", code=command or "", facts=known)
+    return Section(slug="reproduce", heading="Reproduce", code=command or "", facts=known, closed=True)
 
 
 # The section of a run's page that says how the run was made: enough to make it again.
@@ -178,6 +168,7 @@ def provenance_section(facts: RunFacts, metrics: pd.DataFrame, *, unused: Collec
     return Section(
         slug="reproduce",
         heading="Reproduce",
+        closed=True,
         code=str(made.get("command") or ""),
         facts=known,
         parts=settings_section(facts.config.to_dict(), own_network=facts.own_network, unused=unused),

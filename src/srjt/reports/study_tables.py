@@ -2,316 +2,137 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
 
+from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.ordinal.intervals import holm
+from srjt.reports.page import Rule, sentences
 from srjt.reports.statistics import (
     METRIC_NAMES,
+    NOISE_NAMES,
     PAPER_METRICS,
-    CollectedValues,
-    RowSpec,
+    MethodVariant,
     ablation,
-    by_kind,
-    collect_values,
     decimals,
-    finished,
     loss_usage,
-    metric_cells,
-    metric_column,
-    metric_label,
     noise_label,
-    paper_cell,
-    table_title,
+    noises_by_kind,
 )
-from srjt.reports.table import MISSING, Column, Row, Table, TableCell
-from srjt.studies.paired_tests import LOWER_IS_BETTER, compare_ours, pool_ours
-from srjt.studies.results import OURS, display_name, host_of, paper_dataset, paper_order
+from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table
+from srjt.studies.paired_tests import LOWER_IS_BETTER, compare_ours, pool_ours, size_ratio
+from srjt.studies.results import OURS, display_name, host_of, paper_dataset, paper_order, paper_value
+from srjt.training.folder import NAIVE
 
 if TYPE_CHECKING:
     from srjt.studies.results import StudyResults
 
-# The paired tests of "+ours" as tables: each comparison, and hosts and noises pooled.
-
-
-def paired_tables(
-    scores: pd.DataFrame,
-    *,
-    test_train_ratio: float,
-    runs: pd.DataFrame | None = None,
-    metrics: Sequence[str] = PAPER_METRICS,
-    split: str = "test",
-    data: str = "",
-    confidence: float = 0.95,
-) -> list[Table]:
-    """Every "+ours" against its host and the best baseline, one table per kind of noise; none without "+ours".
-
-    p-values are corrected for the number of comparisons in all tables together.
-    """
-    study = collect_values(scores, runs, metrics=metrics, split=split)
-    tests = compare_ours(
-        finished(scores, runs),
-        test_train_ratio=test_train_ratio,
-        metrics=metrics,
-        split=split,
-        confidence=confidence,
-    ).to_dict("records")
-    tests = _merge_roles(tests)
-    for test, corrected in zip(tests, _holm(tests), strict=True):
-        test["p_holm"] = corrected
-    tables = []
-    for kind, noises in by_kind(study).items():
-        rows: list[Row] = []
-        for method in paper_order(str(test["method"]) for test in tests):
-            of_method = [
-                test
-                for noise in noises
-                for test in tests
-                if (test["method"], test["noise"]) == (method, noise)
-            ]
-            for number, test in enumerate(of_method):
-                cells = _paired_cells(test, confidence, two=_folds(study) == 2)
-                rows.append(Row(cells=cells, rule=bool(rows) and number == 0))
-        if rows:
-            tables.append(
-                Table(
-                    slug=f"paired-{kind}",
-                    title=table_title("Paired comparison", kind, data),
-                    caption="Mean difference over the folds that both methods have, "
-                    f"{_how(test_train_ratio, confidence)} {_contains(study)} {_choice(study)} p, Holm: corrected for "
-                    f"the {_count(tests)} of this report; “{MISSING}”: too few different folds for a test.",
-                    columns=_paired_columns(confidence, two=_folds(study) == 2),
-                    rows=tuple(rows),
-                    bold_means=f"p, Holm below {1 - confidence:.2g}",
-                )
-            )
-    return tables
-
-
-def pooled_table(
-    scores: pd.DataFrame,
-    *,
-    test_train_ratio: float,
-    runs: pd.DataFrame | None = None,
-    metrics: Sequence[str] = PAPER_METRICS,
-    split: str = "test",
-    data: str = "",
-    confidence: float = 0.95,
-) -> list[Table]:
-    """ "+ours" against host over hosts and noises, for each rate and for all; none with fewer than two pairs."""
-    study = collect_values(scores, runs, metrics=metrics, split=split)
-    groups: dict[str, list[str]] = {}
-    for noise in (noise for noises in by_kind(study).values() for noise in noises):  # from weak to strong
-        groups.setdefault(noise_label(noise), []).append(noise)
-    if len(groups) > 1:
-        groups["all"] = list(study.noises)
-    tests = pool_ours(
-        finished(scores, runs),
-        groups,
-        test_train_ratio=test_train_ratio,
-        metrics=metrics,
-        split=split,
-        confidence=confidence,
-    ).to_dict("records")
-    if not tests:
-        return []
-    rows: list[Row] = []
-    for test, corrected in zip(tests, _holm(tests), strict=True):
-        cells = (
-            TableCell(text=str(test["group"])),
-            TableCell(
-                text=f"{test['hosts']} × {test['noises']}" if test["noises"] > 1 else str(test["hosts"])
-            ),
-            TableCell(text=_metric(str(test["metric"]))),
-            *_test_cells({**test, "p_holm": corrected}, confidence, two=_folds(study) == 2),
-        )
-        rows.append(Row(cells=cells, rule=bool(rows) and test["metric"] == metrics[0]))
-    return [
-        Table(
-            slug="pooled",
-            title=f"{data}: “+ Ours” against hosts, pooled" if data else "“+ Ours” against hosts, pooled",
-            caption="“+ Ours” minus its host, averaged within a fold over hosts and noises, then over the folds that "
-            f"all pairs have, {_how(test_train_ratio, confidence)} {_contains(study)} p, Holm: corrected for the "
-            f"{_count(tests)} of this table; “{MISSING}”: too few different folds for a test.",
-            columns=(
-                Column(name="noise", label="Noise"),
-                Column(name="hosts", label="Hosts × noises"),
-                Column(name="metric", label="Metric"),
-                *_test_columns(confidence, two=_folds(study) == 2),
-            ),
-            rows=tuple(rows),
-            bold_means=f"p, Holm below {1 - confidence:.2g}",
-        )
-    ]
-
-
-def _holm(tests: Sequence[Mapping[Any, Any]]) -> list[float | None]:
-    return [_known(p) for p in holm([test["p_value"] for test in tests])]
-
-
-def _count(tests: Sequence[Mapping[Any, Any]]) -> str:
-    number = sum(_known(test["p_value"]) is not None for test in tests)
-    return f"{number} comparison{'s' * (number != 1)}"
-
-
-def _how(test_train_ratio: float, confidence: float) -> str:
-    return (
-        f"with its {confidence:.0%} interval and two-sided p-value by the corrected resampled t-test (Nadeau and "
-        f"Bengio, 2003; test/train = {test_train_ratio:.3g})."
-    )
-
-
-def _folds(study: CollectedValues) -> int:
-    return len({fold for runs in study.planned.values() for fold, _ in runs})
-
-
-def _contains(study: CollectedValues) -> str:
-    """What an interval over folds contains."""
-    runs = set().union(*study.planned.values())
-    if _folds(study) == 1:
-        return "There is one fold, so there are no intervals."
-    if _folds(study) == 2:
-        return (
-            "There are two folds, so there are no intervals: the smaller and the larger difference are shown."
-        )
-    several = len({seed for _, seed in runs}) > 1
-    seeds = (
-        "seeds are averaged within a fold" if several else "with one seed per fold they cannot be told apart"
-    )
-    return f"Each fold has its own test patients and its own trainings, and intervals contain both; {seeds}."
-
-
-def _choice(study: CollectedValues) -> str:
-    """By which results the best of several methods is chosen."""
-    one_fold = _folds(study) == 1
-    chosen = (
-        "by the same results" if one_fold else "for each fold by the other folds, whose patients are others"
-    )
-    return f"The best baseline and the best “+ Ours” are chosen {chosen}."
-
-
-def _merge_roles(tests: Sequence[Mapping[Any, Any]]) -> list[dict[Any, Any]]:
-    """One row instead of two if the host is the best baseline."""
-    merged: dict[tuple[Any, ...], dict[Any, Any]] = {}
-    for test in tests:
-        key = (test["noise"], test["metric"], test["method"], test["against"])
-        if key in merged:
-            merged[key]["role"] += f", {test['role']}"
-        else:
-            merged[key] = dict(test)
-    return list(merged.values())
-
-
-def _paired_columns(confidence: float, *, two: bool) -> tuple[Column, ...]:
-    return (
-        Column(name="method", label="Method"),
-        Column(name="noise", label="Noise"),
-        Column(name="metric", label="Metric"),
-        Column(name="against", label="Against"),
-        *_test_columns(confidence, two=two),
-    )
-
-
-def _test_columns(confidence: float, *, two: bool) -> tuple[Column, ...]:
-    interval = "the two folds" if two else f"{confidence:.0%} interval"
-    return (
-        Column(name="difference", label="Difference", kind="number"),
-        Column(name="low", label="from", group=interval, kind="number"),
-        Column(name="high", label="to", group=interval, kind="number"),
-        Column(name="p", label="p", kind="number"),
-        Column(name="p_holm", label="p, Holm", kind="number"),
-        Column(name="folds", label="Folds", kind="number"),
-    )
-
-
-def _paired_cells(test: Mapping[Any, Any], confidence: float, *, two: bool) -> tuple[TableCell, ...]:
-    opponents = ", ".join(display_name(name) for name in str(test["against"]).split(", "))
-    return (
-        TableCell(text=display_name(str(test["method"]))),
-        TableCell(text=noise_label(str(test["noise"]))),
-        TableCell(text=_metric(str(test["metric"]))),
-        TableCell(text=f"{opponents} ({test['role']})"),
-        *_test_cells(test, confidence, two=two),
-    )
-
-
-def _test_cells(test: Mapping[Any, Any], confidence: float, *, two: bool) -> tuple[TableCell, ...]:
-    difference, low, high, p, corrected = (
-        _known(test[name]) for name in ("difference", "low", "high", "p_value", "p_holm")
-    )
-    clear = corrected is not None and corrected < 1 - confidence
-    return (
-        replace(_signed(difference), bold=clear),
-        *(_both(test) if two and test["n"] == 2 else (_signed(low), _signed(high))),
-        _p_value(p),
-        replace(_p_value(corrected), bold=clear),
-        TableCell(text=str(test["n"]), value=float(test["n"])),
-    )
-
-
-def _both(test: Mapping[Any, Any]) -> tuple[TableCell, TableCell]:
-    """The smaller and the larger of two folds' differences, in place of an interval: mean ∓ std / √2."""
-    mean, half = float(test["difference"]), float(test["std"]) / 2**0.5
-    return _signed(mean - half), _signed(mean + half)
-
-
-def _metric(metric: str) -> str:
-    return f"{metric_label(metric)} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
-
-
-def _p_value(p: float | None) -> TableCell:
-    return TableCell(text=MISSING if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}", value=p)
-
-
-def _signed(number: float | None) -> TableCell:
-    return TableCell(text=MISSING if number is None else decimals(number, signed=True), value=number)
-
-
-def _known(number: Any) -> float | None:
-    return None if number is None or pd.isna(number) else float(number)
-
-
-# The tables of a study: the comparison and the ablation as in the paper, and paired tests, single and pooled.
-#
-# scores: method, variant, noise, fold, seed, split, metric, value; one value per run. With ``runs`` (one
-# row per planned run, with key and status) only finished runs count, and missing runs are marked.
-
 NETWORKS = " and the networks"
+NAIVE_LABEL, NAIVE_MEANING = NAIVE.split(": ", 1)
+
+CAPTION: list[Rule[Any]] = [
+    (lambda f: f.folds * f.seeds == 1,
+     "{f.split} {f.metrics}, averaged over the last ten epochs (all, if fewer){f.networks}; one fold and one seed."),
+    (lambda f: f.folds * f.seeds > 1,
+     "{f.split} {f.metrics}, averaged over the last ten epochs (all, if fewer){f.networks}; mean ± standard deviation "
+     "(population, ddof = 0) over {f.over}."),
+    (lambda f: f.folds == 1 < f.seeds, "Seeds share their test patients: ± does not contain patients."),
+    (lambda f: f.naive, f"{NAIVE_LABEL.capitalize()}: {NAIVE_MEANING}."),
+    (lambda f: f.paper, "“paper”: the value that the paper prints for this setting (Takezaki et al., WACV 2025)."),
+]  # fmt: skip
+TEST_CAPTION: list[Rule[Any]] = [
+    (lambda f: f.pooled, "“+ Ours” minus its host, averaged within a fold over hosts and noises."),
+    (lambda f: not f.pooled, "Mean difference over the folds that both methods have."),
+    (lambda f: f.folds == 1, "There is one fold, so there are no intervals."),
+    (lambda f: f.folds == 2, "There are two folds: the smaller and the larger difference instead of an interval."),
+    (lambda f: f.folds > 2,
+     "{f.confidence:.0%} interval and two-sided p-value by the corrected resampled t-test (Nadeau and Bengio, 2003; "
+     "test/train = {f.ratio:.3g}); p, Holm: corrected for the {f.count}."),
+    (lambda f: not f.pooled and f.folds > 1, "The best of several methods is chosen for each fold by the other folds."),
+    (lambda f: not f.pooled and f.folds == 1, "The best of several methods is chosen by the same results."),
+]  # fmt: skip
+
+Runs = set[tuple[int, int]]  # fold, seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionFacts:
+    """What the rules of the captions know."""
+
+    folds: int
+    seeds: int = 1
+    # of a table of means
+    split: str = ""
+    metrics: str = ""
+    networks: str = ""
+    naive: bool = False
+    paper: bool = False
+    # of a table of tests
+    pooled: bool = False
+    confidence: float = 0.95
+    ratio: float = 0.0
+    tests: int = 0
+
+    @property
+    def over(self) -> str:
+        return count_of(self.folds, "fold") + (f" and {self.seeds} seeds" if self.seeds > 1 else "")
+
+    @property
+    def count(self) -> str:
+        return f"{count_of(self.tests, 'comparison')} of this {'table' if self.pooled else 'report'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanRow:
+    """A row of a table of means, without its numbers."""
+
+    labels: tuple[str, ...]
+    source: MethodVariant
+    host: MethodVariant | None
+    block: str  # best and second best are marked within a block
+    rule: bool  # a line above
+    paper: tuple[str, str, str] | None  # method, select, update
 
 
 def study_tables(
-    results: StudyResults,
-    *,
-    metrics: Sequence[str] = PAPER_METRICS,
-    split: str = "test",
-    test_train_ratio: float | None = None,
+    results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS, split: str = "test"
 ) -> list[Table]:
-    """All tables of a study, with the paper's values if the study uses the paper's preset.
+    """All tables of a study, with the paper's values if the study uses the paper's preset, and naive scores.
 
-    test_train_ratio: for the paired test. Default: that of k folds with one part for test, one for validation and
-    k − 2 for training.
+    The paired tests take the sizes of the sides from ``splits.csv``; without it, those of k folds with one part for
+    test, one for validation and k − 2 for training.
     """
-    if test_train_ratio is None:
-        test_train_ratio = 1.0 / max(1, int(results.facts.get("folds") or 5) - 2)
-    name, paper = str(results.facts.get("name") or ""), paper_dataset(results.facts)
-    scores, runs, networks = results.scores, results.runs, networks_phrase(results.facts)
-    return [
-        *comparison_tables(
-            scores, runs=runs, paper=paper, metrics=metrics, split=split, data=name, networks=networks
-        ),
-        *ablation_tables(
-            scores, runs=runs, paper=paper, metrics=metrics, split=split, data=name, networks=networks
-        ),
-        *paired_tables(
-            scores, test_train_ratio=test_train_ratio, runs=runs, metrics=metrics, split=split, data=name
-        ),
-        *pooled_table(
-            scores, test_train_ratio=test_train_ratio, runs=runs, metrics=metrics, split=split, data=name
-        ),
-    ]
+    ratio = read_size_ratio(results.folder)
+    tables = StudyTables(
+        scores=results.scores,
+        runs=results.runs,
+        metrics=metrics,
+        split=split,
+        data=str(results.facts.get("name") or ""),
+        paper=paper_dataset(results.facts),
+        networks=networks_phrase(results.facts),
+        naive=results.naive,
+        test_train_ratio=1.0 / max(1, int(results.facts.get("folds") or 5) - 2) if ratio is None else ratio,
+    )
+    return [*tables.comparison(), *tables.ablation(), *tables.paired(), *tables.pooled()]
+
+
+def read_size_ratio(folder: Path) -> float | None:
+    """Size of the test side over that of the training side, for the paired test; None without ``splits.csv``."""
+    path = folder / "splits.csv"
+    if not path.exists():
+        return None
+    try:
+        return size_ratio(pd.read_csv(path, dtype={"id": str}))
+    except (OSError, ValueError, KeyError) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
 
 
 def networks_phrase(facts: Mapping[str, Any]) -> str:
@@ -326,79 +147,325 @@ def networks_phrase(facts: Mapping[str, Any]) -> str:
     return combined
 
 
-def comparison_tables(
-    scores: pd.DataFrame,
-    *,
-    runs: pd.DataFrame | None = None,
-    paper: str | None = None,
-    metrics: Sequence[str] = PAPER_METRICS,
-    split: str = "test",
-    data: str = "",
-    networks: str = NETWORKS,
-) -> list[Table]:
-    """One table per kind of noise: methods in the paper's order, the rates side by side.
+def finished(scores: pd.DataFrame, runs: pd.DataFrame | None) -> pd.DataFrame:
+    """The scores of finished runs: the last ten epochs of other runs are earlier ones."""
+    return scores if runs is None else scores[scores["key"].isin(runs.loc[runs["status"] == "done", "key"])]
 
-    paper: "limuc", "private" or "dr" adds columns with the paper's values. data: a name for the titles.
+
+@dataclass(frozen=True, kw_only=True)
+class StudyTables:
+    """The tables of scores: method, variant, noise, fold, seed, split, metric, value; one value per run.
+
+    runs: one row per planned run, with key and status. With it only finished runs count, and missing ones are marked.
+    data: a name for the titles. paper: "limuc", "private" or "dr" adds columns with the paper's values. naive: noise,
+    fold, seed, metric, value, as in ``StudyResults``.
     """
-    study = collect_values(scores, runs, metrics=metrics, split=split)
-    sources = {(method, variant) for method, variant, _ in study.planned if loss_usage(variant) is None}
-    order = paper_order(method for method, _, _ in study.planned)
-    rows: list[RowSpec] = []
-    for method, variant in sorted(sources, key=lambda source: (order.index(source[0]), source[1])):
-        host = host_of(method)
-        rows.append(
-            RowSpec(
-                labels=(display_name(method, variant),),
-                source=(method, variant),
-                host=(host, variant if (host, variant) in sources else "") if host else None,
-                block="",
-                rule=bool(rows) and _starts_group(method, order) and not variant,
-                paper=(method, "", "") if not variant else None,
-            )
-        )
-    return [
-        _table(study, rows, noises, slug=f"comparison-{kind}", what="Comparison", kind=kind, scope="in a column",
-               labels=("method",), paper=paper, metrics=metrics, split=split, data=data, networks=networks)
-        for kind, noises in by_kind(study).items()
-    ]  # fmt: skip
 
+    scores: pd.DataFrame
+    runs: pd.DataFrame | None = None
+    metrics: Sequence[str] = PAPER_METRICS
+    split: str = "test"
+    data: str = ""
+    paper: str | None = None
+    networks: str = NETWORKS
+    naive: pd.DataFrame | None = None
+    test_train_ratio: float = 1 / 3
+    confidence: float = 0.95
 
-def ablation_tables(
-    scores: pd.DataFrame,
-    *,
-    runs: pd.DataFrame | None = None,
-    paper: str | None = None,
-    metrics: Sequence[str] = PAPER_METRICS,
-    split: str = "test",
-    data: str = "",
-    networks: str = NETWORKS,
-) -> list[Table]:
-    """Hard or soft loss for selection and update, for every host: one table per kind of noise.
+    def __post_init__(self) -> None:
+        """A metric that no run has is an error with a suggestion."""
+        own = self.scores.loc[self.scores["split"] == self.split].dropna(subset=["value"])
+        available = set(own["metric"]) or set(METRIC_NAMES)
+        if not self.metrics:
+            raise SrjtError("A table needs a metric: accuracy, mae, macro_f1 or another metric of the study.")
+        for metric in self.metrics:
+            if metric not in available:
+                raise unknown_name("metric", metric, available)
 
-    No table if no run selects by the soft loss: the comparison then has all rows.
-    """
-    study = collect_values(scores, runs, metrics=metrics, split=split)
-    rows: list[RowSpec] = []
-    for host, found in ablation((method, variant) for method, variant, _ in study.planned).items():
-        for number, ((select, update), source) in enumerate(found.items()):
+    @cached_property
+    def values(self) -> dict[tuple[str, str, str, str], pd.Series[float]]:
+        """Method, variant, noise, metric → the values of the finished runs; index: fold and seed."""
+        done = finished(self.scores[self.scores["split"] == self.split], self.runs).dropna(subset=["value"])
+        done = done[done["metric"].isin(list(self.metrics))].set_index(["fold", "seed"])
+        groups = done.groupby(["method", "variant", "noise", "metric"], sort=False)["value"]
+        return {tuple(map(str, key)): group for key, group in groups}  # type: ignore[misc]
+
+    @cached_property
+    def planned(self) -> dict[tuple[str, str, str], Runs]:
+        """Method, variant, noise → its runs; without a plan, the runs that any method has with this noise."""
+        plan: dict[tuple[str, str, str], Runs] = {}
+        if self.runs is not None:
+            names = ["method", "variant", "noise", "fold", "seed"]
+            for method, variant, noise, fold, seed in self.runs[names].itertuples(index=False):
+                plan.setdefault((method, variant, noise), set()).add((fold, seed))
+            return plan
+        by_noise: dict[str, Runs] = {}
+        for (method, variant, noise, _), values in self.values.items():
+            plan[method, variant, noise] = by_noise.setdefault(noise, set())
+            by_noise[noise] |= set(values.index)
+        return plan
+
+    @property
+    def kinds(self) -> dict[str, list[str]]:
+        """Kind of noise → its noises."""
+        return noises_by_kind(dict.fromkeys(noise for _, _, noise in self.planned))
+
+    @property
+    def folds(self) -> int:
+        return len({fold for runs in self.planned.values() for fold, _ in runs})
+
+    def _title(self, what: str, kind: str = "") -> str:
+        """ "LIMUC: Comparison, Quasi-Gaussian noise"."""
+        title = f"{what}, {NOISE_NAMES.get(kind, kind)}" if kind else what
+        return f"{self.data}: {title}" if self.data else title
+
+    # Tables of means
+
+    def comparison(self) -> list[Table]:
+        """One table per kind of noise: methods in the paper's order, the rates side by side, naive scores last."""
+        sources = {(method, variant) for method, variant, _ in self.planned if loss_usage(variant) is None}
+        order = paper_order(method for method, _, _ in self.planned)
+        rows = []
+        for method, variant in sorted(sources, key=lambda source: (order.index(source[0]), source[1])):
+            host = host_of(method)
             rows.append(
-                RowSpec(
-                    labels=(display_name(host), select, update),
-                    source=source,
-                    host=found.get(("hard", "hard")) if (select, update) == ("hard", "soft") else None,
-                    block=host,
-                    rule=bool(rows) and number == 0,
-                    paper=(host, select, update),
+                MeanRow(
+                    labels=(display_name(method, variant),),
+                    source=(method, variant),
+                    host=(host, variant if (host, variant) in sources else "") if host else None,
+                    block="",
+                    rule=_starts_group(method, order) and not variant,
+                    paper=(method, "", "") if not variant else None,
                 )
             )
-    soft = {row.source for row in rows if row.labels[1] == "soft"}
-    return [
-        _table(study, rows, noises, slug=f"ablation-{kind}", what="Selection and updating", kind=kind,
-               scope="of a host in a column", labels=("host", "selection", "updating"), paper=paper,
-               metrics=metrics, split=split, data=data, networks=networks)
-        for kind, noises in by_kind(study).items()
-        if any((*source, noise) in study.planned for source in soft for noise in noises)
-    ]  # fmt: skip
+        return [
+            self._mean_table(rows, noises, f"comparison-{kind}", self._title("Comparison", kind), ("method",))
+            for kind, noises in self.kinds.items()
+        ]
+
+    def ablation(self) -> list[Table]:
+        """Hard or soft loss for selection and update, for every host: one table per kind of noise.
+
+        No table if no run selects by the soft loss: the comparison then has all rows.
+        """
+        rows = [
+            MeanRow(
+                labels=(display_name(host), select, update),
+                source=source,
+                host=usages.get(("hard", "hard")) if (select, update) == ("hard", "soft") else None,
+                block=host,
+                rule=number == 0,
+                paper=(host, select, update),
+            )
+            for host, usages in ablation((method, variant) for method, variant, _ in self.planned).items()
+            for number, ((select, update), source) in enumerate(usages.items())
+        ]
+        soft = {row.source for row in rows if row.labels[1] == "soft"}
+        labels = ("host", "selection", "updating")
+        return [
+            self._mean_table(rows, noises, f"ablation-{kind}", self._title("Selection and updating", kind), labels)
+            for kind, noises in self.kinds.items()
+            if any((*source, noise) in self.planned for source in soft for noise in noises)
+        ]  # fmt: skip
+
+    def _mean_table(
+        self, rows: Sequence[MeanRow], noises: Sequence[str], slug: str, title: str, labels: tuple[str, ...]
+    ) -> Table:
+        rows = [row for row in rows if any((*row.source, noise) in self.planned for noise in noises)]
+        columns = [Column(name=label, label=label.capitalize()) for label in labels]
+        cells = [[TableCell(text=label) for label in row.labels] for row in rows]
+        naive = [TableCell(text=NAIVE_LABEL.capitalize())]
+        for noise in noises:
+            for metric in self.metrics:
+                better: Literal["higher", "lower"] = "lower" if metric in LOWER_IS_BETTER else "higher"
+                label, group = metric_label(metric), noise_label(noise)
+                columns.append(
+                    Column(name=f"{noise} {metric}", label=label, group=group, better=better, kind="mean")
+                )
+                body = self._mean_cells(rows, noise=noise, metric=metric)
+                naive.append(self._naive_cell(noise, metric))
+                printed = [_paper_cell(self.paper, row, noise=noise, metric=metric) for row in rows]
+                if any(cell.value is not None for cell in printed):
+                    columns.append(
+                        Column(
+                            name=f"{noise} {metric} paper",
+                            label=f"{label}, paper",
+                            group=group,
+                            kind="quoted",
+                        )
+                    )
+                    naive.append(TableCell())
+                    body = [[*own, beside] for own, beside in zip(body, printed, strict=True)]
+                cells = [[*before, *new] for before, new in zip(cells, body, strict=True)]
+        with_naive = slug.startswith("comparison") and any(cell.value is not None for cell in naive)
+        runs: Runs = set().union(*(runs for (_, _, noise), runs in self.planned.items() if noise in noises))
+        names = [METRIC_NAMES.get(metric, ("", metric))[1] for metric in self.metrics]
+        facts = CaptionFacts(
+            folds=len({fold for fold, _ in runs}),
+            seeds=len({seed for _, seed in runs}),
+            split=self.split.capitalize(),
+            metrics=" and ".join(filter(None, (", ".join(names[:-1]), names[-1]))),
+            networks=self.networks,
+            naive=with_naive,
+            paper=any(column.kind == "quoted" for column in columns),
+        )
+        body_rows = [
+            Row(cells=tuple(row_cells), rule=row.rule and number > 0, ours=row.host is not None)
+            for number, (row, row_cells) in enumerate(zip(rows, cells, strict=True))
+        ]
+        return Table(
+            slug=slug,
+            title=title,
+            caption=" ".join(sentences(CAPTION, facts)),
+            columns=tuple(columns),
+            rows=(*body_rows, *([Row(cells=tuple(naive), rule=True)] if with_naive else [])),
+        )
+
+    def _mean_cells(self, rows: Sequence[MeanRow], *, noise: str, metric: str) -> list[list[TableCell]]:
+        """One cell per row, with its marks, as a list of one: the paper's may follow."""
+        empty = pd.Series(dtype=np.float64)
+        of_row = [self.values.get((*row.source, noise, metric), empty) for row in rows]
+        marks: dict[int, Literal["", "best", "second"]] = {}
+        for block in {row.block for row in rows}:
+            places = [place for place, row in enumerate(rows) if row.block == block]
+            marks |= dict(zip(places, _rank([of_row[place] for place in places], metric), strict=True))
+        cells = []
+        for place, (row, values) in enumerate(zip(rows, of_row, strict=True)):
+            host = self.values.get((*row.host, noise, metric), empty) if row.host else empty
+            planned = self.planned.get((*row.source, noise), set())
+            partial = 0 < len(values) < len(planned)
+            bold = _improves(values, host, metric)
+            cells.append([replace(mean_cell(values), mark=marks[place], bold=bold, partial=partial)])
+        return cells
+
+    def _naive_cell(self, noise: str, metric: str) -> TableCell:
+        """Empty for a metric without a naive score; a dash would mean that no run has finished."""
+        if self.naive is None:
+            return TableCell()
+        of_noise = (self.naive["noise"] == noise) & (self.naive["metric"] == metric)
+        return mean_cell(self.naive.loc[of_noise, "value"]) if of_noise.any() else TableCell()
+
+    # Tables of tests
+
+    def paired(self) -> list[Table]:
+        """Every "+ours" against its host and the best baseline, one table per kind of noise; none without "+ours".
+
+        p-values are corrected for the number of comparisons in all tables together.
+        """
+        tests = compare_ours(
+            finished(self.scores, self.runs),
+            test_train_ratio=self.test_train_ratio,
+            metrics=self.metrics,
+            split=self.split,
+            confidence=self.confidence,
+        )
+        # one row instead of two if the host is the best baseline
+        keys = ["noise", "metric", "method", "against"]
+        roles = tests.groupby(keys, sort=False)["role"].transform(", ".join) if len(tests) else tests["role"]
+        tests = tests.assign(role=roles).drop_duplicates(keys)
+        tests["p_holm"] = holm(tests["p_value"])
+        order = {method: place for place, method in enumerate(paper_order(tests["method"]))}
+        tables = []
+        for kind, noises in self.kinds.items():
+            own = tests[tests["noise"].isin(noises)]
+            own = own.assign(place=own["method"].map(order), noise_place=own["noise"].map(noises.index))
+            own = own.sort_values(["place", "noise_place"], kind="stable")
+            if own.empty:
+                continue
+            against = [
+                f"{', '.join(map(display_name, names.split(', ')))} ({role})"
+                for names, role in zip(own["against"], own["role"], strict=True)
+            ]
+            labels: dict[str, Any] = {
+                "Method": own["method"].map(display_name),
+                "Noise": own["noise"].map(noise_label),
+                "Metric": own["metric"].map(_with_arrow),
+                "Against": against,
+            }
+            first = np.flatnonzero(~own["method"].duplicated())[1:].tolist()
+            title = self._title("Paired comparison", kind)
+            tables.append(self._test_table(own, labels, f"paired-{kind}", title, first, tests=tests))
+        return tables
+
+    def pooled(self) -> list[Table]:
+        """ "+ours" against host over hosts and noises, for each rate and for all; none with fewer than two pairs."""
+        groups: dict[str, list[str]] = {}
+        for noise in (noise for noises in self.kinds.values() for noise in noises):  # from weak to strong
+            groups.setdefault(noise_label(noise), []).append(noise)
+        if len(groups) > 1:
+            groups["all"] = [noise for noises in groups.values() for noise in noises]
+        tests = pool_ours(
+            finished(self.scores, self.runs),
+            groups,
+            test_train_ratio=self.test_train_ratio,
+            metrics=self.metrics,
+            split=self.split,
+            confidence=self.confidence,
+        )
+        if tests.empty:
+            return []
+        tests["p_holm"] = holm(tests["p_value"])
+        pairs = [f"{hosts} × {noises}" if noises > 1 else str(hosts)
+                 for hosts, noises in zip(tests["hosts"], tests["noises"], strict=True)]  # fmt: skip
+        labels = {
+            "Noise": tests["group"],
+            "Hosts × noises": pairs,
+            "Metric": tests["metric"].map(_with_arrow),
+        }
+        first = np.flatnonzero(tests["metric"] == self.metrics[0])[1:].tolist()
+        title = self._title("“+ Ours” against hosts, pooled")
+        return [self._test_table(tests, labels, "pooled", title, first, tests=tests)]
+
+    def _test_table(
+        self,
+        shown: pd.DataFrame,
+        labels: Mapping[str, Any],
+        slug: str,
+        title: str,
+        rule_before: Sequence[int],
+        *,
+        tests: pd.DataFrame,
+    ) -> Table:
+        """labels: the first columns. tests: all that the p-values are corrected for."""
+        two = self.folds == 2
+        half = shown["std"] / 2**0.5 if two else np.nan  # of two folds' differences: mean ∓ std / √2
+        pair = (shown["n"] == 2) & two
+        frame = pd.DataFrame(
+            {
+                **{name: list(column) for name, column in labels.items()},
+                "Difference": shown["difference"].to_numpy(float),
+                "from": shown["low"].where(~pair, shown["difference"] - half).to_numpy(float),
+                "to": shown["high"].where(~pair, shown["difference"] + half).to_numpy(float),
+                "p": shown["p_value"].to_numpy(float),
+                "p, Holm": shown["p_holm"].to_numpy(float),
+                "Folds": shown["n"].to_numpy(int),
+            }
+        )
+        interval = "the two folds" if two else f"{self.confidence:.0%} interval"
+        facts = CaptionFacts(
+            folds=self.folds,
+            pooled=slug == "pooled",
+            confidence=self.confidence,
+            ratio=self.test_train_ratio,
+            tests=int(tests["p_value"].notna().sum()),
+        )
+        table = data_table(
+            frame,
+            title=title,
+            slug=slug,
+            caption=" ".join(sentences(TEST_CAPTION, facts)),
+            formats={**dict.fromkeys(("Difference", "from", "to"), "+.3f"), "p": _p_value, "p, Holm": _p_value},
+            groups={"from": interval, "to": interval},
+            rule_before=rule_before,
+        )  # fmt: skip
+        clear = frame["p, Holm"] < 1 - self.confidence
+        bold = [frame.columns.get_loc(name) for name in ("Difference", "p, Holm")]
+        rows = [
+            replace(row, cells=tuple(replace(cell, bold=place in bold) for place, cell in enumerate(row.cells)))
+            if is_clear else row
+            for row, is_clear in zip(table.rows, clear, strict=True)
+        ]  # fmt: skip
+        return replace(table, rows=tuple(rows), bold_means=f"p, Holm below {1 - self.confidence:.2g}")
 
 
 def _starts_group(method: str, order: list[str]) -> bool:
@@ -412,89 +479,57 @@ def _starts_group(method: str, order: list[str]) -> bool:
     return place > 0 and group(order[place - 1]) != group(method)
 
 
-def _table(
-    study: CollectedValues,
-    specs: Sequence[RowSpec],
-    noises: Sequence[str],
-    *,
-    slug: str,
-    what: str,
-    kind: str,
-    scope: str,
-    labels: tuple[str, ...],
-    paper: str | None,
-    metrics: Sequence[str],
-    split: str,
-    data: str,
-    networks: str,
-) -> Table:
-    specs = [spec for spec in specs if any((*spec.source, noise) in study.planned for noise in noises)]
-    columns = [Column(name=label, label=label.capitalize()) for label in labels]
-    body = [[TableCell(text=label) for label in spec.labels] for spec in specs]
-    with_paper = False
-    for noise in noises:
-        for metric in metrics:
-            columns.append(metric_column(noise, metric))
-            for cells, cell in zip(body, metric_cells(study, specs, noise=noise, metric=metric), strict=True):
-                cells.append(cell)
-            printed = [paper_cell(paper, spec, noise=noise, metric=metric) for spec in specs]
-            if any(cell.value is not None for cell in printed):
-                with_paper = True
-                columns.append(metric_column(noise, metric, paper=True))
-                for cells, cell in zip(body, printed, strict=True):
-                    cells.append(cell)
-    rows = [
-        Row(cells=tuple(cells), rule=spec.rule and bool(number), ours=spec.host is not None)
-        for number, (spec, cells) in enumerate(zip(specs, body, strict=True))
+def mean_cell(values: pd.Series[float]) -> TableCell:
+    """Mean ± standard deviation of the values of runs."""
+    if not len(values):
+        return TableCell(text=MISSING, runs=0)
+    mean, std = float(values.mean()), float(values.std(ddof=0))  # of the population
+    if len(values) == 1:  # one value has no standard deviation
+        return TableCell(text=decimals(mean), value=mean, runs=1)
+    return TableCell(text=f"{decimals(mean)} ± {std:.3f}", value=mean, std=std, runs=len(values))
+
+
+def _rank(of_row: Sequence[pd.Series[float]], metric: str) -> list[Literal["", "best", "second"]]:
+    """Compare only methods with the same runs: on the largest set of runs, the most common one of that size."""
+    sets = Counter(frozenset(values.index) for values in of_row if len(values))
+    common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=frozenset())
+    means = [
+        round(float(values.mean()), 9) if common and set(values.index) == common else None
+        for values in of_row
     ]
-    caption = _caption(
-        study,
-        noises,
-        metrics=metrics,
-        split=split,
-        scope=scope if len(rows) > 1 else "",
-        with_paper=with_paper,
-        networks=networks,
-    )
-    return Table(
-        slug=slug,
-        title=table_title(what, kind, data),
-        caption=caption,
-        columns=tuple(columns),
-        rows=tuple(rows),
-    )
+    ranked = sorted((m for m in means if m is not None), reverse=metric not in LOWER_IS_BETTER)
+    if len(ranked) < 2:
+        return [""] * len(of_row)
+    best, second = ranked[0], ranked[1] if len(ranked) > 2 else None
+    return ["best" if m == best else "second" if m is not None and m == second else "" for m in means]
 
 
-def _spread(folds: int) -> str:
-    """What a standard deviation contains."""
-    if folds == 1:
-        return "Seeds differ in their training and share their test patients: ± does not contain patients."
-    return "Each fold has its own test patients and its own training: ± contains both."
+def _improves(values: pd.Series[float], host: pd.Series[float], metric: str) -> bool:
+    """Whether the mean over the runs that both have is better than the host's."""
+    gain = (values - host).dropna() if len(host) else host
+    mean = round(float(gain.mean()), 9) if len(gain) else 0.0
+    return mean < 0 if metric in LOWER_IS_BETTER else mean > 0
 
 
-def _caption(
-    study: CollectedValues,
-    noises: Sequence[str],
-    *,
-    metrics: Sequence[str],
-    split: str,
-    scope: str,
-    with_paper: bool,
-    networks: str,
-) -> str:
-    names = [METRIC_NAMES.get(metric, ("", metric))[1] for metric in metrics]
-    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    runs = set().union(*(found for (_, _, noise), found in study.planned.items() if noise in noises))
-    folds, seeds = len({fold for fold, _ in runs}), len({seed for _, seed in runs})
-    over = f"{folds} fold{'s' * (folds != 1)}" + (f" and {seeds} seeds" if seeds > 1 else "")
-    text = f"{split.capitalize()} {listed}, averaged over the last ten epochs (all, if fewer){networks}"
-    text += (
-        f"; mean ± standard deviation (population, ddof = 0) over {over}. {_spread(folds)}"
-        if len(runs) > 1
-        else "; one fold and one seed."
-    )
-    if scope:
-        text += f" Best and second best {scope} are marked among methods with the same runs."
-    if with_paper:
-        text += " “paper”: the value that the paper prints for this setting (Takezaki et al., WACV 2025)."
-    return text
+def _paper_cell(paper: str | None, row: MeanRow, *, noise: str, metric: str) -> TableCell:
+    """The paper's value for a row, or an empty cell."""
+    if paper is None or row.paper is None:
+        return TableCell()
+    method, select, update = row.paper
+    printed = paper_value(paper, noise, method, metric, select=select, update=update)
+    if printed is None:
+        return TableCell()
+    mean, std = printed
+    return TableCell(text=f"{mean:.3f}" if std is None else f"{mean:.3f} ± {std:.3f}", value=mean, std=std)
+
+
+def metric_label(metric: str) -> str:
+    return METRIC_NAMES.get(metric, (metric, ""))[0]
+
+
+def _with_arrow(metric: str) -> str:
+    return f"{metric_label(metric)} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
+
+
+def _p_value(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"

@@ -293,12 +293,8 @@ def run_planned(
     *,
     device: str | None,
     cache: Path | None = None,
-    estimates: Path | None = None,
 ) -> None:
-    """Train a planned run in its folder, or resume it.
-
-    estimates: folder of the noise estimates, which all methods share. Default: the one in the study's folder.
-    """
+    """Train a planned run in its folder, or resume it."""
     manifest, _ = data.labelled(planned.noise, planned.fold, planned.seed)
     if manifest.arrays is not None and not manifest.are_features:
         manifest = replace(manifest, arrays=data.resized_images(planned.config, cache=cache))
@@ -312,7 +308,7 @@ def run_planned(
             split=data.splits[planned.fold],
             device=device,
             cache=cache,
-            shared_estimate=(estimates or estimates_folder(folder)) / data.estimate_name(planned),
+            shared_estimate=estimates_folder(folder) / data.estimate_name(planned),
             grade_names=data.config.grade_names,
             progress=False,
             feeds=FEEDS,

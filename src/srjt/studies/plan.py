@@ -43,7 +43,7 @@ from srjt.methods.registry import lookup
 from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, parse_noise
 from srjt.training.config import TrainConfig
-from srjt.training.cost import training_cost
+from srjt.training.cost import Cost, training_cost
 from srjt.training.single_run import fingerprint
 from srjt.training.train import warm_up
 
@@ -340,13 +340,12 @@ class MethodTime:
     name: str  # with its variant
     networks: int
     runs: int
-    training: float  # seconds of one run
-    evaluation: float
+    cost: Cost  # of one run
 
     @property
     def seconds(self) -> float:
         """Seconds of one run."""
-        return self.training + self.evaluation
+        return self.cost.seconds + self.cost.evaluation_seconds
 
 
 def measure_times(
@@ -366,7 +365,7 @@ def measure_times(
         spec = planned.method
         by_method.setdefault(f"{spec.name}:{spec.variant}".rstrip(":"), []).append(planned)
     times: list[MethodTime] = []
-    measured: dict[object, tuple[float, float]] = {}
+    measured: dict[object, Cost] = {}
     for done, (name, runs) in enumerate(by_method.items()):
         if progress is not None:
             progress(done, len(by_method))
@@ -376,18 +375,14 @@ def measure_times(
         settings = shared if device.type == "cpu" else name
         if settings not in measured:
             split = data.splits[first.fold]
-            cost = training_cost(
+            measured[settings] = training_cost(
                 data.manifest,
                 first.config,
                 training=len(split.train),
                 evaluated=len(split.validation) + len(split.test),
                 device=device,
             )
-            measured[settings] = cost.seconds, cost.evaluation_seconds
-        training, evaluation = measured[settings]
-        times.append(
-            MethodTime(name=name, networks=networks, runs=len(runs), training=training, evaluation=evaluation)
-        )
+        times.append(MethodTime(name=name, networks=networks, runs=len(runs), cost=measured[settings]))
     if progress is not None:
         progress(len(by_method), len(by_method))
     return times

@@ -1,9 +1,9 @@
 """Run a study on a Ray cluster, or with Ray on this machine alone: one task per run, each with the share of a GPU
 that Ray gave it.
 
-Ray chooses the nodes. A run works in the study's folder if its node sees it; otherwise in a scratch folder of the
-same layout, whose files are sent back. A run whose node or process dies is restarted. A run that raises an exception
-has failed: it is not repeated, and the others continue.
+Ray chooses the nodes. A run works in the study's folder if its node sees it; otherwise in a temporary copy of the
+study without its runs, of a few kilobytes that stay there, and the files of the run are sent back. A run whose node
+or process dies is restarted. A run that raises an exception has failed: it is not repeated, and the others continue.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Any
 
 from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
-from srjt.files import is_locked, lock_folder, write_atomically
+from srjt.files import is_locked, lock_folder, write_atomically, write_json
 from srjt.studies.folder import (
     error_file,
     estimates_folder,
     explain_write_errors,
     read_error,
     read_study,
+    run_by_key,
     run_folder,
-    run_planned,
     run_status,
     write_error_report,
 )
@@ -69,16 +69,15 @@ class RunTask:
 
     folder: str  # of the study, on the driver
     identity: tuple[int, int] | None  # of study.json: a node that finds the same file sees the same folder
-    scratch: str  # name of the scratch folder of a node that does not
-    study: dict[str, Any]
+    scratch: str  # name of the folder of a node that does not
+    study: dict[str, Any]  # study.json
     splits: bytes | None  # splits.csv of a study whose folds came from a file
     cwd: str  # of the driver, so that relative paths mean the same on the nodes
     cache: str | None
     gpu: bool
     threads: int | None
-    entry: dict[str, Any] = field(default_factory=dict)  # of the planned run in study.json
+    key: str = ""  # of the planned run
     estimates: Mapping[str, bytes] = field(default_factory=dict)  # of the noise, by name: those that exist
-    version: str = __version__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,52 +103,47 @@ def file_identity(file: Path) -> tuple[int, int] | None:
 
 def train_on_node(task: RunTask) -> Iterator[Report]:
     """Train the run: report first where it works, then how it ended. An exception is reported, not retried."""
-    key = task.entry["key"]
     shared = task.identity is not None and task.identity == file_identity(Path(task.folder) / "study.json")
-    # the same path in every attempt, so that a new process on this node finds the checkpoints
-    scratch = Path(tempfile.gettempdir()) / task.scratch / key
-    folder = Path(task.folder) if shared else scratch
-    # beside the scratch folders, so that runs of one node that begin together share an estimate
-    estimates = scratch.parent / "estimates"
+    # the same scratch folder in every attempt, so that a new process on this node finds the checkpoints
+    folder = Path(task.folder) if shared else Path(tempfile.gettempdir()) / task.scratch
+    run = run_folder(folder, task.key)
     begun = Report(status="running", shared=shared, host=platform.node())
     yield begun
     try:
         with fresh_process_state():  # this process may get other runs
-            _train(task, folder, estimates=None if shared else estimates)
-        files = None if shared else _read_run_files(run_folder(folder, key))
-        ended = replace(begun, status="done", files=files)
+            _check_node(task)
+            if not shared:
+                _write_study(folder, task)
+            # A process may outlive the connection to its node by seconds; two must not write to one folder.
+            until = time.monotonic() + LOCK_SECONDS
+            while is_locked(run) and time.monotonic() < until:
+                time.sleep(0.2)
+            run_by_key(str(folder), task.key, task.cache, device="cuda" if task.gpu else "cpu")
+        ended = replace(begun, status="done", files=None if shared else _read_run_files(run))
     except (Interrupted, KeyboardInterrupt) as stopped:
         if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
             os._exit(stopped.status)  # the node is being drained: the driver restarts the run on another one
         ended = replace(begun, status="left")  # the driver has interrupted it
     except Exception as problem:
-        write_error_report(folder, key, problem)
-        ended = replace(begun, status="failed", error=read_error(folder, key) or repr(problem))
+        write_error_report(folder, task.key, problem)
+        ended = replace(begun, status="failed", error=read_error(folder, task.key) or repr(problem))
     if not shared:
-        made = _read_estimates(estimates)
+        made = _read_estimates(estimates_folder(folder))
         ended = replace(ended, estimates={name: made[name] for name in made if name not in task.estimates})
-        shutil.rmtree(scratch, ignore_errors=True)
-        with contextlib.suppress(
-            OSError
-        ):  # unless there are estimates, a few kilobytes for the next run here
-            scratch.parent.rmdir()
+        shutil.rmtree(run, ignore_errors=True)
     release_memory()
     yield ended
 
 
-def _train(task: RunTask, folder: Path, *, estimates: Path | None) -> None:
+def _check_node(task: RunTask) -> None:
+    """An error if the node cannot train the run; else its threads and its working folder are set."""
     import torch
 
-    from srjt.methods.registry import import_modules
-    from srjt.studies.config import StudyConfig
-    from srjt.studies.plan import open_kept_data
-
-    folder.mkdir(parents=True, exist_ok=True)
-    node = platform.node()
-    if task.version != __version__:
+    node, version = platform.node(), task.study["versions"]["srjt"]
+    if version != __version__:
         raise SrjtError(
-            f"{node} has srjt {__version__}, but the study was started with {task.version}: install the same version "
-            "on all nodes."
+            f"{node} has srjt {__version__}, but the study was started with {version}: install the same version on "
+            "all nodes."
         )
     if task.gpu and not torch.cuda.is_available():  # training on the CPU would block the GPU for days
         raise SrjtError(
@@ -160,29 +154,17 @@ def _train(task: RunTask, folder: Path, *, estimates: Path | None) -> None:
         torch.set_num_threads(task.threads)
     with contextlib.suppress(OSError):
         os.chdir(task.cwd)
-    study = dict(task.study)
-    import_modules(study["train"].get("imports", ()))
+
+
+def _write_study(folder: Path, task: RunTask) -> None:
+    """The study on a node that does not see its folder, so that a run is trained there as anywhere."""
+    folder.mkdir(parents=True, exist_ok=True)
+    study = task.study
     if task.splits is not None:
-        file = folder / "splits.csv"
-        if not file.exists():  # a shared folder has it
-            write_atomically(file, task.splits)
-        study["splits"] = str(file)
-    cache = None if task.cache is None else Path(task.cache)
-    data = open_kept_data(StudyConfig.from_dict(study), cache=cache)
-    planned = data.find(task.entry)
-    if planned.key != task.entry["key"]:
-        raise SrjtError(
-            f"The data on {node} differ from those that the study was planned with: copy the data there again or, if "
-            "they have changed, run the same command again."
-        )
-    # A process may outlive the connection to its node by seconds; two must not write to one folder.
-    until = time.monotonic() + LOCK_SECONDS
-    while is_locked(run_folder(folder, planned.key)) and time.monotonic() < until:
-        time.sleep(0.2)
-    if estimates is not None and (name := data.estimate_name(planned)) in task.estimates:
-        _write_estimates(estimates, {name: task.estimates[name]})
-    device = "cuda" if task.gpu else "cpu"
-    run_planned(folder, data, planned, device=device, cache=cache, estimates=estimates)
+        write_atomically(folder / "splits.csv", task.splits)
+        study = {**study, "study": {**study["study"], "splits": str(folder / "splits.csv")}}
+    write_json(folder / "study.json", study)
+    _write_estimates(estimates_folder(folder), task.estimates)
 
 
 def _read_run_files(run: Path) -> dict[str, bytes]:
@@ -247,7 +229,7 @@ def run_on_ray(
         for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
             error_file(folder, planned.key).unlink(missing_ok=True)
     folder = folder.absolute()
-    study = read_study(folder)["study"]
+    study = read_study(folder)
     with _connect(address) as (ray, own), StopRequest() as stop:
         gpus = _resolve_gpus(ray, gpus_per_run, cpus=cpus, own=own, watcher=watcher)
         task = RunTask(
@@ -255,7 +237,7 @@ def run_on_ray(
             identity=file_identity(folder / "study.json") if shared else None,
             scratch=f"srjt-{secrets.token_hex(8)}",
             study=study,
-            splits=(folder / "splits.csv").read_bytes() if study.get("splits") else None,
+            splits=(folder / "splits.csv").read_bytes() if study["study"].get("splits") else None,
             cwd=str(Path.cwd()),
             cache=None if cache is None else str(cache),
             gpu=gpus > 0,
@@ -320,7 +302,7 @@ class _Driver:
         while self.waiting and len(self.running) < self.room + AHEAD:
             planned = self.waiting.pop(0)
             estimates = _read_estimates(estimates_folder(self.folder))
-            stream = self.remote.remote(replace(self.task, entry=planned.facts(), estimates=estimates))
+            stream = self.remote.remote(replace(self.task, key=planned.key, estimates=estimates))
             self.running[stream] = planned
         ready, _ = self.ray.wait(list(self.running), timeout=POLL_SECONDS, fetch_local=False)
         for stream in ready:

@@ -4,7 +4,6 @@ this machine, or on a Ray cluster, and return the results.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -199,15 +198,10 @@ def _final_status(folder: Path, planned: PlannedRun, ended: Ended, *, stopping: 
     status = run_status(folder, planned.key)
     if status in ("done", "failed") or stopping:
         return status
-    exitcode = ended.exitcode
-    if exitcode is None:  # it has raised an exception, and its report could not be written
+    if not ended.death:  # it has raised an exception, and its report could not be written
         return "failed"
-    # killed, out of memory, or a crash in native code
-    number = -exitcode if exitcode < 0 else exitcode - 128 if exitcode > 128 else 0
-    how = f"by {signal.Signals(number).name}" if number in set(signal.Signals) else f"with status {exitcode}"
-    hint = "; the machine may be out of memory" if number == signal.SIGKILL else ""
     sentence = ended.error or (
-        f"The process of this run was ended {how}{hint}. Its checkpoints are kept: run the same command again to "
+        f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the same command again to "
         "resume."
     )
     write_error_report(folder, planned.key, SrjtError(sentence))

@@ -9,7 +9,6 @@ import io
 import multiprocessing
 import os
 import shutil
-import signal
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -363,11 +362,10 @@ def _train_fold(folds: Folds, k: int, threads: int | None, *, device: str | None
 def _raise_error(ended: Ended) -> None:
     if ended.error:
         raise SrjtError(ended.error) if ended.expected else RuntimeError(ended.error)
-    if ended.exitcode is not None:
-        hint = ", probably for lack of memory" if ended.exitcode == -signal.SIGKILL else ""
+    if ended.death:
         raise SrjtError(
-            f"The process that trained fold {int(ended.name) + 1} was ended{hint} (exit status {ended.exitcode}): run "
-            "the same command again, with `jobs=1` if memory is short. Finished folds are kept."
+            f"The process that trained fold {int(ended.name) + 1} was ended {ended.death}: run the same command "
+            "again, with `jobs=1` if memory is short. Finished folds are kept."
         )
 
 

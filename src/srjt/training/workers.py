@@ -135,6 +135,17 @@ class Ended:
     exitcode: int | None = None  # of a worker that died, or was stopped, during the task
     warned: tuple[str, ...] = ()  # for the process that may show a progress bar on the same terminal
 
+    @property
+    def death(self) -> str:
+        """How the worker died: killed, out of memory, or by a crash in native code; empty if it did not."""
+        if self.exitcode is None:
+            return ""
+        number = -self.exitcode if self.exitcode < 0 else self.exitcode - 128
+        if number not in set(signal.Signals):
+            return f"with status {self.exitcode}"
+        hint = "; the machine may be out of memory" if number == signal.SIGKILL else ""
+        return f"by {signal.Signals(number).name}{hint}"
+
 
 def _prepare_worker(threads: int | None) -> None:
     """The first thing that a worker does.

@@ -33,6 +33,7 @@ let undoable = []; // [revision, line], the last decision last
 let busy = false; // waiting for the server to confirm a decision
 let comparing = false; // whether similar images are shown
 let looking = false; // whether the image is shown with the networks' maps
+let map = null; // the canvas that shows them
 const gaps = []; // ms between the last decisions
 let lastDecision = null; // ms
 
@@ -83,22 +84,34 @@ function showImage(line) {
   } else showResult();
 }
 
-/** Orange raises the expected grade, blue lowers it; one picture per network. Computed when it is asked for. */
+/** One picture per network, computed when it is asked for: the image above, and below it the same with the map. */
 async function showMap(line) {
   $("placeholder").hidden = true;
   $("view").classList.add("loading");
   const picture = new Image();
-  picture.draggable = false;
-  picture.alt = "Where the networks look";
   picture.src = `/map/${line}`;
-  const shown = await picture.decode().then(() => true, () => false);
+  const loaded = await picture.decode().then(() => true, () => false);
   if (current() !== line || !looking) return;
-  if (shown) {
-    $("view").classList.remove("loading");
-    return zoom.show(picture);
+  if (!loaded) {
+    look(false);
+    return toast(await reason(`/map/${line}`), "warning");
   }
-  look(false);
-  toast(await reason(`/map/${line}`), "warning");
+  const [width, height] = [picture.naturalWidth, picture.naturalHeight / 2];
+  map = Object.assign(make("canvas"), { width, height, naturalWidth: width, naturalHeight: height, picture });
+  map.setAttribute("role", "img");
+  map.setAttribute("aria-label", "Where the networks look");
+  drawMap();
+  $("view").classList.remove("loading");
+  zoom.show(map);
+}
+
+/** The image with the map over it, as strong as the slider says. */
+function drawMap() {
+  const [pen, { width, height, picture }] = [map.getContext("2d"), map];
+  for (const [row, opacity] of [[0, 1], [1, $("map-strength").value / 100]]) {
+    pen.globalAlpha = opacity;
+    pen.drawImage(picture, 0, row * height, width, height, 0, 0, width, height);
+  }
 }
 
 function look(on = !looking) {
@@ -588,7 +601,7 @@ function onKey(event) {
     return;
   }
   if ($("help").open) return;
-  const typing = event.target.closest?.("input, select");
+  const typing = event.target.closest?.("#filters input, select") || (event.target.id === "map-strength" && /[←→]/.test(key));
   if (typing && key !== "Esc") return;
   if (key === "Enter" && event.target.closest?.("button")) return; // Enter presses the focused button
   const grade = key === "" ? -1 : audit.keys.indexOf(key);
@@ -613,6 +626,7 @@ function listen() {
     "keep-theirs": () => $("conflict").close(""), "use-mine": () => $("conflict").close("mine"),
   };
   for (const [id, command] of Object.entries(clicks)) $(id).addEventListener("click", command);
+  $("map-strength").addEventListener("input", () => map && drawMap());
   let typingTimer;
   $("filters").addEventListener("input", () => {
     clearTimeout(typingTimer);
@@ -652,6 +666,7 @@ async function start() {
     return showRequestError(error);
   }
   document.body.classList.toggle("unjudged", !audit.judged);
+  document.body.style.setProperty("--rows", Math.ceil(audit.grades.length / 2));
   $("notice").hidden = !audit.notice;
   $("notice").textContent = audit.notice;
   fillFilters();

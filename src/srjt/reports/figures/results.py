@@ -18,9 +18,10 @@ from matplotlib.patches import Rectangle
 from srjt.errors import SrjtError
 from srjt.inference.compare import Comparison, Difference
 from srjt.inference.decide import Abstention, Decision
+from srjt.inference.evaluate import Evaluation
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.intervals import Interval
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, NaiveBaseline
 from srjt.reports.figures.canvas import (
     GREY,
     INK,
@@ -30,7 +31,6 @@ from srjt.reports.figures.canvas import (
     CaptionedFigure,
     Curve,
     chart,
-    confusion_figure,
     confusion_panel,
     correct_labels,
     house_style,
@@ -41,8 +41,6 @@ from srjt.reports.figures.canvas import (
     transition_figure,
 )
 from srjt.reports.figures.study import describe_ends
-from srjt.reports.run_summary import JudgedSide
-from srjt.training.checkpoint import kept_epoch
 
 # Reliability diagrams: how often predictions are right, by how sure they are.
 
@@ -86,15 +84,16 @@ def run_figures(
     metrics: pd.DataFrame,
     *,
     grades: Sequence[str],
+    sides: Sequence[str] = ("test", "validation"),
+    naive: NaiveBaseline | None = None,
     noise_rate: float | None = None,
-    confusion: npt.ArrayLike | None = None,
-    noise_matrix: npt.ArrayLike | None = None,
     pooled: bool = False,
-    note: str = "",
 ) -> list[CaptionedFigure]:
-    """metrics: the table of the run. confusion: (C, C) counts on the test side. noise_rate, noise_matrix: realised
-    rate and (C, C) matrix of the training labels, if the true grades are known. note: which labels the sides are
-    evaluated against, a sentence for the captions."""
+    """The curves of a run over its epochs.
+
+    metrics: the table of the run. sides: that are shown. naive: one grade for all samples of the first of them that
+    the run has. noise_rate: share of wrong training labels, if the true grades are known.
+    """
     figures = []
 
     def curve(split: str, metric: str, label: str) -> list[Curve]:
@@ -102,65 +101,50 @@ def run_figures(
         x, y = values.index.to_numpy(np.float64), values.to_numpy(np.float64)
         return [Curve(name=label, x=x, y=y)] if len(values) else []
 
-    def add(name: str, title: str, curves: Sequence[Curve], caption: str, level: float | None = None) -> None:
+    def add(
+        name: str,
+        title: str,
+        curves: Sequence[Curve],
+        level: float | None = None,
+        text: str = "one grade for all",
+    ) -> None:
         if curves:
-            reference = None if level is None else (level, f"1 − ε = {level:.2f}: no selection")
-            figure = chart(curves, xlabel="epoch", title=title, reference=reference)
+            figure = chart(
+                curves, xlabel="epoch", title=title, reference=None if level is None else (level, text)
+            )
             alt = f"Curve chart over epochs: {title}. {describe_ends(curves)}"
-            figures.append(CaptionedFigure(name=name, figure=figure, caption=caption.strip(), alt=alt))
+            figures.append(CaptionedFigure(name=name, figure=figure, caption="", alt=alt))
 
-    accuracy, mae = (
-        curve("test", m, "test") + curve("validation", m, "validation") for m in ("accuracy", "mae")
-    )
-    over = {"mean": ", mean over the networks", "pooled": ", networks pooled"}.get(
-        combined_networks(metrics, pooled), ""
-    )
-    add("accuracy", "Accuracy", accuracy, f"Accuracy after each epoch{over}. {note}")
-    add(
-        "mae",
-        "Mean absolute error",
-        mae,
-        f"MAE after each epoch{over}. Lower is better. {note}",
-    )
+    for name, title in (("mae", "Mean absolute error, lower is better"), ("accuracy", "Accuracy")):
+        shown = [one for side in sides for one in curve(side, name, side)]
+        add(name, title, shown, None if naive is None else float(getattr(naive, name)))
+    add("loss", "Training loss", curve("train", "loss", "loss"))
     recall = curve("train", "label_recall", "all")
     if recall and recall[0].y.min() < 1:  # the method selects
         add(
             "label-precision",
             "Share of correct labels among the selected",
             curve("train", "label_precision", "selected"),
-            "Label precision: the share of selected samples whose label is correct.",
             None if noise_rate is None else 1 - noise_rate,
+            "" if noise_rate is None else f"1 − ε = {1 - noise_rate:.2f}: no selection",
         )
         add(
             "selection-recall",
             "Share of correctly labelled samples that is selected",
             [c for n, grade in enumerate(grades) for c in curve("train", f"label_recall[{n}]", str(grade))],
-            "Selection recall per grade: the share of its correctly labelled samples that is selected.",
-        )
-    if confusion is not None:
-        counts = np.asarray(confusion, dtype=np.float64)
-        kept = kept_epoch(metrics)
-        after = "the last epoch" if kept is None else f"epoch {kept}, whose networks were kept"
-        figures.append(
-            CaptionedFigure(
-                name="confusion",
-                figure=confusion_figure({"Test side": counts}, grades=grades),
-                caption=f"Confusion matrix on the test side after {after}{', networks pooled' if over else ''}. "
-                "Colour and percentage: share of the row; below it the count.",
-                alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
-            )
-        )
-    if noise_matrix is not None:
-        matrix = np.asarray(noise_matrix, dtype=np.float64)
-        figures.append(
-            CaptionedFigure(
-                name="noise",
-                figure=transition_figure({"Realised": matrix}, grades=grades),
-                caption="Training labels (columns) by true grade (rows), as shares of each row.",
-                alt=f"Transition matrix. {correct_labels(matrix, grades)}",
-            )
         )
     return figures
+
+
+def realised_noise_figure(matrix: npt.ArrayLike, grades: Sequence[str]) -> CaptionedFigure:
+    """Training labels by true grade, matrix (C, C)."""
+    shares = np.asarray(matrix, dtype=np.float64)
+    return CaptionedFigure(
+        name="noise",
+        figure=transition_figure({"Realised": shares}, grades=grades),
+        caption="Training labels (columns) by true grade (rows), as shares of each row.",
+        alt=f"Transition matrix. {correct_labels(shares, grades)}",
+    )
 
 
 # A run in one figure: learning curves beside the confusion matrix.
@@ -181,7 +165,7 @@ class ShownFigure(Figure):
 
 @house_style
 def run_overview(
-    metrics: pd.DataFrame, judged: JudgedSide | None, *, grades: Sequence[str], pooled: bool = False
+    metrics: pd.DataFrame, judged: Evaluation | None, *, grades: Sequence[str], pooled: bool = False
 ) -> ShownFigure:
     """Accuracy and MAE per epoch, and the confusion matrix of one side, as far as the run has them.
 
@@ -202,8 +186,8 @@ def run_overview(
             figure,
             judged.confusion,
             grades=grades,
-            title=f"Confusion matrix, {judged.name} side",
-            rows="true grade" if judged.true else "label",
+            title=f"Confusion matrix, {judged.side} side",
+            rows=judged.judged_by.removesuffix("s"),
             left=CURVES * len(drawn),
         )
     return figure

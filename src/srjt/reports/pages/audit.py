@@ -1,150 +1,418 @@
-"""The page of an audit: the noise estimate, the most doubtful labels and readings with small pictures, error
-rates.
-"""
+"""The page of an audit: how many labels are probably wrong, how good the networks are, the most doubtful labels."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
+from PIL import Image
 
-from srjt.auditing.folder import (
-    estimate_start,
-    estimated_from,
-    form_sentence,
-    image_file,
-    label_noun,
-    read_audit,
-    read_facts,
-    read_scores,
-    read_summary,
-    readers_sentence,
-)
-from srjt.auditing.scores import (
-    MAY_HELP,
-    judges_labels,
-    networks_sentence,
-    suggestions_sentence,
-    undetermined,
-    verification_plan,
-    verified_alone,
-)
+from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores, read_summary
+from srjt.auditing.scores import WITHIN, judges_labels
 from srjt.data.checks import data_uri
 from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError, count_of
+from srjt.noise.model import FORMS
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, matrix_figure, new_figure
-from srjt.reports.page import Note, Page, Section, Tile
-from srjt.reports.table import Column, Row, Table, TableCell
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.table import Table, between, data_table
 
-# The section about the noise on the page of an audit: rate, form, matrix, and how likely labels are right.
-
+WORST = 60  # labels shown
+PATIENTS = 20  # in the table; all are in summary.json
+PICTURE = 144  # pixels: twice the size on the page, for high-resolution screens
 BINS = 20
 
+LEAD: list[Rule[Any]] = [
+    (lambda f: not f.judged, "The networks have not learnt to tell the grades apart: they cannot say which labels are "
+     "wrong."),
+    (lambda f: f.several, "About {f.wrong:.0%} of {f.samples:,} consensus grades and {f.wrong_readings:.0%} of "
+     "{f.readings:,} readings are expected to be wrong."),
+    (lambda f: f.identifiable, "About {f.rate:.0%} of {f.samples:,} labels are wrong ({f.low:.0%} to {f.high:.0%})."),
+    (lambda f: True, "How many of {f.samples:,} labels are wrong is not known: {f.low:.0%} to {f.high:.0%}."),
+]  # fmt: skip
+SUGGESTIONS: list[Rule[Any]] = [
+    (lambda f: f.judged and f.suggested, "For {f.suggested} another grade is suggested; about {f.right:.0%} of these "
+     "are right."),
+    (lambda f: f.judged and f.another and f.suggested == "", "Another grade is more probable for {f.another}, but none "
+     "is suggested: where networks and labels differ, the networks may be wrong as often."),
+]  # fmt: skip
+WARNINGS: list[Rule[Any]] = [
+    (lambda f: f.not_beaten, "The networks do not beat one grade for all: they are {f.mae:.2f} grades from the labels, "
+     "and always the median would be {f.naive_mae:.2f}."),
+    (lambda f: not f.judged, "Longer trainings or more samples may help. The order of the labels may be chance."),
+    (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said here "
+     "rests on the readings."),
+    (lambda f: f.verify, "Verify {f.verify}, drawn at random, to know the rate within ±{f.within:.0%}."),
+    (lambda f: f.twins, "{f.twins} with different labels come first: at most one label of each is right."),
+    (lambda f: not f.patients, "There are no patient ids: a label may be judged by networks that were trained on its "
+     "patient, which makes wrong labels look right."),
+]  # fmt: skip
+REMARKS: list[Rule[Any]] = [
+    (lambda f: f.patients, "Every label was judged by networks that were trained neither on its {f.thing} nor on its "
+     "patient."),
+    (lambda f: not f.patients, "Every label was judged by networks that were not trained on its {f.thing}."),
+    (lambda f: True, "The rate is estimated from all {f.samples:,} labels and {f.folds} trainings of {f.epochs}; srjt "
+     "train estimates it from less, so its rate may differ."),
+    (lambda f: f.judged, "Expected errors are the sum of 1 − quality, the probability that a label is right. Their "
+     "intervals treat labels as independent, and do not contain the uncertainty of the noise rate."),
+    (lambda f: f.judged and not f.identifiable, "The rate is not known because {f.reason}."),
+    (lambda f: f.judged and f.assumption, "{f.assumption}."),
+]  # fmt: skip
 
-def noise_section(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.DataFrame) -> Section:
+
+def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleNamespace:
+    """What the rules know. facts: of ``audit.json``; summary: of ``summary.json``."""
+    several, networks = "readings" in summary, summary["networks"]
     low, high = summary["rate_interval"]
-    judged = judges_labels(summary)
-    grades = [str(grade) for grade in facts["grades"]]
-    known = summary.get("known")
-    panels = {}
-    term = "noise rate, without the single readings" if "readings" in summary else "noise rate"
-    if judged or summary["identifiable"]:
-        guess = "" if summary["identifiable"] else "a guess: "
-        entries = [
-            (term, f"{guess}{summary['rate']:.1%} (95 % interval: {low:.1%} to {high:.1%})"),
-            *_verified_entry(summary),
-            ("likeliest form of noise", form_sentence(summary)),
-        ]
-        panels["Estimated"] = np.asarray(summary["matrix"], dtype=np.float64)
-    else:
-        entries = [(term, f"not determined: {low:.1%} to {high:.1%}"), *_verified_entry(summary)]
-    if judged:
-        entries.append(
-            (
-                f"expected wrong {label_noun(summary)}s",
-                f"{summary['expected_errors']:,.0f} of {summary['samples']:,}",
-            )
+    suggestions, verify = summary.get("suggestions"), summary["verify_more"]
+    noun = "consensus grade" if several else "label"
+    wrong_readings = sum(row["expected_errors"] for row in summary["readers"]) if several else 0.0
+    return SimpleNamespace(
+        judged=judges_labels(summary),
+        several=several,
+        noun=noun,
+        samples=summary["samples"],
+        identifiable=summary["identifiable"],
+        learnt=summary["learnt"],
+        rate=summary["rate"],
+        low=low,
+        high=high,
+        reason=str(summary["reason"]).rstrip("."),
+        assumption=str(summary["assumption"]).rstrip("."),
+        wrong=summary["expected_errors"] / summary["samples"],
+        readings=summary.get("readings", 0),
+        wrong_readings=wrong_readings / summary["readings"] if several else 0.0,
+        # None: of an audit of readings, which suggest by themselves
+        suggested=None if suggestions is None else _count(suggestions["count"], noun),
+        right=0.0 if suggestions is None else suggestions["expected_right"],
+        another=_count(summary["another_likelier"], noun),
+        not_beaten="naive" in summary["caveat"],
+        verify=_count(verify, f"{'more ' if 'verified' in summary else ''}{noun}"),
+        within=WITHIN,
+        twins=_count(summary["twins"]["images"], "image") if "twins" in summary else "",
+        patients=facts["columns"]["patient"],
+        thing="sample" if facts["features"] else "image",
+        folds=facts["folds"],
+        epochs=count_of(facts["epochs"], "epoch"),
+        **{name: networks[name] for name in ("accuracy", "naive_accuracy", "mae", "naive_mae")},
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return count_of(number, noun) if number else ""
+
+
+def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, str] | None = None) -> Page:
+    """The page for a folder that ``srjt audit`` has written.
+
+    maps: with where the networks look. grade_names: instead of the audit's own.
+    """
+    facts, summary = read_facts(folder), read_summary(folder)
+    # a file name need not be valid UTF-8
+    scores = read_scores(folder, facts, encoding_errors="surrogateescape")
+    grades = Grades(facts["grades"], facts.get("grade_names")).named(grade_names)
+    shown = dict(zip(grades, grades.shown, strict=True))
+    try:
+        scores["quality"] = scores["quality"].astype(np.float64)
+        for column in {"grade", "suggested", "true_grade"} & set(scores.columns):
+            scores[column] = scores[column].map(lambda grade: shown.get(grade, grade))
+        known = audit_facts(facts, summary)
+        return Page(
+            kind="Label audit",
+            title=Path(facts["source"]).name or folder.resolve().name,
+            lead=" ".join(filter(None, (first_sentence(LEAD, known), first_sentence(SUGGESTIONS, known)))),
+            key_numbers=_key_numbers(known, summary),
+            notes=[
+                *(Note(text=text) for text in sentences(WARNINGS, known)),
+                *(Note(text=text[0].upper() + text[1:], warning=False) for text in sentences(REMARKS, known)),
+            ],
+            sections=[
+                _doubtful_labels(folder, scores, known, maps=maps),
+                *([_doubtful_readings(folder, scores, shown)] if known.several else []),
+                _rates(known, summary, shown),
+                *_noise(known, summary, scores, grades.shown),
+                _method(folder, facts),
+            ],
         )
-    if known is not None:
-        entries.append(("known wrong labels", f"{known['wrong']:,} of {summary['samples']:,}"))
-        if "average_precision" in known:
-            entries.append(
-                (
-                    "ranking",
-                    f"average precision {known['average_precision']:.1%} (by chance {known['rate']:.1%}); of the "
-                    f"{known['wrong']:,} most doubtful labels {known['precision_at_wrong']:.1%} are wrong",
+    except (KeyError, TypeError, ValueError) as problem:
+        raise SrjtError(f"The audit in {folder} is damaged or not from srjt ({problem}).") from None
+
+
+def _key_numbers(f: SimpleNamespace, summary: Mapping[str, Any]) -> list[KeyNumber]:
+    guess = "" if f.identifiable or not f.judged else f"a guess: {f.rate:.0%}"
+    numbers = [
+        KeyNumber(
+            label="wrong labels, without the readings" if f.several else "wrong labels",
+            value=f"{f.rate:.0%}" if f.identifiable else between(f.low, f.high, ".0%"),
+            interval=between(f.low, f.high, ".0%") if f.identifiable else "",
+            compared=guess,
+        ),
+        KeyNumber(
+            label="labels that the networks give",
+            value=f"{f.accuracy:.0%}",
+            compared=f"always the most frequent: {f.naive_accuracy:.0%}",
+        ),
+        KeyNumber(
+            label="grades away from the label",
+            value=f"{f.mae:.2f}",
+            compared=f"always the median: {f.naive_mae:.2f}",
+        ),
+    ]
+    if (verified := summary.get("verified")) is not None:
+        wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
+        label = f"wrong of {count_of(verified['labels'], 'verified label')}"
+        numbers.append(KeyNumber(label=label, value=wrong, interval=_interval(verified["interval"], ".0%")))
+    if (truth := summary.get("known")) is not None:
+        wrong = f"{int(truth['wrong']):,}"
+        numbers.append(KeyNumber(label="known wrong labels", value=wrong))
+        if "average_precision" in truth:
+            numbers.append(
+                KeyNumber(
+                    label=f"wrong of the {wrong} most doubtful",
+                    value=f"{truth['precision_at_wrong']:.0%}",
+                    compared=f"by chance: {truth['rate']:.0%}",
                 )
             )
-        panels["Known"] = _known_matrix(scores, grades)
-    return Section(
-        slug="noise",
-        heading="Noise",
-        text=[_source(facts, readers="readings" in summary)] if "epochs" in facts else [],
-        facts=entries,
-        figures=[
-            *([_matrix(panels, grades)] if panels else []),
-            *([_quality(scores["quality"].to_numpy(np.float64))] if judged else []),
-        ],
+    return numbers
+
+
+# The most doubtful labels and readings, with their images
+
+
+def thumbnail(folder: Path, name: str, *, size: int = PICTURE) -> str:
+    """A sample's image as a data URI, its longer side ``size`` pixels; "" if it cannot be read or may not be shown.
+
+    name: the sample's cell in the column ``image``.
+    """
+    try:
+        image = Image.fromarray(read_image(image_file(folder, name)))
+    except (SrjtError, MemoryError):
+        return ""
+    image.thumbnail((size, size), Image.Resampling.LANCZOS)
+    return data_uri(image)
+
+
+def gallery(
+    rows: pd.DataFrame, pictures: Sequence[str], more: Sequence[Sequence[str]] | None = None
+) -> list[Tile]:
+    """A tile per doubtful label or reading.
+
+    rows: id, grade, suggested ("" if none), quality (not a number if it says nothing), and reader and twins if there
+    are any. more: further pictures of each.
+    """
+    tiles = []
+    for place, row in enumerate(rows.to_dict("records")):
+        unjudged = bool(np.isnan(row["quality"]))
+        same = row["suggested"] in (row["grade"], "")
+        tiles.append(
+            Tile(
+                picture=pictures[place],
+                title=row["grade"] if same or unjudged else f"{row['grade']} → {row['suggested']}",
+                share=None if unjudged else float(row["quality"]),
+                number="" if unjudged else _probability(row["quality"]),
+                detail=str(row.get("reader", "")),
+                text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
+                more=more[place] if more else (),
+                right=not unjudged and row["grade"] == row["suggested"],
+            )
+        )
+    return tiles
+
+
+def _probability(value: float) -> str:
+    return "< 0.001" if value < 0.0005 else f"{value:.3f}" if value < 0.9995 else "> 0.999"
+
+
+def _heading(shown: int, total: int, noun: str) -> str:
+    return (
+        f"All {total} {noun}s, the most doubtful first"
+        if shown == total
+        else f"The {shown} most doubtful {noun}s"
     )
 
 
-def _matrix(panels: Mapping[str, npt.NDArray[np.float64]], grades: Sequence[str]) -> CaptionedFigure:
-    kind, matrix = next(iter(panels.items()))
-    rows = (
-        f"{grade}: {', '.join(f'{p:.2f}' for p in row)}" for grade, row in zip(grades, matrix, strict=True)
+def _doubtful_labels(folder: Path, scores: pd.DataFrame, f: SimpleNamespace, *, maps: bool) -> Section:
+    columns = [name for name in ("id", "image", "grade", "suggested", "quality", "twins") if name in scores]
+    worst = scores[columns].head(WORST)
+    if not f.judged:
+        worst = worst.assign(suggested="", quality=np.nan)
+    looks = _look_maps(folder, len(worst)) if maps else None
+    pictures = [thumbnail(folder, name) for name in worst["image"]]
+    heading = _heading(len(worst), len(scores), f.noun) if f.judged else "The labels"
+    hints = {
+        "A number is the probability that the label is right; A → B: label A, suggested grade B.": f.judged,
+        "Where they look: orange raises the expected grade of the networks, blue lowers it.": maps,
+    }
+    hint = " ".join(text for text, holds in hints.items() if holds)
+    if any(pictures):
+        return Section(slug="doubtful", heading=heading, hint=hint, tiles=gallery(worst, pictures, looks))
+    shown = ["id", "grade", "suggested", "quality"] if f.judged else ["id", "grade"]
+    table = data_table(
+        worst[shown].replace({"suggested": {"": "none"}}).rename(columns={"id": "sample"}),
+        title="",
+        slug="worst",
+        caption="All labels are in audit.csv.",
+        formats={"quality": _probability},
     )
-    return CaptionedFigure(
-        name="matrix",
-        figure=matrix_figure(
-            panels,
-            grades=grades,
-            rows="true grade",
-            columns="label",
-            write=lambda value, share: f"{value:.2f}",
-        ),
-        caption="The probability of each label (column) for each true grade (row). The diagonal is correct labels.",
-        alt=f"{kind} probability of each label for each true grade: {'; '.join(rows)}",
+    return Section(slug="doubtful", heading=heading, tables=[table])
+
+
+def _doubtful_readings(folder: Path, scores: pd.DataFrame, names: Mapping[str, str]) -> Section:
+    """Of an audit of several readers: who said what, and how likely it is right."""
+    path = folder / "readings.csv"
+    try:
+        readings = pd.read_csv(path, dtype=str, keep_default_na=False)
+        readings["quality"] = readings["quality"].astype(float)
+    except (OSError, ValueError, KeyError) as problem:
+        raise SrjtError(f"{path} cannot be read ({problem}): run srjt audit again.") from None
+    worst = readings.head(WORST).replace({"grade": dict(names), "suggested": dict(names)})
+    image_of = dict(zip(scores["id"], scores["image"], strict=True))
+    pictures = [thumbnail(folder, image_of.get(name, "")) for name in worst["id"]]
+    heading = _heading(len(worst), len(readings), "reading")
+    if any(pictures):
+        return Section(slug="readings", heading=heading, tiles=gallery(worst, pictures))
+    table = data_table(
+        worst[["id", "reader", "grade", "suggested", "quality"]],
+        title="",
+        slug="readings",
+        caption="All readings are in readings.csv.",
+        formats={"quality": _probability},
+    )
+    return Section(slug="readings", heading=heading, tables=[table])
+
+
+def _look_maps(folder: Path, count: int) -> list[list[str]]:
+    """Where the networks look, for the first lines of the audit; an empty list for an image that cannot be read."""
+    from srjt.auditing.audit import look_maps, map_problem
+
+    audit = read_audit(folder)
+    if (problem := map_problem(audit)) is not None:
+        raise SrjtError(problem)
+    pictures: list[list[str]] = []
+    for line in range(count):
+        try:
+            pictures.append([data_uri(picture) for picture in look_maps(audit, line)[1]])
+        except BadImageError:
+            pictures.append([])
+    return pictures
+
+
+# Grades, readers and patients; the noise
+
+
+def _rates(f: SimpleNamespace, summary: Mapping[str, Any], names: Mapping[str, str]) -> Section:
+    grades = pd.DataFrame(summary["networks"]["grades"])
+    grades["recognised"] = grades["recognised"].map({True: "yes", False: "no"})
+    columns = {"labels": "labels", "recall": "given by the networks", "recognised": "recognised"}
+    if f.judged:
+        rates = pd.DataFrame(summary["grades"]).set_index("grade")
+        grades = grades.join(rates[["rate", "interval"]], on="grade")
+        grades["interval"] = [_interval(ends) for ends in grades["interval"]]
+        columns |= {"rate": "error rate", "interval": "95 % interval"}
+    grades["grade"] = [names.get(str(grade), str(grade)) for grade in grades["grade"]]
+    tables = [
+        data_table(
+            grades[["grade", *columns]].rename(columns=columns),
+            title="By given grade",
+            slug="rates-grade",
+            caption="Recognised: given to samples with this label more often than to others, beyond two standard "
+            "errors. Other grades are neither suggested nor corrected.",
+            formats={"given by the networks": ".0%", "error rate": ".1%"},
+        )
+    ]
+    for who in ("reader", "patient"):
+        if f.judged and summary[f"{who}s"] is not None:
+            tables.append(
+                _rate_table(
+                    who, summary[f"{who}s"], "readings" if f.several and who == "reader" else "labels"
+                )
+            )
+    return Section(slug="rates", heading="Grades, readers and patients", tables=tables)  # fmt: skip
+
+
+def _interval(ends: Any, pattern: str = ".1%") -> str:
+    return between(ends[0], ends[1], pattern) if isinstance(ends, (tuple, list)) else ""
+
+
+def _rate_table(who: str, rows: Sequence[Mapping[str, Any]], counted: str) -> Table:
+    few = rows if who == "reader" else rows[:PATIENTS]
+    frame = pd.DataFrame(
+        {
+            who: [str(row[who]).strip() or "(not given)" for row in few],
+            counted: [row["samples"] for row in few],
+            "expected errors": [row["expected_errors"] for row in few],
+            "error rate": [row["rate"] for row in few],
+            "95 % interval": [_interval(row["interval"]) for row in few],
+        }
+    )
+    return data_table(
+        frame,
+        title=f"By {who}, most errors first",
+        slug=f"rates-{who}",
+        caption=f"{len(few)} of {len(rows):,}; all are in summary.json." if len(few) < len(rows) else "",
+        formats={"expected errors": ",.1f", "error rate": ".1%"},
     )
 
 
-def _quality(quality: npt.NDArray[np.float64]) -> CaptionedFigure:
-    return CaptionedFigure(
-        name="quality",
-        figure=_histogram(quality),
-        caption="The probability that each label is right. Review those on the left.",
-        alt=f"Histogram of label quality; below 0.5: {count_of(int((quality < 0.5).sum()), 'label')}.",
-    )
+def _noise(
+    f: SimpleNamespace, summary: Mapping[str, Any], scores: pd.DataFrame, grades: Sequence[str]
+) -> list[Section]:
+    panels: dict[str, npt.NDArray[np.float64]] = {}
+    entries, figures = [], []
+    if f.judged or f.identifiable:
+        panels["Estimated"] = np.asarray(summary["matrix"], dtype=np.float64)
+        form = f"{summary['form']} ({summary['form_weight']:.0%}): {form_meaning(summary)}"
+        entries = [
+            ("likeliest form", form),
+            ("matrix", "a mean over all forms, by how well each explains the labels"),
+        ]
+    if "known" in summary:
+        counts = pd.crosstab(scores["true_grade"], scores["grade"])
+        joint = counts.reindex(index=list(grades), columns=list(grades), fill_value=0).to_numpy(np.float64)
+        panels["Known"] = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1)
+    if panels:
+        kind, matrix = next(iter(panels.items()))
+        rows = (
+            f"{name}: {', '.join(f'{p:.2f}' for p in row)}" for name, row in zip(grades, matrix, strict=True)
+        )
+        figures.append(
+            CaptionedFigure(
+                name="matrix",
+                figure=matrix_figure(panels, grades=grades, rows="true grade", columns="label", write=_two_digits),
+                caption="The probability of each label (column) for each true grade (row).",
+                alt=f"{kind} probability of each label for each true grade: {'; '.join(rows)}",
+            )
+        )  # fmt: skip
+    if f.judged:
+        quality = scores["quality"].to_numpy(np.float64)
+        low = count_of(int((quality < 0.5).sum()), "label")
+        figures.append(
+            CaptionedFigure(
+                name="quality",
+                figure=_histogram(quality),
+                caption="The probability that each label is right. Review those on the left.",
+                alt=f"Histogram of label quality; below 0.5: {low}.",
+            )
+        )
+    return [Section(slug="noise", heading="Noise", facts=entries, figures=figures)] if figures else []
 
 
-def _source(facts: Mapping[str, Any], *, readers: bool) -> str:
-    return estimated_from(
-        samples=int(facts["samples"]),
-        folds=int(facts["folds"]),
-        epochs=int(facts["epochs"]),
-        readers=readers,
-    )
+def form_meaning(summary: Mapping[str, Any]) -> str:
+    if summary["form"] == "quasi" and len(summary["matrix"]) == 2:
+        return "both grades are mistaken equally often"
+    return FORMS[summary["form"]]
 
 
-def _verified_entry(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if "verified" not in summary:
-        return []
-    return [("verified labels alone", verified_alone(summary["verified"]))]
-
-
-def _known_matrix(scores: pd.DataFrame, grades: Sequence[str]) -> npt.NDArray[np.float64]:
-    """(C, C) proportions of the labels for each known true grade."""
-    counts = pd.crosstab(scores["true_grade"], scores["grade"]).reindex(
-        index=list(grades), columns=list(grades), fill_value=0
-    )
-    joint = counts.to_numpy(np.float64)
-    return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1))
+def _two_digits(value: float, share: float) -> str:
+    return f"{value:.2f}"
 
 
 @house_style
@@ -159,394 +427,13 @@ def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     return figure
 
 
-# The most doubtful readings, as a section of a page.
-
-SHOWN = 40
-
-
-def doubtful_readings(folder: Path, *, grades: Grades) -> Section:
-    """Of an audit of several readers: who said what, and how likely it is right."""
-    path = folder / "readings.csv"
-    try:
-        found = pd.read_csv(path, dtype=str, keep_default_na=False)
-        found["quality"] = found["quality"].astype(float)
-    except (OSError, ValueError, KeyError) as problem:
-        raise SrjtError(f"{path} cannot be read ({problem}): run srjt audit again.") from None
-    few = found.head(SHOWN)
-    which = (
-        "All readings"
-        if len(few) == len(found)
-        else f"The {len(few)} most doubtful of {len(found):,} readings"
-    )
-    rows = [
-        Row(
-            cells=(
-                TableCell(text=str(row["id"])),
-                TableCell(text=str(row["reader"])),
-                TableCell(text=grades.show(str(row["grade"]))),
-                TableCell(text=grades.show(str(row["suggested"]))),
-                TableCell(text=f"{row['quality']:.3f}", value=float(row["quality"])),
-            )
-        )
-        for row in few.to_dict("records")
-    ]
-    table = Table(
-        slug="readings",
-        title="Most doubtful first",
-        caption="Quality is the probability that a reading is right. All readings are in readings.csv.",
-        columns=(
-            Column(name="id", label="sample"),
-            Column(name="reader", label="reader"),
-            Column(name="grade", label="read as"),
-            Column(name="suggested", label="most probable"),
-            Column(name="quality", label="quality", kind="number"),
-        ),
-        rows=tuple(rows),
-    )
-    return Section(slug="readings", heading="The most doubtful readings", text=[f"{which}."], tables=[table])
-
-
-# The report of an audit: the noise estimate, the most doubtful labels with thumbnails, and error rates.
-
-WORST = 60  # labels shown
-THUMBNAIL_SIZE = 144  # pixels: twice the size on the page, for high-resolution screens
-PATIENTS = 20  # in the table; all are in summary.json
-
-
-def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, str] | None = None) -> Page:
-    """The page for a folder that ``srjt audit`` has written.
-
-    maps: with where the networks look. grade_names: instead of the audit's own.
-    """
-    facts, summary = read_facts(folder), read_summary(folder)
-    scores = read_scores(
-        folder, facts, encoding_errors="surrogateescape"
-    )  # a file name need not be valid UTF-8
-    grades = Grades(facts["grades"], facts.get("grade_names")).named(grade_names)
-    try:
-        scores["quality"] = scores["quality"].astype(np.float64)
-        shown = dict(zip(grades, grades.shown, strict=True))
-        facts = {**facts, "grades": grades.shown, "as_read": grades}
-        summary = {**summary, "grades": [{**row, "grade": _named(row, shown)} for row in summary["grades"]]}
-        for column in {"grade", "suggested", "true_grade"} & set(scores.columns):
-            scores[column] = scores[column].map(lambda grade: shown.get(grade, grade))
-        return _page(folder, facts, summary, scores, names=shown, maps=maps)
-    except (KeyError, TypeError, ValueError) as problem:
-        raise SrjtError(f"The audit in {folder} is damaged or not from srjt ({problem}).") from None
-
-
-def _named(row: Mapping[str, Any], shown: Mapping[str, str]) -> str:
-    grade = str(row["grade"])
-    return shown.get(grade, grade)
-
-
-def _page(
-    folder: Path,
-    facts: Mapping[str, Any],
-    summary: Mapping[str, Any],
-    scores: pd.DataFrame,
-    *,
-    names: Mapping[str, str],
-    maps: bool,
-) -> Page:
-    low, high = summary["rate_interval"]
-    noun, judged = label_noun(summary), judges_labels(summary)
-    labels = count_of(len(scores), noun)
-    if several := readers_sentence(summary):
-        rate = several
-    elif summary["identifiable"]:
-        rate = f"About {summary['rate']:.0%} of {labels} are wrong (95 % interval: {low:.0%} to {high:.0%})."
-    elif judged:
-        rate = (
-            f"The data do not determine how many of {labels} are wrong: {low:.0%} to {high:.0%}; a guess is "
-            f"{summary['rate']:.0%}."
-        )
-    else:
-        rate = undetermined(summary, labels)
-    lead = [str(summary.get("caveat", "")), networks_sentence(summary, names), rate]
-    if judged:
-        lead.append(suggestions_sentence(summary, noun) or _another_likelier(summary, noun))
-    notes = []
-    if not judged and not summary["identifiable"]:
-        notes.append(Note(text=f"{MAY_HELP} {verification_plan(summary)}"))
-    elif not summary["identifiable"]:
-        guess_only = (
-            f"The data do not determine how many {noun}s are wrong ({str(summary['reason']).rstrip('.')}): use the "
-            "rate and the matrix as a guess only."
-        )
-        sentences = [
-            estimate_start(summary, guess_only),
-            "The ranking of the labels can be useful all the same." if summary.get("learnt", True) else "",
-            str(summary.get("assumption", "")),
-            verification_plan(summary),
-        ]
-        notes.append(Note(text=" ".join(sentence for sentence in sentences if sentence)))
-    elif note := str(summary.get("assumption") or ""):
-        notes.append(Note(text=f"{note[0].upper()}{note[1:]} {verification_plan(summary)}".strip()))
-    if "readings" in summary:
-        notes.append(
-            Note(
-                text="Several readers graded these samples, and a label is their consensus. How likely it is right "
-                "follows from all readings of the sample and from the networks; the noise rate below is estimated "
-                "from the consensus and the networks alone."
-            )
-        )
-    if not facts["columns"]["patient"]:
-        notes.append(
-            Note(
-                text="There are no patient ids. If several samples belong to one patient, a label may have been judged "
-                "by networks that were trained on that patient, which makes wrong labels look right."
-            )
-        )
-    return Page(
-        kind="Label audit",
-        title=Path(facts["source"]).name or folder.resolve().name,
-        lead=" ".join(sentence for sentence in lead if sentence),
-        notes=notes,
-        sections=[
-            *([_networks(summary["networks"], names)] if "networks" in summary else []),
-            noise_section(facts, summary, scores),
-            _doubtful(folder, scores, maps=maps, judged=judged),
-            *([doubtful_readings(folder, grades=facts["as_read"])] if "readings" in summary else []),
-            *([_rates(summary)] if judged else []),
-            _method(folder, facts, judged=judged),
-        ],
-    )
-
-
-def _networks(found: Mapping[str, Any], names: Mapping[str, str]) -> Section:
-    """What the networks are worth, before anything that rests on them."""
-    rows = tuple(
-        Row(
-            cells=(
-                TableCell(text=names.get(str(row["grade"]), str(row["grade"]))),
-                TableCell(text=f"{row['labels']:,}", value=float(row["labels"])),
-                TableCell(text=f"{row['recall']:.0%}", value=float(row["recall"])),
-                TableCell(text="yes" if row["recognised"] else "no"),
-            )
-        )
-        for row in found["grades"]
-    )
-    table = Table(
-        slug="recall",
-        title="Recall of each given grade",
-        caption="Recognised: the networks give the grade more often to samples with this label than to others, beyond "
-        "two standard errors. No grade is suggested from or to one that is not recognised.",
-        columns=(
-            Column(name="grade", label="grade"),
-            Column(name="labels", label="labels", kind="number"),
-            Column(name="recall", label="recall", kind="number"),
-            Column(name="recognised", label="recognised"),
-        ),
-        rows=rows,
-    )
-    return Section(
-        slug="networks",
-        heading="Networks",
-        text=[
-            "Held-out grades of the networks, compared with the labels, which are partly wrong themselves."
-        ],
-        facts=[
-            (
-                "accuracy",
-                f"{found['accuracy']:.1%}; always the most frequent label: {found['naive_accuracy']:.1%}",
-            ),
-            ("MAE", f"{found['mae']:.3f}; always the median label: {found['naive_mae']:.3f}"),
-        ],
-        tables=[table],
-    )
-
-
-def thumbnail(folder: Path, name: str, *, size: int = THUMBNAIL_SIZE) -> str:
-    """A sample's image as a data URI, its longer side ``size`` pixels; "" if it cannot be read or may not be shown.
-
-    name: the sample's cell in the column ``image``.
-    """
-    from PIL import Image
-
-    try:
-        image = Image.fromarray(read_image(image_file(folder, name)))
-    except (SrjtError, MemoryError):
-        return ""
-    image.thumbnail((size, size), Image.Resampling.LANCZOS)
-    return data_uri(image)
-
-
-def _probability(value: float) -> str:
-    if value < 0.0005:
-        return "< 0.001"
-    return f"{value:.3f}" if value < 0.9995 else "> 0.999"
-
-
-def _doubtful(folder: Path, scores: pd.DataFrame, *, maps: bool, judged: bool) -> Section:
-    """judged: with the suggested grades and the probabilities."""
-    worst = scores.head(WORST)
-    looks = _look_maps(folder, len(worst)) if maps else [[]] * len(worst)
-    pictures = [thumbnail(folder, name) for name in worst["image"]]
-    which = "All labels" if len(worst) == len(scores) else f"The {len(worst)} most doubtful labels"
-    heading = "The most doubtful labels"
-    text = [f"{which}, the most doubtful first, with the probability that each one is right."]
-    if not judged:
-        heading, which = (
-            "The labels",
-            "All labels" if len(worst) == len(scores) else f"The first {len(worst)} labels",
-        )
-        text = [f"{which}, in the order of the list, which may be chance."]
-    if not any(pictures):
-        table = _worst_table(worst, judged=judged)
-        return Section(slug="doubtful", heading=heading, text=text, tables=[table])
-    if judged:
-        text.append("“A → B” is a label A for which grade B is suggested.")
-    if any(looks):
-        text.append("Where they look: orange raises the expected grade of the networks, blue lowers it.")
-    if "twins" in worst:
-        text.append(
-            "The first ones are identical images with different labels, side by side: one of these labels is wrong for "
-            "certain."
-        )
-    tiles = [
-        Tile(
-            picture=picture,
-            title=_change(str(row["grade"]), str(row["suggested" if judged else "grade"])),
-            share=float(row["quality"]) if judged else None,
-            number=_probability(row["quality"]) if judged else "",
-            text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
-            more=look,
-            right=judged and row["grade"] == row["suggested"],
-        )
-        for picture, look, row in zip(pictures, looks, worst.to_dict("records"), strict=True)
-    ]
-    return Section(slug="doubtful", heading=heading, text=text, tiles=tiles)
-
-
-def _look_maps(folder: Path, count: int) -> list[list[str]]:
-    """Where the networks look, for the first lines of the audit; an empty list for an image that cannot be read."""
-    from srjt.auditing.audit import look_maps, map_problem
-
-    audit = read_audit(folder)
-    if (problem := map_problem(audit)) is not None:
-        raise SrjtError(problem)
-    found = []
-    for line in range(count):
-        try:
-            found.append([data_uri(picture) for picture in look_maps(audit, line)])
-        except BadImageError:
-            found.append([])
-    return found
-
-
-def _change(grade: str, suggested: str) -> str:
-    return grade if suggested in (grade, "") else f"{grade} → {suggested}"
-
-
-def _another_likelier(summary: Mapping[str, Any], noun: str) -> str:
-    another = count_of(summary["another_likelier"], noun)
-    return f"For {another} another grade is more probable than the given one."
-
-
-def _worst_table(worst: pd.DataFrame, *, judged: bool) -> Table:
-    shown = 4 if judged else 2  # columns
-    rows = [
-        Row(
-            cells=(
-                TableCell(text=str(row["id"])),
-                TableCell(text=str(row["grade"])),
-                TableCell(text=str(row["suggested"]) or "none"),
-                TableCell(text=_probability(row["quality"]), value=float(row["quality"])),
-            )[:shown]
-        )
-        for row in worst.to_dict("records")
-    ]
-    return Table(
-        slug="worst",
-        title="Most doubtful first" if judged else "In the order of the list",
-        caption="All labels are in audit.csv.",
-        columns=(
-            Column(name="id", label="sample"),
-            Column(name="grade", label="grade"),
-            Column(name="suggested", label="suggested"),
-            Column(name="quality", label="quality", kind="number"),
-        )[:shown],
-        rows=tuple(rows),
-    )
-
-
-def _rates(summary: Mapping[str, Any]) -> Section:
-    tables = [_rate_table("grade", "By given grade", summary["grades"], "")]
-    if summary["readers"] is not None:
-        each = "readings" if "readings" in summary else "labels"
-        tables.append(
-            _rate_table("reader", "By reader, most errors first", summary["readers"], "", each=each)
-        )
-    if summary["patients"] is not None:
-        few = summary["patients"][:PATIENTS]
-        title = "By patient, most errors first"
-        if len(few) < len(summary["patients"]):
-            title += f": {len(few)} of {len(summary['patients']):,}"
-        tables.append(_rate_table("patient", title, few, "All patients are in summary.json."))
-    text = [
-        "Expected errors are the sum of 1 − quality, where quality is the probability that a label is right. The "
-        "intervals are Wilson intervals: they treat labels as independent, and do not include the uncertainty of the "
-        "noise estimate."
-    ]
-    return Section(slug="rates", heading="Error rates", text=text, tables=tables)
-
-
-def _rate_table(
-    who: str, title: str, found: Sequence[Mapping[str, Any]], caption: str, *, each: str = "labels"
-) -> Table:
-    rows = [
-        Row(
-            cells=(
-                TableCell(text=str(row[who]).strip() or "(not given)"),
-                TableCell(text=f"{row['samples']:,}", value=float(row["samples"])),
-                TableCell(text=f"{row['expected_errors']:,.1f}", value=float(row["expected_errors"])),
-                TableCell(text=f"{row['rate']:.1%}", value=float(row["rate"])),
-                TableCell(
-                    text=f"{row['interval'][0]:.1%} – {row['interval'][1]:.1%}",
-                    value=float(row["interval"][0]),
-                ),
-            )
-        )
-        for row in found
-    ]
-    return Table(
-        slug=f"rates-{who}",
-        title=title,
-        caption=caption,
-        columns=(
-            Column(name=who, label=who),
-            Column(name="samples", label=each, kind="number"),
-            Column(name="expected_errors", label="expected errors", kind="number"),
-            Column(name="rate", label="error rate", kind="number"),
-            Column(name="interval", label="95 % interval", kind="number"),
-        ),
-        rows=tuple(rows),
-    )
-
-
-def _method(folder: Path, facts: Mapping[str, Any], *, judged: bool) -> Section:
-    sample = "sample" if facts.get("features") else "image"
-    excluded = f"not trained on its {sample}"
-    if facts["columns"]["patient"]:
-        excluded = f"trained on neither its {sample} nor any other {sample} of the same patient"
+def _method(folder: Path, facts: Mapping[str, Any]) -> Section:
+    names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
+    entries = [(name, f"{facts[name]:,}" if name == "samples" else str(facts[name])) for name in names]
+    command = f"srjt review {shlex.quote(str(folder))}"
     return Section(
         slug="method",
-        heading="Method",
-        text=[
-            f"Every label was judged by networks that were {excluded}. To review and correct "
-            f"{'the doubtful' if judged else 'the'} labels:"
-        ],
-        code=f"srjt review {shlex.quote(str(folder))}",
-        facts=[
-            ("source", str(facts["source"])),
-            ("samples", f"{facts['samples']:,}"),
-            ("method", str(facts["method"])),
-            ("network", str(facts["network"])),
-            ("folds", str(facts["folds"])),
-            *([("epochs", str(facts["epochs"]))] if "epochs" in facts else []),
-            ("seed", str(facts["seed"])),
-            ("srjt", str(facts["version"])),
-            ("created", str(facts["created"])),
-        ],
+        heading="Review and method",
+        code=command,
+        facts=[*entries, ("srjt", str(facts["version"]))],
     )

@@ -1,45 +1,34 @@
-"""The page of an evaluation: a run judged by labels of new samples."""
+"""The page of an evaluation: a run judged by the labels of samples; and the sections that the page of a run shares."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
-from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.decide import Abstention, Decision, refer_if
 from srjt.inference.evaluate import Evaluation, are_row_numbers, shared_labels
 from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal.intervals import Interval
-from srjt.ordinal.metrics import NaiveBaseline
+from srjt.ordinal.metrics import METRICS
 from srjt.readers.compare import NetworkComparison
-from srjt.reports.figures.canvas import CaptionedFigure
-from srjt.reports.figures.results import (
-    decision_figures,
-    reliability_figure,
-    risk_coverage_figure,
-)
-from srjt.reports.page import Note, Page, Section
-from srjt.reports.pages.answers import (
-    by_grade_table,
-    confusion_of,
-    describe_examples,
-    example_tiles,
-    number_cell,
-    scores_table,
-)
-from srjt.reports.run_summary import scores_by_grade
-from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of
-from srjt.reports.table import MISSING, Column, Row, Table, TableCell
-from srjt.training.folder import baseline_from, compare_with_naive
+from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
+from srjt.reports.figures.results import decision_figures, reliability_figure, risk_coverage_figure
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.sections import made_section, model_section, thumbnail, thumbnails_of
+from srjt.reports.table import Table, between, data_table, metric_heading
+from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
 
-# Sentences about an evaluation, for the terminal and for its page.
-
+FIRST = ("mae", "accuracy", "macro_f1", "qwk")  # the metrics that stand at the top, and in a terminal
+EXAMPLES = 6  # of each kind
 SCORE_NAMES = {
     "sensitivity": "sensitivity",
     "specificity": "specificity",
@@ -49,321 +38,447 @@ SCORE_NAMES = {
     "average_precision": "average precision",
     "accuracy": "share of right answers",
 }
+POOLS = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}
+Ints = npt.NDArray[np.int64]
 
 
-def label_name(found: Evaluation) -> str:
-    """What the answer for one sample is compared with: "true grade", "given grade" or "consensus grade"."""
-    return found.judged_by.removesuffix("s")
+# Sentences.
 
 
-def what_was_judged(found: Evaluation, *, features: bool) -> str:
-    """One sentence: how many samples, and by which labels they are judged. features: rows of them, not images."""
-    seen = f", {found.views} views of each" if found.views > 1 else ""
-    noun = ("row of features", "rows of features") if features else ("image", "images")
-    if not found.per:
-        whose = f"its {label_name(found)}" if found.samples == 1 else f"their {found.judged_by}"
-        return f"{count_of(found.samples, *noun)}{seen}, judged by {whose}."
-    how = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}[found.pool]
-    sentence = (
-        f"{count_of(found.images, *noun)}{seen}, pooled per {' and '.join(found.per)} to "
-        f"{count_of(found.samples, 'answer')} by {how}, "
-        f"judged by the highest of their {found.judged_by}."
-    )
+@dataclass(frozen=True, kw_only=True)
+class EvaluationFacts:
+    """What the sentences are about."""
+
+    metric: str  # the one that the grades are for, in words
+    score: float
+    interval: tuple[float, float]
+    naive: float  # of one grade for all; nan if it is not known
+    beaten: bool  # whether the score beats it
+    clear: bool  # … and the interval does not contain it
+    samples: str  # "97 test images of 16 patients"
+    judged_by: str
+    grade_rule: str
+    recalibration: str
+    views: int
+    by_patient: bool
+    per: str  # "patient"; "" if every image has an answer
+    pool: str
+    pooling: str  # what a learned pooling is
+    unknown_units: int
+
+    @property
+    def first_words(self) -> str:
+        """The metric at the beginning of a sentence."""
+        return self.metric[0].upper() + self.metric[1:]
+
+
+Facts = EvaluationFacts
+VERDICT: list[Rule[Facts]] = [
+    (lambda f: math.isnan(f.naive), "{f.first_words} {f.score:.3f} on {f.samples}."),
+    (
+        lambda f: not f.beaten,
+        "No better than one grade for all: {f.metric} {f.score:.3f} on {f.samples}, {f.naive:.3f} for one grade.",
+    ),
+    (
+        lambda f: not f.clear,
+        "Not clearly better than one grade for all: {f.metric} {f.score:.3f} on {f.samples}, {f.naive:.3f} for one "
+        "grade.",
+    ),
+    (lambda f: True, "{f.first_words} {f.score:.3f} on {f.samples}; one grade for all gives {f.naive:.3f}."),
+]
+NOTES: list[Rule[Facts]] = [
+    (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
+    (lambda f: f.judged_by == "given grades", "Given grades may be wrong themselves."),
+    (lambda f: f.by_patient, "The 95 % intervals resample patients, not trainings."),
+    (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
+    (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
+    (
+        lambda f: not math.isnan(f.naive),
+        "One grade for all is the most frequent training label; for the absolute error their median.",
+    ),
+    (lambda f: bool(f.per), "Each {f.per} has one answer, by {f.pool}, and is judged by the highest label."),
+    (lambda f: bool(f.pooling), "{f.pooling}"),
+    (
+        lambda f: bool(f.per) and f.judged_by != "true grades",
+        "The highest of several labels is too high where labels are wrong.",
+    ),
+    (lambda f: f.unknown_units > 0, "Images without a {f.per}, each judged alone: {f.unknown_units:,}."),
+]
+NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
+
+
+def evaluation_facts(found: Evaluation) -> EvaluationFacts:
+    """The facts of an evaluation."""
+    _, low, high = found.intervals[found.purpose]
+    naive = math.nan if found.naive is None else float(getattr(found.naive, found.purpose))
+    noun = ("row of features", "rows of features") if found.features else ("image", "images")
+    side = f"{found.side} " if found.side else ""
+    samples = count_of(found.images or found.samples, side + noun[0], side + noun[1])
+    if found.per == ("patient",):
+        samples = f"{count_of(found.samples, 'patient')} ({samples})"
+    elif found.per:
+        samples = f"{count_of(found.samples, 'answer')} ({samples})"
+    elif found.patients is not None:
+        samples = f"{samples} of {count_of(found.patients, 'patient')}"
+    pooling = ""
     if found.learned_pooling is not None:
         exponent, weight = found.learned_pooling
-        sentence += f" Fitted on the validation side: exponent {exponent:.2g}, weight {weight:.2g}."
-        sentence += f" {found.pooling_labels}"
-    if found.judged_by != "true grades":
-        sentence += " The highest of several labels is too high where labels are wrong."
-    if found.unknown_units:
-        has, is_judged = ("has", "is") if found.unknown_units == 1 else ("have", "are")
-        sentence += (
-            f" {found.unknown_units:,} {has} no {' or '.join(found.per)} and {is_judged} judged alone."
-        )
-    return sentence
-
-
-def refer_rule(decision: Decision, grades: Grades) -> str:
-    """The rule of a decision."""
-    return f"Refer {refer_if(grades.show(decision.refer_from), decision.threshold)}"
-
-
-def decision_words(decision: Decision) -> str:
-    """How many are referred and should be, and where the threshold comes from."""
-    words = (
-        f"{decision.referred:,} of {decision.samples:,} {'is' if decision.referred == 1 else 'are'} referred; "
-        f"{decision.positives:,} should be. "
-        f"{decision.found}"
+        pooling = f"Fitted on the validation side: exponent {exponent:.2g}, weight {weight:.2g}. {found.pooling_labels}"
+    beaten = math.isnan(naive) or not not_beaten(found.score, naive, purpose=found.purpose)
+    return EvaluationFacts(
+        metric=METRICS[found.purpose].long_name,
+        score=found.score,
+        interval=(low, high),
+        naive=naive,
+        beaten=beaten,
+        clear=beaten and not low <= naive <= high,
+        samples=samples,
+        judged_by=found.judged_by,
+        grade_rule=found.grade_rule,
+        recalibration=found.recalibration,
+        views=found.views,
+        by_patient=found.by_patient,
+        per=" and ".join(found.per),
+        pool=POOLS.get(found.pool, ""),
+        pooling=pooling.strip(),
+        unknown_units=found.unknown_units,
     )
-    if decision.areas:
-        return words
-    every = "Every" if decision.positives else "No"
-    return f"{words} {every} sample has that grade or more: there are no curves to draw."
 
 
-def abstention_words(abstention: Abstention) -> str:
-    """How many of the wrong answers are left to a person, and where the cut comes from."""
-    if math.isnan(abstention.errors_left):
-        return abstention.found
-    share = f"{abstention.errors_left:.0%} of all wrong answers are among those left to a person."
-    return f"{share} {abstention.found}"
+def verdict(found: Evaluation) -> str:
+    """One sentence: how good the answers are, beside one grade for all."""
+    return first_sentence(VERDICT, evaluation_facts(found))
 
 
-def no_patients(what: str) -> str:
-    """What is wrong with intervals of samples without patients. what: "images", "rows of features"."""
-    return f"No patient ids: the intervals resample {what} and are probably too narrow."
+def evaluation_notes(found: Evaluation) -> list[Note]:
+    """Warnings, then remarks, of the evaluation itself."""
+    warnings = [*([] if found.by_patient else [NO_PATIENTS]), *map(str, found.overlaps)]
+    if found.not_compared:
+        warnings.append(found.not_compared)
+    remarks = sentences(NOTES, evaluation_facts(found))
+    return [Note(text=text) for text in warnings] + [Note(text=text, warning=False) for text in remarks]
 
 
 def trained_on_words(run: Trained, data: Manifest) -> str:
     """A sentence if samples are training samples, or have their ids; else ""."""
     if seen := len(run.trained_on(data)):
-        return f"The run was trained on {seen:,} of these {len(data):,} samples: the numbers below look too good."
+        return f"The run was trained on {seen:,} of these {len(data):,} samples: the numbers look too good."
     shared = shared_labels(run.training_labels, data)
     if not shared:
         return ""
-    names = ("id", "ids")
+    names = "ids"
     if are_row_numbers(data):
-        same = all(kept == given for kept, given in shared)
-        names = ("row number and grade", f"row numbers and {'' if same else 'many of the '}grades")
-    have = f"has the {names[0]} of a sample" if len(shared) == 1 else f"have the {names[1]} of samples"
+        same = all(kept == label for kept, label in shared)
+        names = f"row numbers and {'' if same else 'many of the '}grades"
     return (
-        f"{len(shared):,} of them {have} that this run was trained on: if they are the same samples, the "
-        "numbers below look too good."
+        f"{len(shared):,} of these samples have the {names} of training samples: if they are the same, the numbers "
+        "look too good."
     )
 
 
-# The page of an evaluation: a run, judged by labels of new samples.
+# The page.
 
 
 def evaluation_page(
-    run: Trained,
     found: Evaluation,
     *,
+    run: Trained | None = None,
     data: Manifest | None = None,
     sources: Sequence[str | os.PathLike[str]] = (),
     command: str | None = None,
+    brief: bool = False,
 ) -> Page:
     """The page of a result of ``srjt.evaluate``.
 
-    data: the evaluated samples, for their pictures and ids. sources: the files that they were read from.
+    run: for what it was trained on and how the page was made. data: the evaluated samples, for their pictures and ids.
+    sources: the files that they were read from. brief: only what a terminal shows, without pictures and figures.
     """
-    grades = run.grades.shown
-    # the naive grades are those of images
-    naive = None
-    if run.facts is not None and not found.per:
-        naive = baseline_from(run.facts, np.asarray(found.confusion).sum(axis=1))
-    features = len(run.in_shape) == 1
+    leaks = [] if run is None or data is None else [trained_on_words(run, data)]
     sections = [
-        _answers(found, naive, grades),
-        _examples(run, found, grades, data),
-        None if found.decision is None else _decision(found.decision, run.grades),
+        None if brief else scores_section(found),
+        None if found.decision is None else _decision(found.decision, found),
         None if found.abstention is None else _abstention(found.abstention),
-        None if found.ranges is None else _ranges(found.ranges, grades, by_patient=found.by_patient),
-        _calibration(found),
+        None if found.ranges is None else _ranges(found.ranges, found),
         None if found.readers is None else _readers(found.readers),
-        model_section(run, grade_rule=found.grade_rule, recalibration=found.recalibration, views=found.views),
-        made_section(run, sources=sources, command=command),
     ]
+    if not brief:
+        sections += [examples_section(found, data), calibration_section(found)]
+    if run is not None and not brief:
+        sections += [model_section(run), made_section(run, sources=sources, command=command)]
     return Page(
         kind="Evaluation",
-        title=run_name(run),
-        lead=what_was_judged(found, features=features),
-        notes=[Note(text=text) for text in _notes(run, found, naive, data)],
+        title=found.run or "run",
+        lead=verdict(found),
+        key_numbers=key_numbers(found),
+        figure=None if brief else confusion_of(found),
+        figure_table=confusion_table(found),
+        notes=[*(Note(text=text) for text in leaks if text), *evaluation_notes(found)],
         sections=[section for section in sections if section is not None],
     )
 
 
-def _notes(
-    run: Trained, found: Evaluation, naive: NaiveBaseline | None, data: Manifest | None
-) -> Iterator[str]:
-    if not found.by_patient:
-        yield no_patients("rows of features" if len(run.in_shape) == 1 else "images")
-    if data is not None and (words := trained_on_words(run, data)):
-        yield words
-    yield from map(str, found.overlaps)
-    if naive is not None:
-        trivial = getattr(naive, found.purpose)
-        if worse := compare_with_naive(
-            "these samples", score=found.score, naive=trivial, purpose=found.purpose
-        ):
-            yield worse
-    if found.judged_by == "given grades":
-        yield "The answers are compared with labels that may be wrong themselves."
-    if found.not_compared:
-        yield found.not_compared
+def key_numbers(found: Evaluation) -> list[KeyNumber]:
+    """The usual metrics, and the first numbers of whatever else was asked for."""
+    numbers = []
+    for name in FIRST:
+        naive = None if found.naive is None else getattr(found.naive, name, None)
+        compared = "" if naive is None else f"one grade: {naive:.3f}"
+        numbers.append(_key_number(metric_heading(name), found.intervals[name], compared))
+    if found.decision is not None:
+        refer = f"refer from {found.grades.show(found.decision.refer_from)}"
+        for name in ("sensitivity", "specificity"):
+            numbers.append(_key_number(name, found.decision.operating_point[name], refer))
+    if found.abstention is not None and "accuracy" in found.abstention.kept:
+        left = f"{found.abstention.share:.1%} left to a person"
+        numbers.append(_key_number("right answers of the rest", found.abstention.kept["accuracy"], left))
+    if found.ranges is not None:
+        promised = f"promised: {found.ranges.promised:g}"
+        numbers.append(_key_number("coverage of the ranges", found.ranges.coverage, promised))
+        numbers.append(_key_number("grades in a range", found.ranges.width, f"of {len(found.grades)}"))
+    return numbers
 
 
-def _answers(found: Evaluation, naive: NaiveBaseline | None, grades: Sequence[str]) -> Section:
-    units = "patients" if found.by_patient else "samples"
-    confusion = np.asarray(found.confusion, dtype=np.int64)
-    return Section(
-        slug="answers",
-        heading="Answers",
-        text=[
-            f"A predicted grade is {found.grade_rule}. The 95 % intervals resample {units}; they do not contain the "
-            "variation between trainings."
-        ],
-        tables=[scores_table(found.intervals, naive), by_grade_table(scores_by_grade(confusion), grades)],
-        figures=[confusion_of(confusion, grades, title="These samples", rows=label_name(found))],
+def _key_number(label: str, interval: Interval, compared: str) -> KeyNumber:
+    value, low, high = interval
+    return KeyNumber(
+        label=label,
+        value=f"{value:.3f}" if math.isfinite(value) else "–",
+        interval=between(low, high) if math.isfinite(low) else "",
+        compared=compared,
     )
 
 
-def _examples(
-    run: Trained, found: Evaluation, grades: Sequence[str], data: Manifest | None
-) -> Section | None:
-    if found.per or found.answers.empty or len(run.in_shape) == 1:  # a patient is not one picture
+# Sections that the page of a run has too.
+
+
+def scores_section(found: Evaluation) -> Section:
+    """All metrics, and the scores of each grade."""
+    return Section(slug="scores", heading="Scores", tables=[scores_table(found), by_grade_table(found)])
+
+
+def scores_table(found: Evaluation) -> Table:
+    """Every metric with its interval, beside that of one grade for all."""
+    names = [name for name in METRICS if name in found.intervals]
+    frame = pd.DataFrame({
+        "metric": [metric_heading(name) for name in names],
+        "value": [found.intervals[name].value for name in names],
+        "95 % interval": [between(*found.intervals[name][1:]) for name in names],
+    })  # fmt: skip
+    if found.naive is not None:
+        frame["one grade"] = [getattr(found.naive, name, math.nan) for name in names]
+    return data_table(frame, title="All metrics", slug="answers-scores")
+
+
+def by_grade_table(found: Evaluation) -> Table:
+    """Samples, recall, precision and error of each grade."""
+    counts = np.asarray(found.confusion, dtype=np.float64)
+    distance = np.abs(np.subtract.outer(np.arange(len(counts)), np.arange(len(counts))))
+    samples, answers, right = counts.sum(axis=1), counts.sum(axis=0), np.diag(counts)
+    with np.errstate(invalid="ignore"):
+        frame = pd.DataFrame({
+            "grade": found.grades.shown,
+            "samples": samples.astype(np.int64),
+            "recall": right / samples,
+            "precision": right / answers,
+            "MAE": (counts * distance).sum(axis=1) / samples,
+        })  # fmt: skip
+    return data_table(frame, title="By grade", slug="answers-by-grade")
+
+
+def confusion_of(found: Evaluation) -> CaptionedFigure:
+    """The confusion matrix as a figure."""
+    counts = np.asarray(found.confusion, dtype=np.float64)
+    rows = found.judged_by.removesuffix("s")
+    where = f"{found.side.capitalize()} side" if found.side else "These samples"
+    return CaptionedFigure(
+        name=f"answers-{found.side or 'these'}",
+        figure=confusion_figure({where: counts}, grades=found.grades.shown, rows=rows),
+        caption="Share of the row, and below it the number of samples.",
+        alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
+    )
+
+
+def confusion_table(found: Evaluation) -> Table:
+    """The confusion matrix as a table, for a terminal. Columns have names if these are short."""
+    names = found.grades.shown
+    heads = names if sum(map(len, names)) + 3 * len(names) <= 36 else list(found.grades)
+    corner = f"{found.judged_by.removesuffix('s')} ╲ predicted"
+    frame = pd.DataFrame(found.confusion, columns=heads)
+    frame.insert(0, corner, names)
+    samples = np.sum(found.confusion, axis=1)
+    right = np.diag(np.asarray(found.confusion, dtype=np.float64))
+    frame["recall"] = np.divide(right, samples, out=np.full(len(names), np.nan), where=samples > 0)
+    return data_table(frame, title="", slug="confusion")
+
+
+def calibration_section(found: Evaluation) -> Section | None:
+    """Whether probabilities mean what they say, before and after recalibration."""
+    facts = [
+        ("calibration error", f"{found.calibration_error:.3f}"),
+        ("ranked probability score", f"{found.ranked_probability_score:.3f}"),
+    ]
+    if not found.calibration:
+        return Section(slug="calibration", heading="Calibration", facts=facts)
+    panels = {"Recalibrated" if found.uncalibrated else "Probabilities": found.calibration}
+    if found.uncalibrated:
+        panels = {"As the networks give them": found.uncalibrated, **panels}
+    figure = CaptionedFigure(
+        name="reliability",
+        figure=reliability_figure(panels),
+        caption="How often answers are right, by how sure they are. Larger points stand for more samples.",
+        alt=f"Reliability diagram. Calibration error {found.calibration_error:.3f}.",
+    )
+    return Section(slug="calibration", heading="Calibration", facts=facts, figures=[figure])
+
+
+def examples_section(found: Evaluation, data: Manifest | None = None) -> Section | None:
+    """Right, near and far answers with their images; None without images. data: where they are, if not in files."""
+    rows = found.answers
+    if found.per or rows.empty or found.features:  # a patient is not one picture
         return None
-    place = {grade: c for c, grade in enumerate(run.grades)}
-    rows, images = found.answers, [str(image) for image in found.answers["image"]]
+    files = [str(file) for file in rows["file" if "file" in rows else "image"]]
     labels, predicted = (
-        np.array([place[grade] for grade in rows[name]], dtype=np.int64) for name in ("label", "grade")
+        np.array([found.grades.index(grade) for grade in rows[name]], dtype=np.int64)
+        for name in ("label", "grade")
     )
     tiles = example_tiles(
         labels,
         predicted,
-        grades=grades,
-        ids=images,
+        grades=found.grades.shown,
+        ids=[str(image) for image in rows["image"]],
         owners=[str(patient) for patient in rows["patient"]] if "patient" in rows else None,
-        picture=thumbnails_of(images, data),
+        picture=(lambda row: thumbnail(files[row])) if data is None else thumbnails_of(files, data),
     )
     if not tiles:
         return None
-    text = describe_examples(label_name(found))
+    text = f"Chosen at random. “A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
     return Section(slug="examples", heading="Examples", text=[text], tiles=tiles)
 
 
-def _decision(decision: Decision, grades: Grades) -> Section:
-    table = _interval_table(
-        "decision", refer_rule(decision, grades), {**decision.operating_point, **decision.areas}
-    )
-    grade = grades.show(decision.refer_from)
+def example_tiles(
+    labels: Ints,
+    predicted: Ints,
+    *,
+    grades: Sequence[str],
+    ids: Sequence[str],
+    owners: Sequence[str] | None,
+    picture: Callable[[int], str],
+) -> list[Tile]:
+    """Some answers that are right, off by one and off by more, of those whose picture is there."""
+    distance = np.abs(predicted - labels)
+    kinds = {"right": distance == 0, "off by one": distance == 1, "off by more": distance > 1}
+    tiles = []
+    for kind, mask in kinds.items():
+        rows = _spread(np.flatnonzero(mask), owners=owners or ids)
+        pictures = [(row, shown) for row in rows if (shown := picture(row))]
+        tiles += [
+            Tile(
+                picture=shown,
+                title=grades[labels[row]]
+                if kind == "right"
+                else f"{grades[labels[row]]} → {grades[predicted[row]]}",
+                number=kind,
+                text=ids[row],
+            )
+            for row, shown in pictures[:EXAMPLES]
+        ]
+    return tiles
+
+
+def _spread(rows: Ints, *, owners: Sequence[str]) -> list[int]:
+    """Rows in a reproducible random order: one of each group first."""
+    order = np.random.default_rng(0).permutation(rows).tolist()
+    first = {owners[row]: row for row in reversed(order)}
+    chosen = sorted(first.values(), key=order.index)
+    return [*chosen, *(row for row in order if first[owners[row]] != row)][: 4 * EXAMPLES]
+
+
+# What else may have been asked for.
+
+
+def _decision(decision: Decision, found: Evaluation) -> Section:
+    grade = found.grades.show(decision.refer_from)
+    text = f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,} should be. {decision.found}"
     return Section(
         slug="decision",
         heading="Decision to refer",
-        text=[decision_words(decision)],
-        tables=[table],
+        text=[text],
+        tables=[
+            _interval_table(
+                f"Refer {refer_if(grade, decision.threshold)}", {**decision.operating_point, **decision.areas}
+            )
+        ],
         figures=decision_figures(decision, grade=grade),
+        brief=True,
     )
 
 
 def _abstention(abstention: Abstention) -> Section:
     tables, text = [], []
     if abstention.wanted is not None:
-        text = [abstention_words(abstention)]
+        text = [abstention.found]
+        if not math.isnan(abstention.errors_left):
+            text = [
+                f"{abstention.errors_left:.0%} of all wrong answers are left to a person. {abstention.found}"
+            ]
         title = f"Without the {abstention.share:.1%} least confident answers"
-        tables = [_interval_table("abstention", title, abstention.kept)] if abstention.kept else []
+        tables = [_interval_table(title, abstention.kept)] if abstention.kept else []
     return Section(
         slug="abstention",
         heading="Abstention",
         text=text,
         tables=tables,
         figures=[risk_coverage_figure(abstention)],
+        brief=abstention.wanted is not None,
     )
 
 
-def _interval_table(slug: str, title: str, scores: Mapping[str, Interval]) -> Table:
-    rows = [
-        Row(cells=(TableCell(text=SCORE_NAMES[name]), number_cell(value), _between(low, high)))
-        for name, (value, low, high) in scores.items()
-    ]
-    return Table(
-        slug=slug,
-        title=title,
-        caption="",
-        columns=(
-            Column(name="score", label="score"),
-            Column(name="value", label="value", kind="number"),
-            Column(name="interval", label="95 % interval", kind="number"),
-        ),
-        rows=tuple(rows),
-    )
+def _interval_table(title: str, scores: Mapping[str, Interval]) -> Table:
+    frame = pd.DataFrame({
+        "score": [SCORE_NAMES[name] for name in scores],
+        "value": [interval.value for interval in scores.values()],
+        "95 % interval": [between(*interval[1:]) for interval in scores.values()],
+    })  # fmt: skip
+    return data_table(frame, title=title)
 
 
-def _between(low: float, high: float) -> TableCell:
-    return TableCell(text=f"{low:.3f} – {high:.3f}" if math.isfinite(low) else MISSING)
+def _ranges(ranges: RangeEvaluation, found: Evaluation) -> Section:
+    def rows() -> Iterator[tuple[str, float, str, float]]:
+        yield "promised coverage", ranges.promised, "", math.nan
+        yield "coverage", ranges.coverage.value, between(*ranges.coverage[1:]), math.nan
+        for grade, (samples, interval) in zip(found.grades.shown, ranges.grades, strict=True):
+            yield f"… of grade {grade}", interval.value, between(interval.low, interval.high), samples
+        yield "grades in a range", ranges.width.value, between(*ranges.width[1:]), math.nan
 
-
-def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) -> Section:
-    def row(name: str, interval: Interval, samples: int | None = None) -> Row:
-        count = TableCell() if samples is None else TableCell(text=f"{samples:,}", value=samples)
-        cells = (number_cell(interval.value), _between(interval.low, interval.high), count)
-        return Row(cells=(TableCell(text=name), *cells))
-
-    rows = [
-        Row(
-            cells=(
-                TableCell(text="promised coverage"),
-                TableCell(text=f"{found.promised:g}", value=found.promised),
-                TableCell(),
-                TableCell(),
-            )
-        ),
-        row("coverage", found.coverage),
-        *(
-            row(f"… of grade {grade}", interval, samples)
-            for grade, (samples, interval) in zip(grades, found.grades, strict=True)
-        ),
-        row("grades in a range", found.width),
-    ]
-    table = Table(
+    frame = pd.DataFrame(list(rows()), columns=["range", "value", "95 % interval", "samples"])
+    table = data_table(
+        frame,
+        title="How often the range contains the grade",
+        caption="All patients count equally." if found.by_patient else "",
+        formats={"samples": ",.0f"},
         slug="ranges",
-        title="How often the range contains the grade, and how wide it is",
-        caption="All patients count equally, however many images they have." if by_patient else "",
-        columns=(
-            Column(name="what", label=""),
-            Column(name="value", label="value", kind="number"),
-            Column(name="interval", label="95 % interval", kind="number"),
-            Column(name="samples", label="samples", kind="number"),
-        ),
-        rows=tuple(rows),
     )
-    return Section(slug="ranges", heading="Ranges of grades", text=[found.promise], tables=[table])
-
-
-def _calibration(found: Evaluation) -> Section:
-    known = [
-        ("calibration error", f"{found.calibration_error:.3f}"),
-        ("ranked probability score", f"{found.ranked_probability_score:.3f}"),
-    ]
-    if not found.calibration:
-        return Section(slug="calibration", heading="Calibration", facts=known)
-    figure = CaptionedFigure(
-        name="reliability",
-        figure=reliability_figure({"These samples": found.calibration}),
-        caption=f"Reliability on these samples, compared with their {found.judged_by}. Larger points stand for more "
-        "samples.",
-        alt=f"Reliability diagram. Calibration error {found.calibration_error:.3f}.",
+    return Section(
+        slug="ranges", heading="Ranges of grades", text=[ranges.promise], tables=[table], brief=True
     )
-    return Section(slug="calibration", heading="Calibration", facts=known, figures=[figure])
 
 
 def _readers(found: NetworkComparison) -> Section:
     names = {
+        "reader": "reader",
+        "items": "samples",
         "network_kappa": "with network",
         "others_kappa": "with others",
         "reader_to_consensus": "to rest",
         "network_to_consensus": "network to rest",
     }
-    rows = [
-        Row(
-            cells=(
-                TableCell(text=str(row["reader"])),
-                TableCell(text=f"{row['items']:,}", value=row["items"]),
-                *(number_cell(row[name]) for name in names),
-            )
-        )
-        for row in found.by_reader.to_dict("records")
-    ]
-    table = Table(
-        slug="readers",
+    table = data_table(
+        found.by_reader[list(names)].rename(columns=names),
         title="The network as one more reader (quadratic κ)",
-        caption="To rest: κ with the consensus of all other readers, of this reader and of the network, on the same "
-        "samples.",
-        columns=(
-            Column(name="reader", label="reader"),
-            Column(name="samples", label="samples", kind="number"),
-            *(Column(name=name, label=label, kind="number") for name, label in names.items()),
-        ),
-        rows=tuple(rows),
+        caption="To rest: κ with the consensus of all other readers, on the same samples.",
+        formats=dict.fromkeys(list(names.values())[2:], ".2f"),
+        slug="readers",
     )
-    return Section(slug="readers", heading="Beside the readers", text=[found.sentence], tables=[table])
+    return Section(
+        slug="readers", heading="Beside the readers", text=[found.sentence], tables=[table], brief=True
+    )

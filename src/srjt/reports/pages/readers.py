@@ -1,180 +1,260 @@
-"""The page of ``srjt readers``: how well the readers agree, what each of them does, and the consensus."""
+"""The page of ``srjt readers``: how well the readers agree, what each of them does, and the doubtful readings."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from srjt.data.grades import Grades
+from srjt.data.readers_folder import read_readers_folder
+from srjt.data.sources.readings import NO_READER
+from srjt.errors import count_of
+from srjt.readers.compare import NEW_READER
+from srjt.readers.model import ENOUGH
 from srjt.reports.figures.canvas import CaptionedFigure, matrix_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
-from srjt.reports.page import Note, Page, Section
-from srjt.reports.reader_facts import next_sentence, nothing_learnt
-from srjt.reports.table import (
-    Row,
-    Table,
-    TableCell,
-    interval_text,
-    number_cell,
-    plain_table,
-    range_cell,
-    said_text,
-)
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.pages.audit import gallery, thumbnail
+from srjt.reports.table import Table, between, data_table
 
 # on the page; everything is in readers.json and in the tables
-READERS, HEAT_MAP, MATRICES, DRIFTING, PAIRS, ITEMS, NEXT, PROBLEMS = 200, 24, 12, 8, 60, 40, 30, 20
+READERS, HEAT_MAP, MATRICES, DRIFTING, PAIRS, NEXT, PROBLEMS, SAID = 200, 24, 12, 8, 60, 20, 20, 6
+IN_TERMINAL = 8  # readers
+FEW = 10  # readings: of a reader with fewer little is known
+REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
+
+LEAD: list[Rule[Any]] = [
+    (lambda f: f.nothing_learnt, "Each {f.noun} has one reading only, so nothing can be learnt about the readers."),
+    (lambda f: f.exact is not None, "Two readers of the same {f.noun} give it the same grade in {f.exact:.0%} of all "
+     "cases; about {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are wrong."),
+    (lambda f: True, "About {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are "
+     "wrong."),
+]  # fmt: skip
+WARNINGS: list[Rule[Any]] = [
+    (lambda f: f.nothing_learnt, "Let a second reader read {f.enough} {f.noun}s or more, or add a column of trusted "
+     "grades (reference); srjt audit looks for wrong labels with networks instead."),
+    (lambda f: f.nothing_learnt and f.changed, "The consensus of {f.changed} differs from the reading, by what is "
+     "usual for readers alone: use the readings instead."),
+    (lambda f: not f.determined and not f.nothing_learnt, "{f.reason} Certainties rest on how often readers usually "
+     "err."),
+    (lambda f: f.no_overlap, "No {f.noun} was read by two readers: what differs between readers may differ between "
+     "their {f.noun}s."),
+    (lambda f: f.problems, "The table has problems, listed below: {f.problems}."),
+    (lambda f: f.constant, "Always the same grade, which says nothing about an image: {f.constant}."),
+    (lambda f: f.offered, "{f.offered} looks like trusted grades: add --reference-column {f.offered}"),
+]  # fmt: skip
+REMARKS: list[Rule[Any]] = [
+    (lambda f: not f.nothing_learnt, "Intervals are 95 % and resample {f.resampled}."),
+    (lambda f: not f.nothing_learnt and f.assumption, "{f.assumption}"),
+    (lambda f: f.single and not f.nothing_learnt, "{f.single} of {f.items} {f.noun}s have one reading only."),
+    (lambda f: f.few and not f.nothing_learnt, "{f.few} with fewer than 10 readings: what is said of them follows "
+     "mostly from the average reader."),
+]  # fmt: skip
+NEXT_READINGS: list[Rule[Any]] = [
+    (lambda f: f.next and f.known_readers, "One more reading of these gains most."),
+    (lambda f: f.next, "Every reader has read every {f.noun}{f.without_trusted}. Ask a new reader: one more reading of "
+     "these gains most."),
+    (lambda f: f.trusted == f.items, "Nothing to read next: every {f.noun} has a trusted grade."),
+    (lambda f: True, "Nothing to read next: the table names no readers who could be asked."),
+]  # fmt: skip
 
 
-_BIAS = {
-    "others": "how many grades higher a reader is than the others who read the same",
-    "model": "how many grades higher than the truth a reader is, by the model, because no two readers read the same",
-}
-
-
-def readers_page(facts: Mapping[str, Any]) -> Page:
-    """The page for the facts that ``reader_facts`` has collected."""
-    grades = Grades(facts["grades"], facts["grade_names"])
-    sections = [
-        _agreement(facts),
-        _readers(facts, grades.shown),
-        _consensus(facts, grades),
-        _doubtful(facts, grades),
+def page_facts(facts: Mapping[str, Any]) -> SimpleNamespace:
+    """What the rules know, of the facts that ``reader_facts`` has collected."""
+    found, noun, readers = facts["consensus"], facts["noun"], facts["readers"]
+    trusted = 0 if facts["reference"] is None else facts["reference"]["items"]
+    alone = facts["reference"] is None and facts["probabilities"] is None
+    grades = grades_of(facts).shown
+    constant = [
+        f"{reader['name']} ({grades[int(np.argmax(reader['by_grade']))]})"
+        for reader in readers
+        if max(reader["by_grade"]) == reader["readings"] >= REMARKABLE
     ]
-    if nothing_learnt(facts):
-        sections = [_consensus(facts, grades)]
-    if facts.get("next"):
-        sections.append(_next(facts))
+    few = sum(reader["readings"] < FEW for reader in readers)
+    exact = (facts["agreement"] or {}).get("exact")
+    wrong = found["wrong_readings"]
+    kinds = Counter(problem["kind"] for problem in facts["problems"])
+    return SimpleNamespace(
+        noun=noun,
+        items=facts["items"],
+        # nothing tells how readers err: certainties would come from the defaults of the model alone
+        nothing_learnt=alone and found["single"] == facts["items"],
+        enough=ENOUGH,
+        exact=None if exact is None else exact["value"],
+        wrong=0.0 if wrong is None else wrong["value"],
+        consensus_wrong=found["expected_wrong"] / facts["items"],
+        changed=count_of(found["changed"], noun) if found["changed"] else "",
+        determined=found["determined"],
+        reason=found["reason"],
+        assumption=found["assumption"],
+        no_overlap=len(readers) > 1 and facts["agreement"] is None,
+        problems=", ".join(f"{count:,} {kind}" for kind, count in kinds.items()),
+        constant=_listed(constant),
+        offered=facts["offered_reference"],
+        resampled=facts["resampled"],
+        single=found["single"],
+        few=f"{count_of(few, 'reader')} of {len(readers):,}" if few and len(readers) > 1 else "",
+        next=facts["next"],
+        known_readers=any(row["reader"] != NEW_READER for row in facts["next"] or ()),
+        trusted=trusted,
+        without_trusted=" without a trusted grade" if trusted else "",
+    )
+
+
+def grades_of(facts: Mapping[str, Any]) -> Grades:
+    return Grades(facts["grades"], facts["grade_names"])
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    return "; ".join(names[:most]) + (f"; and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
+    """The page for the facts that ``reader_facts`` has collected. folder: that of srjt readers, for the images."""
+    f = page_facts(facts)
+    frame = pd.DataFrame(facts["readers"])
+    sections = []
+    if not f.nothing_learnt:
+        sections = [
+            Section(
+                slug="readers",
+                heading="Readers",
+                tables=[_readers(frame.head(READERS), len(frame))],
+                figures=_reader_figures(facts),
+            ),
+            *_doubtful(facts, _Pictures(folder)),
+            *_agreement(facts),
+        ]
+    if facts["next"] is not None:
+        sections.append(_next(facts, f))
     return Page(
         kind="Several readers",
         title=str(facts["source"]),
-        lead=str(facts["lead"]),
-        notes=[Note(text=sentence) for sentence in facts["findings"]],
+        lead=first_sentence(LEAD, f),
+        key_numbers=_key_numbers(facts, f),
+        figure=None if f.nothing_learnt else _bias(frame),
+        figure_table=None if f.nothing_learnt else _readers(frame.head(IN_TERMINAL), len(frame)),
+        notes=[
+            *(Note(text=text) for text in sentences(WARNINGS, f)),
+            *(Note(text=text, warning=False) for text in sentences(REMARKS, f)),
+        ],
         sections=[*sections, _understood(facts)],
     )
 
 
-def _agreement(facts: Mapping[str, Any]) -> Section:
-    found = facts["agreement"]
-    if found is None:
-        text = [f"No {facts['noun']} was read by two readers, so there is no agreement to report."]
-        return Section(slug="agreement", heading="Agreement", text=text)
-    names = {
-        "krippendorff": "Krippendorff’s α (ordinal)",
-        "quadratic": "quadratically weighted κ of all pairs of readings",
-        "exact": "same grade",
-        "within_one": "same grade or the next one",
+def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber]:
+    names = [reader["name"] for reader in facts["readers"]]
+    by = "" if names == [NO_READER] else f" by {count_of(len(names), 'reader')}"
+    numbers = [
+        KeyNumber(
+            label="readings",
+            value=f"{facts['number_of_readings']:,}",
+            compared=f"of {count_of(facts['items'], facts['noun'])}{by}",
+        )
+    ]
+    if f.nothing_learnt:
+        return numbers
+    overall = {
+        "same grade": ("exact", ".0%"),
+        "at most one grade apart": ("within_one", ".0%"),
+        "quadratic κ": ("quadratic", ".2f"),
+        "Krippendorff’s α": ("alpha", ".2f"),
     }
-    entries = [(label, interval_text(found[name], percent=name in ("exact", "within_one")))
-               for name, label in names.items() if found.get(name) is not None]  # fmt: skip
-    shown = facts["heat_map"]
-    figures = []
-    if len(shown["readers"]) > 1:
-        values = np.array(
-            [[np.nan if v is None else v for v in row] for row in shown["kappa"]], dtype=np.float64
+    for label, (name, pattern) in overall.items():
+        numbers += _number(label, (facts["agreement"] or {}).get(name), pattern)
+    repeated = [reader for reader in facts["readers"] if reader["repeated"]]
+    if repeated:  # of a crowd without names: two readings of the same item
+        count = sum(reader["repeated"] for reader in repeated)
+        share = sum(reader["repeated"] * reader["repeated_exact"] for reader in repeated) / count
+        label = "same grade" if names == [NO_READER] else "same grade, read again"
+        numbers.append(KeyNumber(label=label, value=f"{share:.0%}", compared=count_of(count, facts["noun"])))
+    found = facts["consensus"]
+    numbers += _number("wrong readings", found["wrong_readings"], ".0%")
+    numbers.append(
+        KeyNumber(
+            label="wrong consensus grades",
+            value=f"{f.consensus_wrong:.0%}",
+            compared=f"{found['uncertain']:,} less than 60 % certain",
         )
-        figures.append(
-            CaptionedFigure(
-                name="kappa",
-                figure=kappa_figure(shown["readers"], values),
-                caption="Quadratically weighted κ of each two readers"
-                + (f", the {len(shown['readers'])} with the most readings" if shown["some"] else "")
-                + ". A dash: too few readings in common.",
-                alt="κ of each two readers; see the table of pairs",
+    )
+    if (known := facts["reference"]) is not None:
+        numbers.append(
+            KeyNumber(
+                label=f"equal to {count_of(known['items'], 'trusted grade')}",
+                value=f"{known['consensus_equal']:.0%}",
+                compared=f"single readings: {known['readings_equal']:.0%}; off by {known['consensus_error']:.2f} and "
+                f"{known['readings_error']:.2f} grades",
             )
         )
-    tables = [_pairs(facts)] if facts["pairs"] else []
-    text = [f"Intervals are 95 % and resample {facts['resampled']}."]
-    return Section(
-        slug="agreement",
-        heading="Agreement",
-        text=text,
-        facts=entries,
-        figures=figures,
-        tables=tables,
-        closed=True,
+    return numbers
+
+
+def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list[KeyNumber]:
+    if found is None:
+        return []
+    interval = "" if found["low"] is None else between(found["low"], found["high"], pattern)
+    return [KeyNumber(label=label, value=f"{found['value']:{pattern}}".replace("-", "−"), interval=interval)]
+
+
+def _between(frame: pd.DataFrame, name: str, pattern: str) -> list[str]:
+    ends = frame[[f"{name}_low", f"{name}_high"]].to_numpy(float)
+    return [between(low, high, pattern) for low, high in ends]
+
+
+def _readers(frame: pd.DataFrame, total: int) -> Table:
+    """frame: the readers that are shown."""
+    columns: dict[str, Any] = {
+        "reader": frame["name"].astype(str),
+        "readings": frame["readings"],
+        "right": frame["right"].astype(float),
+        "95 %": _between(frame, "right", ".0%"),
+        "higher": frame["bias"].astype(float),
+        "95 % ": _between(frame, "bias", "+.2f"),
+    }
+    captions = ["Right: expected share of right readings; higher: than the others on the same, in grades"]
+    if frame["repeated"].any():
+        columns["again"] = frame["repeated_exact"].astype(float)
+        captions.append("again: the same grade when read again")
+    if frame["drift"].notna().any():
+        columns |= {"drift": frame["drift"].astype(float), "95 %  ": _between(frame, "drift", "+.2f")}
+        captions.append("drift: change of “higher” in a year")
+    return data_table(
+        pd.DataFrame(columns),
+        title="Readers"
+        if len(frame) == total
+        else f"Readers, {len(frame)} of {total:,} with the most readings",
+        slug="readers",
+        caption=f"{'; '.join(captions)}.",
+        formats={"right": ".0%", "higher": "+.2f", "again": ".0%", "drift": "+.2f"},
     )
 
 
-def _pairs(facts: Mapping[str, Any]) -> Table:
-    few = facts["pairs"][:PAIRS]
-    rows = [
-        Row(
-            cells=(
-                TableCell(text=str(pair["readers"][0])),
-                TableCell(text=str(pair["readers"][1])),
-                number_cell(pair["both"], "{:,.0f}"),
-                number_cell(pair["quadratic"], "{:.2f}"),
-                range_cell(pair["interval"], "{:.2f}"),
-                number_cell(pair["linear"], "{:.2f}"),
-                number_cell(pair["exact"], "{:.0%}"),
-                number_cell(pair["within_one"], "{:.0%}"),
-            )
-        )
-        for pair in few
-    ]
-    more = f": {len(few)} of {len(facts['pairs']):,}" if len(few) < len(facts["pairs"]) else ""
-    return plain_table(
-        "pairs",
-        f"Pairs of readers, the most {facts['noun']}s in common first{more}",
-        "",
-        ("reader", "and", "both", "κ quadratic", "95 % interval", "κ linear", "same", "within one"),
-        rows,
-        text_columns=2,
+def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
+    few = frame[frame["bias"].notna()].head(HEAT_MAP)
+    if len(few) < 2:
+        return None
+    bias = few["bias"].to_numpy(float)
+    return CaptionedFigure(
+        name="bias",
+        figure=bias_figure(
+            few["name"].astype(str).tolist(), bias, few[["bias_low", "bias_high"]].to_numpy(float)
+        ),
+        caption="How many grades higher each reader is than the others on the same, with 95 % intervals.",
+        alt="; ".join(f"{name} {value:+.2f}" for name, value in zip(few["name"], bias, strict=True)),
     )
 
 
-def _readers(facts: Mapping[str, Any], grades: Sequence[str]) -> Section:
-    readers = facts["readers"]
-    few = readers[:READERS]
-    title = "Readers, the most readings first"
-    if len(few) < len(readers):
-        title += f": {len(few)} of {len(readers):,}"
-    rows = [
-        Row(
-            cells=(
-                TableCell(text=str(reader["name"])),
-                number_cell(reader["readings"], "{:,.0f}"),
-                number_cell(reader["right"], "{:.0%}"),
-                range_cell(reader["right_interval"], "{:.0%}"),
-                number_cell(reader["bias"], "{:+.2f}"),
-                range_cell(reader["bias_interval"], "{:+.2f}"),
-                number_cell(reader["repeated"], "{:.0%}"),
-            )
-        )
-        for reader in few
-    ]
-    table = plain_table(
-        "readers",
-        title,
-        f"Right: the expected share of right readings. Higher: {_BIAS[facts['bias_beside']]}. Again: how often the "
-        "reader gives the same grade once more. All readers are in readers.json.",
-        ("reader", "readings", "right", "95 % interval", "higher", "95 % interval", "again"),
-        rows,
-    )
-    return Section(slug="readers", heading="Readers", tables=[table], figures=_reader_figures(facts, grades))
-
-
-def _reader_figures(facts: Mapping[str, Any], grades: Sequence[str]) -> list[CaptionedFigure]:
-    few = [reader for reader in facts["readers"] if reader["bias"] is not None][:HEAT_MAP]
-    figures = []
-    if len(few) > 1:
-        bias = np.array([reader["bias"] for reader in few])
-        figures.append(
-            CaptionedFigure(
-                name="bias",
-                figure=bias_figure(
-                    [str(r["name"]) for r in few],
-                    bias,
-                    np.array([r["bias_interval"] for r in few], dtype=np.float64),
-                ),
-                caption=f"{_BIAS[facts['bias_beside']].capitalize()}, with 95 % intervals.",
-                alt="; ".join(f"{reader['name']} {reader['bias']:+.2f}" for reader in few),
-            )
-        )
+def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
+    grades = grades_of(facts).shown
     matrices = {str(reader["name"]): reader["matrix"] for reader in facts["readers"][:MATRICES]}
-    figures.append(
+    figures = [
         CaptionedFigure(
             name="matrices",
             figure=matrix_figure(
@@ -184,15 +264,14 @@ def _reader_figures(facts: Mapping[str, Any], grades: Sequence[str]) -> list[Cap
                 columns="read as",
                 write=lambda value, share: f"{value:.2f}",
             ),
-            caption="What each reader says (column) for each true grade (row), as the model estimates it. A reader "
-            "with few readings is drawn towards the average reader.",
+            caption="What each reader says (column) for each true grade (row), by the model.",
             alt="Matrices of the readers: the probability of each reading for each true grade",
         )
-    )
+    ]
     if facts["drift"]:
         series = {
-            name: (np.array(of["dates"], dtype="datetime64[D]"), np.array(of["bias"]))
-            for name, of in list(facts["drift"].items())[:DRIFTING]
+            name: (np.array(dates, dtype="datetime64[D]"), np.array(values))
+            for name, (dates, values) in list(facts["drift"].items())[:DRIFTING]
         }
         figures.append(
             CaptionedFigure(
@@ -205,97 +284,133 @@ def _reader_figures(facts: Mapping[str, Any], grades: Sequence[str]) -> list[Cap
     return figures
 
 
-def _consensus(facts: Mapping[str, Any], grades: Grades) -> Section:
-    found, noun = facts["consensus"], facts["noun"]
-    rows = [
-        Row(
-            cells=(
-                TableCell(text=str(item["id"])),
-                TableCell(text=grades.show(str(item["grade"]))),
-                number_cell(item["certainty"], "{:.2f}"),
-                TableCell(text=said_text(item["said"], grades)),
+class _Pictures:
+    """Item → its picture, "" if there is none; nothing is read before it is asked for."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        read = None if folder is None else read_readers_folder(folder)
+        self.images = {} if read is None else dict(zip(read.ids, read.images, strict=True))
+
+    def __call__(self, item: str) -> str:
+        name = self.images.get(item, "")
+        return thumbnail(self.folder, name) if name and self.folder is not None else ""
+
+
+def _doubtful(facts: Mapping[str, Any], pictures: _Pictures) -> list[Section]:
+    """The readings that are least probably right, and the items of which the consensus is least certain."""
+    grades, noun = grades_of(facts), facts["noun"]
+    readings = pd.DataFrame(facts["doubtful_readings"]).assign(
+        grade=lambda f: f["grade"].map(grades.show), consensus=lambda f: f["consensus"].map(grades.show)
+    )
+    items = pd.DataFrame(
+        [
+            (item["id"], grades.show(item["grade"]), item["certainty"], said_text(item["said"], grades))
+            for item in facts["consensus"]["doubtful"]
+        ],
+        columns=[noun, "consensus", "certainty", "readings"],
+    )
+    titles = f"The {len(readings)} most doubtful readings", f"The {len(items)} least certain {noun}s"
+    shown = [pictures(name) for name in readings["id"]], [pictures(name) for name in items[noun]]
+    counts = list(zip(grades.shown, facts["consensus"]["counts"], strict=True))
+    consensus = Section(slug="uncertain", heading=titles[1], counts=counts, counted=f"{noun}s, by consensus")
+    if any(map(any, shown)):
+        hint = "A → B: read as A, consensus B; the number is the probability that the reading is right."
+        as_labels = readings.rename(columns={"consensus": "suggested", "probability": "quality"})
+        tiles = [
+            Tile(picture=picture, title=grade, number=f"{sure:.2f}", share=sure, detail=said, text=name)
+            for picture, (name, grade, sure, said) in zip(
+                shown[1], items.itertuples(index=False), strict=True
             )
-        )
-        for item in ([] if nothing_learnt(facts) else found["doubtful"][:ITEMS])
+        ]
+        doubtful = Section(slug="doubtful", heading=titles[0], hint=hint, tiles=gallery(as_labels, shown[0]))
+        return [doubtful, replace(consensus, tiles=tiles)]
+    names = {"id": noun, "grade": "read as", "probability": "right"}
+    tables = [
+        data_table(
+            readings.rename(columns=names), title="", slug="readings", caption="All are in readings.csv."
+        ),
+        data_table(
+            items, title="", slug="items", caption="All are in consensus.csv.", formats={"certainty": ".2f"}
+        ),
     ]
-    table = plain_table(
-        "doubtful-items",
-        f"The {len(rows)} least certain {noun}s",
-        "All of them are in consensus.csv.",
-        (noun, "consensus", "certainty", "readings"),
-        rows,
-        text_columns=2,
-        text_last=True,
-    )
-    text = list(found["sentences"])
-    if found["uncertain"] and not facts["next"] and not nothing_learnt(facts):
-        text.append("srjt readers --next N lists what to read once more.")
-    return Section(
-        slug="consensus",
-        heading="Consensus",
-        text=text,
-        counts=list(zip(grades.shown, found["counts"], strict=True)),
-        tables=[table] if rows else [],
-        closed=True,
-    )
-
-
-def _doubtful(facts: Mapping[str, Any], grades: Grades) -> Section:
-    rows = [
-        Row(
-            cells=(
-                TableCell(text=str(reading["id"])),
-                TableCell(text=str(reading["reader"])),
-                TableCell(text=grades.show(str(reading["grade"]))),
-                TableCell(text=grades.show(str(reading["consensus"]))),
-                number_cell(reading["probability"], "{:.3f}"),
-            )
-        )
-        for reading in facts["doubtful_readings"]
+    return [
+        Section(slug="doubtful", heading=titles[0], tables=tables[:1]),
+        replace(consensus, tables=tables[1:] if len(items) else []),
     ]
-    table = plain_table(
-        "doubtful-readings",
-        f"The {len(rows)} most doubtful readings",
-        "The probability that a reading is right, given all readings. All of them are in readings.csv.",
-        (facts["noun"], "reader", "read as", "consensus", "right"),
-        rows,
-        text_columns=4,
+
+
+def said_text(readings: Sequence[Sequence[str]], grades: Grades) -> str:
+    """Who said what of an item. readings: reader and grade of each."""
+    few = [f"{reader}: {grades.show(grade)}" for reader, grade in readings[:SAID]]
+    return ", ".join(few) + (", …" if len(readings) > SAID else "")
+
+
+def _agreement(facts: Mapping[str, Any]) -> list[Section]:
+    """Each two readers: κ as a picture and all numbers as a table."""
+    pairs = pd.DataFrame(facts["pairs"])
+    if pairs.empty:
+        return []
+    names = [reader["name"] for reader in facts["readers"][:HEAT_MAP]]
+    both = pd.concat([pairs, pairs.rename(columns={"first": "second", "second": "first"})])
+    kappa = both.pivot_table(index="first", columns="second", values="quadratic", aggfunc="first")
+    kappa = kappa.reindex(index=names, columns=names)
+    few = pairs.head(PAIRS)
+    frame = pd.DataFrame(
+        {
+            "reader": few["first"].astype(str),
+            "and": few["second"].astype(str),
+            "both": few["items"],
+            "quadratic κ": few["quadratic"].astype(float),
+            "95 % interval": [
+                between(low, high, ".2f") for low, high in few[["low", "high"]].to_numpy(float)
+            ],
+            "linear κ": few["linear"].astype(float),
+            "same": few["exact"].astype(float),
+            "within one": few["within_one"].astype(float),
+        }
     )
-    return Section(slug="doubtful", heading="Doubtful readings", tables=[table], closed=True)
-
-
-def _next(facts: Mapping[str, Any]) -> Section:
-    rows = [
-        Row(
-            cells=(
-                TableCell(text=str(row[facts["noun"]])),
-                TableCell(text=str(row["reader"])),
-                number_cell(row["gain"], "{:.3f}"),
-            )
-        )
-        for row in facts["next"][:NEXT]
+    more = f", {len(few)} of {len(pairs):,}" if len(few) < len(pairs) else ""
+    table = data_table(
+        frame,
+        title=f"Pairs of readers{more}",
+        slug="pairs",
+        formats={"quadratic κ": ".2f", "linear κ": ".2f", "same": ".0%", "within one": ".0%"},
+    )
+    figure = CaptionedFigure(
+        name="kappa",
+        figure=kappa_figure([str(name) for name in names], kappa.to_numpy(float)),
+        caption="Quadratic κ of each two readers. A dash: too few readings in common.",
+        alt="κ of each two readers; see the table of pairs",
+    )
+    return [
+        Section(slug="agreement", heading="Agreement of each two readers", tables=[table], figures=[figure])
     ]
-    table = plain_table(
-        "next",
-        f"The first {len(rows)} of {len(facts['next']):,}",
-        "Gain: by how much the reading is expected to reduce the error of the consensus, in grades.",
-        (facts["noun"], "reader", "gain"),
-        rows,
-        text_columns=2,
-    )
-    return Section(
+
+
+def _next(facts: Mapping[str, Any], f: SimpleNamespace) -> Section:
+    text, heading = [first_sentence(NEXT_READINGS, f)], "What to read next"
+    if not facts["next"]:
+        return Section(slug="next", heading=heading, text=text, brief=True)
+    frame = pd.DataFrame(facts["next"][:NEXT])
+    table = data_table(
+        frame[[facts["noun"], "reader", "gain"]].astype({"reader": str}),
+        title=f"The first {len(frame)} of {len(facts['next']):,}",
         slug="next",
-        heading="What to read next",
-        text=[next_sentence(facts)],
-        code=str(facts["review_command"]),
-        tables=[table],
+        caption="Gain: by how much the reading is expected to reduce the error of the consensus, in grades.",
     )
+    command = str(facts["review_command"])
+    return Section(slug="next", heading=heading, text=text, code=command, tables=[table], brief=True)
 
 
 def _understood(facts: Mapping[str, Any]) -> Section:
     problems = facts["problems"]
-    text = [f"{len(problems):,} problems; the first of them:"] if len(problems) > PROBLEMS else []
     listed = [f"{p['kind']}, {p['where']}: {p['detail']}" for p in problems[:PROBLEMS]]
-    return Section(
-        slug="table", heading="How the table was understood", text=[*facts["notes"], *text, *listed]
+    more = [f"… and {len(problems) - PROBLEMS:,} more problems"] if len(problems) > PROBLEMS else []
+    unused = (
+        [f"columns that were not used: {', '.join(facts['unused_columns'])}"]
+        if facts["unused_columns"]
+        else []
     )
+    text = [*facts["notes"], *unused, *listed, *more]
+    return Section(slug="table", heading="How the table was understood", text=text, closed=not problems)

@@ -1,10 +1,10 @@
-"""The page of a single run, finished or still in training."""
+"""The page of a run: finished, unfinished, or in training, when a browser reloads it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
@@ -15,32 +15,35 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import methods
-from srjt.errors import SrjtError, count_of, duration
-from srjt.inference.answers import probabilities_of
-from srjt.inference.calibrate import side_recalibration
-from srjt.methods.registry import lookup
+from srjt.errors import SrjtError, duration
+from srjt.inference.evaluate import Evaluation
+from srjt.inference.sides import evaluate_sides
 from srjt.noise.estimate import NoiseEstimate
-from srjt.ordinal import Purpose
-from srjt.ordinal.calibration import calibration_bins, expected_calibration_error
-from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
-from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart, mean_over_networks
-from srjt.reports.figures.results import combined_networks, reliability_figure, run_figures
-from srjt.reports.figures.study import describe_ends
-from srjt.reports.page import Note, Page, Section
-from srjt.reports.pages.answers import answers_section, examples_section
-from srjt.reports.run_summary import JudgedSide, judged_run
-from srjt.reports.sections import provenance_section
-from srjt.reports.statistics import METRIC_NAMES
-from srjt.reports.table import MISSING, Column, Row, Table, TableCell
-from srjt.studies.paired_tests import LOWER_IS_BETTER
+from srjt.ordinal.metrics import METRICS, NaiveBaseline, naive_baseline
+from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
+from srjt.reports.figures.results import combined_networks, realised_noise_figure, run_figures
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
+from srjt.reports.pages.evaluation import (
+    FIRST,
+    by_grade_table,
+    calibration_section,
+    confusion_of,
+    confusion_table,
+    evaluation_notes,
+    examples_section,
+    key_numbers,
+    scores_table,
+    verdict,
+)
+from srjt.reports.sections import provenance_section, run_name
+from srjt.reports.table import Table, between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training.checkpoint import HEADER, LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.folder import (
     RunFacts,
-    compare_with_naive,
+    not_beaten,
     read_facts,
-    read_held_out,
     read_noise_estimate,
     read_summary,
     run_baselines,
@@ -48,154 +51,470 @@ from srjt.training.folder import (
 from srjt.training.loop import STARVED
 from srjt.training.single_run import finished_metrics
 from srjt.training.train import unknown_noise
+from srjt.training.trained import Trained, load_run
 
-# Whether the probabilities of a run mean what they say, before and after recalibration.
+REFRESH = 5  # seconds after which a browser loads the page of a training again
+RECENT = 5  # epochs whose mean time predicts the others'
+MESSAGES = 30
 
-
-def calibration_section(folder: Path, facts: RunFacts) -> Section | None:
-    """Reliability diagrams on the test side, else on the validation side; None for a run without either."""
-    if facts.config.method not in methods.names():  # a plug-in that is not installed
-        return None
-    networks = methods.lookup(facts.config.method).method.networks
-    sides = read_held_out(folder, networks=networks, classes=len(facts.grades))
-    shown = next((name for name in ("test", "validation") if name in sides), None)
-    if shown is None:
-        return None
-    side = sides[shown]
-    truth = side.true_labels if shown == "test" else None  # as the scores of this side
-    labels = side.labels if truth is None else truth
-    p = probabilities_of(side.probabilities, "ensemble").astype(np.float64)
-    found = side_recalibration(
-        sides.get("validation"), config=facts.config, estimate=read_noise_estimate(folder)
-    )
-    panels = {"As the networks give them": p} if found is None else {"Before": p, "After": found(p)}
-    errors = {name: expected_calibration_error(q, labels) for name, q in panels.items()}
-    which = "true grades" if truth is not None else "given labels"
-    caption = (
-        f"Reliability on the {shown} side, compared with the {which}. Larger points stand for more samples."
-    )
-    text = ["The probabilities are not recalibrated."]
-    if found is not None:
-        text = [
-            f"srjt predict recalibrates the probabilities on {found.samples:,} samples of the validation side: {found}."
-        ]
-        if shown == "validation":
-            caption += " The recalibration was fitted to the same samples."
-    figure = CaptionedFigure(
-        name="reliability",
-        figure=reliability_figure({title: calibration_bins(q, labels) for title, q in panels.items()}),
-        caption=caption,
-        alt="Reliability diagram. " + " ".join(f"{n}: calibration error {e:.3f}." for n, e in errors.items()),
-    )
-    known = [
-        ("calibration error" if found is None else f"calibration error {name.lower()}", f"{error:.3f}")
-        for name, error in errors.items()
-    ]
-    return Section(slug="calibration", heading="Calibration", text=text, facts=known, figures=[figure])
+State = Literal["training", "stopped", "unfinished", "finished"]
 
 
-# The page of a single run.
+# Sentences.
 
 
-def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> Page:
-    """The page of a run, finished or not. grade_names: instead of the run's own."""
+@dataclass(frozen=True, kw_only=True)
+class RunPageFacts:
+    """What the sentences are about; those about the answers of ``srjt predict`` are on the page of an evaluation."""
+
+    state: State
+    reached: int  # epochs
+    planned: int
+    left: str  # how long the other epochs take; "" if it is not known
+    problem: str  # why the training has stopped
+    samples: int  # of the training side
+    sides: frozenset[str]  # that have samples
+    networks: int
+    pooled: bool
+    kept: int  # the epoch whose networks were kept; 0: the last one
+    averaged: int  # epochs that the scores are averaged over
+    answers: bool  # whether the answers of srjt predict are known
+    side: str  # the scores are of this side; "" if there are none
+    metric: str  # the one that the grades are for, in words
+    score: float  # of the networks' own grades
+    naive: float  # of one grade for all; nan if it is not known
+    beaten: bool
+    truth: bool  # whether the true grades are known
+    wrong: float  # share of wrong training labels; nan if it is not known
+    starved: str  # grades that the selection hardly kept
+
+    @property
+    def first_words(self) -> str:
+        """The metric at the beginning of a sentence."""
+        return self.metric[0].upper() + self.metric[1:]
+
+
+Facts = RunPageFacts
+VERDICT: list[Rule[Facts]] = [
+    (lambda f: f.state == "training" and not f.reached, "The first of {f.planned} epochs has begun."),
+    (lambda f: f.state == "training", "Epoch {f.reached} of {f.planned} is done{f.left}."),
+    (
+        lambda f: f.state == "stopped",
+        "Stopped after epoch {f.reached} of {f.planned}. {f.problem} Run the same command again to resume it.",
+    ),
+    (
+        lambda f: f.state == "unfinished",
+        "Not finished, {f.reached} of {f.planned} epochs: run the same command again to resume it.",
+    ),
+    (
+        lambda f: not f.sides & {"validation", "test"},
+        "All {f.samples:,} samples were used for training: how well the run grades new ones is not known.",
+    ),
+    (lambda f: not f.side, "How well the run grades new samples is not known."),
+    (
+        lambda f: not f.beaten,
+        "The networks' own grades are no better than one grade for all: {f.metric} {f.score:.3f} on the {f.side} side, "
+        "{f.naive:.3f} for one grade.",
+    ),
+    (
+        lambda f: math.isnan(f.naive),
+        "{f.first_words} {f.score:.3f} on the {f.side} side, by the networks' own grades.",
+    ),
+    (
+        lambda f: True,
+        "{f.first_words} {f.score:.3f} on the {f.side} side, by the networks' own grades; one grade for all gives "
+        "{f.naive:.3f}.",
+    ),
+]
+WARNINGS: list[Rule[Facts]] = [
+    (
+        lambda f: bool(f.starved),
+        "The selection hardly keeps grade {f.starved}: the networks unlearn it. Try per_class, a slower ramp "
+        "(ramp_epochs) or a smaller noise_rate.",
+    ),
+    (
+        lambda f: f.state != "finished" and not f.beaten,
+        "After epoch {f.reached} the networks' own grades are no better than one grade for all on the {f.side} side: "
+        "{f.first_words} {f.score:.3f}, {f.naive:.3f} for one grade.",
+    ),
+    (
+        lambda f: f.state == "finished" and f.sides == {"train", "validation"},
+        "There is no test side: all scores are those of the validation side.",
+    ),
+    (
+        lambda f: f.state == "training" and "validation" not in f.sides,
+        "There is no validation side: how good the run is cannot be seen while it trains.",
+    ),
+]
+NOTES: list[Rule[Facts]] = [
+    (
+        lambda f: bool(f.side) and not f.answers and not f.kept,
+        "Scores are means over the last {f.averaged} epochs, not the answers of srjt predict.",
+    ),
+    (
+        lambda f: bool(f.side) and not f.answers and f.kept > 0,
+        "Scores are those of epoch {f.kept}, the best on the validation side, not the answers of srjt predict.",
+    ),
+    (
+        lambda f: bool(f.side),
+        "Curves show each network's own grades, as the paper's figures do; their numbers are in metrics.csv.",
+    ),
+    (lambda f: bool(f.side) and f.networks > 1 and not f.pooled, "They are means over the two networks."),
+    (lambda f: bool(f.side) and f.networks > 1 and f.pooled, "The networks are pooled."),
+    (lambda f: f.truth and "test" in f.sides, "Test scores compare with the true grades."),
+    (lambda f: f.truth and "validation" in f.sides, "Validation scores compare with the given labels."),
+    (lambda f: not math.isnan(f.wrong), "Of the training labels {f.wrong:.1%} are wrong."),
+    (
+        lambda f: f.state == "training",
+        "The page is written after an epoch, at most every few seconds. If it is much older, the training has stopped.",
+    ),
+]  # fmt: skip
+
+
+# What is read of a run.
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """A run, in memory or in a folder, as far as it is there."""
+
+    title: str
+    state: State
+    facts: RunFacts | None
+    metrics: pd.DataFrame
+    sides: Mapping[str, Evaluation]
+    folder: Path | None = None
+    estimate: NoiseEstimate | None = None
+    show_test: bool = True
+    problem: str = ""
+    messages: Sequence[str] = ()
+
+    @property
+    def pooled(self) -> bool:
+        return self.facts is not None and self.facts.config.convention == "published-code"
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """Of the test side, else of the validation side."""
+        return self.sides.get("test") or self.sides.get("validation")
+
+
+def run_page(folder: Path, **options: Any) -> Page:
+    """The page of the run in a folder, finished or not. options: as for ``read_record``."""
+    return _page(read_record(folder, **options))
+
+
+def read_record(
+    folder: Path,
+    *,
+    grade_names: Mapping[str, str] | None = None,
+    live: Literal["training", "stopped"] | None = None,
+    messages: Sequence[str] = (),
+    problem: str = "",
+    show_test: bool = True,
+) -> RunRecord:
+    """What the page of a run shows. grade_names: instead of the run's own.
+
+    live: the training is running, or has just stopped because of ``problem``; messages: what it has said. Without
+    ``show_test`` there is nothing of the test side.
+    """
     facts = read_facts(folder)
-    facts = replace(facts, grades=facts.grades.named(grade_names))
-    done = (folder / "summary.json").exists()  # the weights may have been deleted to save space
-    metrics = finished_metrics(folder) if done else read_metrics(folder / "metrics.csv")
-    pooled = facts.config.convention == "published-code"
-    matrix, rate = _realised_noise(folder, facts)
-    evaluated = _evaluated_against(metrics, rate)
-    judged = _judged(folder) if done else None
-    answers = [] if judged is None else _answers(judged, facts)
-    figures = run_figures(
-        metrics,
-        grades=facts.grades.shown,
-        noise_rate=rate,
-        # the answers have a matrix that counts every sample once
-        confusion=_confusion(folder) if done and not answers else None,
-        noise_matrix=matrix,
-        pooled=pooled,
-        note=evaluated,
-    )
-    naive = run_baselines(folder) if done else {}
-    sections = [
-        _data(facts, rate),
-        noise_section(facts),
-        *answers,
-        _scores(metrics, pooled=pooled, note=evaluated, naive=naive),
-    ]
-    if figures:
-        sections.append(Section(slug="figures", heading="Figures", figures=figures))
-    sections += [
-        calibration_section(folder, facts) if done else None,
-        provenance_section(facts, metrics, unused=_unused(facts)),
-    ]
-    return Page(
-        kind="Run",
+    if grade_names is not None:
+        facts = replace(facts, grades=facts.grades.named(grade_names))
+    done = live is None and (folder / "summary.json").exists()  # weights may have been deleted to save space
+    file = folder / "metrics.csv"
+    metrics = pd.DataFrame(columns=list(HEADER))
+    if done or file.exists():
+        metrics = finished_metrics(folder) if done else read_metrics(file)
+    return RunRecord(
         title=folder.resolve().name,
-        lead=_lead(facts, metrics, done=done, estimate=read_noise_estimate(folder)),
-        notes=[
-            *_notes(facts, done=done),
-            *_naive_notes(judged, metrics, pooled=pooled, naive=naive, purpose=facts.config.optimise),
-            *filter(None, [starvation_note(metrics, facts.grades.shown)]),
-        ],
-        sections=[section for section in sections if section is not None],
+        state=live or ("finished" if done else "unfinished"),
+        facts=facts,
+        metrics=metrics,
+        sides=_sides(folder, facts) if done else {},
+        folder=folder,
+        estimate=read_noise_estimate(folder),
+        show_test=show_test,
+        problem=problem,
+        messages=messages,
     )
 
 
-def _judged(folder: Path) -> JudgedSide | None:
-    """The answers of srjt predict on the test side, else on the validation side; None if they are not known."""
+def trained_page(run: Trained, sides: Mapping[str, Evaluation] | None = None, *, brief: bool = False) -> Page:
+    """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief: for a terminal."""
+    folder = run.folder
+    return _page(
+        RunRecord(
+            title=run_name(run),
+            state="finished",
+            facts=run.facts,
+            metrics=run.metrics if len(run.metrics) else pd.DataFrame(columns=list(HEADER)),
+            sides=evaluate_sides(run) if sides is None else sides,
+            folder=folder,
+            estimate=None if folder is None else read_noise_estimate(folder),
+        ),
+        brief=brief,
+    )
+
+
+def _sides(folder: Path, facts: RunFacts) -> dict[str, Evaluation]:
+    """The held-out sides with the answers of srjt predict; none if the networks cannot be opened."""
+    if not (folder / "weights.safetensors").exists():
+        return {}
     try:
-        found = judged_run(folder)
+        run = load_run(folder, device="cpu")
+        return evaluate_sides(replace(run, grades=facts.grades))
     except SrjtError:  # weights of your own network, or a method that is not installed
+        return {}
+
+
+def run_page_facts(record: RunRecord) -> RunPageFacts:
+    """The facts of a run."""
+    facts, metrics = record.facts, record.metrics
+    config = TrainConfig() if facts is None else facts.config
+    sizes: Mapping[str, int] = {} if facts is None else facts.data.get("samples") or {}
+    averages = last_epochs(metrics, pooled=record.pooled)
+    shown = [side for side in ("test", "validation") if record.show_test or side == "validation"]
+    side = next((name for name in shown if name in set(averages["split"])), "")
+    values = averages[averages["split"] == side].set_index("metric")["value"]
+    score = float(values.get(config.optimise, math.nan))
+    baseline = _naive(record, side)
+    naive = math.nan if baseline is None else float(getattr(baseline, config.optimise))
+    epochs = metrics.loc[metrics["split"] == side, "epoch"]
+    wrong = math.nan if facts is None else _realised_noise(record.folder, facts)[1]
+    return RunPageFacts(
+        state=record.state,
+        reached=0 if metrics.empty else int(metrics["epoch"].max()),
+        planned=config.epochs,
+        left=_time_left(metrics, config.epochs),
+        problem=record.problem,
+        samples=int(sizes.get("train", 0)),
+        sides=frozenset(name for name, count in sizes.items() if count),
+        networks=2 if combined_networks(metrics, record.pooled) else 1,
+        pooled=combined_networks(metrics, record.pooled) == "pooled",
+        kept=kept_epoch(metrics) or 0,
+        averaged=int(epochs[epochs > epochs.max() - LAST].nunique()) if len(epochs) else 0,
+        answers=record.evaluation is not None,
+        side=side,
+        metric=METRICS[config.optimise].long_name,
+        score=score,
+        naive=naive,
+        beaten=math.isnan(naive)
+        or math.isnan(score)
+        or not not_beaten(score, naive, purpose=config.optimise),
+        truth="label_precision" in set(metrics["metric"]),
+        wrong=wrong,
+        starved=", ".join(_starved(metrics, [] if facts is None else facts.grades.shown)),
+    )
+
+
+def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
+    """One grade for all samples of a side; while the run trains only the labels of the validation side are recorded."""
+    if record.folder is not None and (record.folder / "summary.json").exists():
+        return run_baselines(record.folder).get(side)
+    counts = (
+        []
+        if record.facts is None
+        else [record.facts.data.get(k) for k in ("class_counts", "validation_counts")]
+    )
+    if side != "validation" or not all(counts) or not all(map(sum, counts)):  # type: ignore[arg-type]
         return None
-    return None if found is None else found[1].get("test") or found[1].get("validation")
+    return naive_baseline(*counts)  # type: ignore[arg-type]
 
 
-def _answers(judged: JudgedSide, facts: RunFacts) -> list[Section | None]:
-    """What these answers are worth, and examples with images."""
-    grades = facts.grades.shown
-    return [answers_section(judged, grades=grades), examples_section(judged, grades=grades)]
+def _time_left(metrics: pd.DataFrame, planned: int) -> str:
+    recorded = metrics[(metrics["split"] == "train") & (metrics["metric"] == "seconds")].sort_values("epoch")
+    if recorded.empty or planned <= recorded["epoch"].max():
+        return ""
+    seconds = float(recorded["value"].to_numpy(np.float64)[-RECENT:].mean()) * (
+        planned - int(recorded["epoch"].max())
+    )
+    return f", about {duration(max(seconds, 1))} to go"
 
 
-def starvation_note(
-    metrics: pd.DataFrame, grades: Sequence[str], *, when: str = "At the end of the training"
-) -> Note | None:
-    """A note if the selection hardly kept a grade in the last epoch. when: what that epoch is."""
+def _starved(metrics: pd.DataFrame, grades: Sequence[str]) -> list[str]:
+    """The grades that the selection hardly kept in the last epoch."""
     kept = metrics[(metrics["split"] == "train") & metrics["metric"].str.fullmatch(r"kept(\[\d+\])?")]
     last = kept[kept["epoch"] == kept["epoch"].max()]
     overall = last.loc[last["metric"] == "kept", "value"]
     if overall.empty:
-        return None
+        return []
     shares = last[last["metric"] != "kept"].groupby("metric")["value"].min()
-    starved = [
-        grade
-        for c, grade in enumerate(grades)
-        if shares.get(f"kept[{c}]", 1.0) < STARVED * float(overall.iloc[0])
-    ]
-    if not starved:
-        return None
-    return Note(
-        text=f"{when} the selection hardly kept samples of grade "
-        f"{', '.join(starved)}: the networks "
-        "were unlearning it. Try per_class, a slower ramp (ramp_epochs) or a smaller noise_rate."
+    limit = STARVED * float(overall.iloc[0])
+    return [grade for c, grade in enumerate(grades) if shares.get(f"kept[{c}]", 1.0) < limit]
+
+
+def _realised_noise(folder: Path | None, facts: RunFacts) -> tuple[npt.NDArray[np.float64] | None, float]:
+    """Training labels by true grade, (C, C) as shares of the rows, and the share of wrong ones; None, nan: unknown."""
+    path = None if folder is None else folder / "history.csv"
+    if path is None or not path.exists():
+        return None, math.nan
+    try:
+        history = pd.read_csv(path, dtype={"id": str})
+    except (OSError, ValueError) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    if not {"grade", "true_grade"} <= set(history.columns) or history.empty:
+        return None, math.nan
+    size = len(facts.grades)
+    true, given = history["true_grade"].to_numpy(np.int64), history["grade"].to_numpy(np.int64)
+    joint = np.bincount(true * size + given, minlength=size * size).reshape(size, size).astype(np.float64)
+    sums = joint.sum(axis=1, keepdims=True)
+    return np.divide(joint, sums, out=np.zeros_like(joint), where=sums > 0), float((true != given).mean())
+
+
+# The page.
+
+
+def _page(record: RunRecord, *, brief: bool = False) -> Page:
+    summary, facts, found = run_page_facts(record), record.facts, record.evaluation
+    running = record.state == "training"
+    sections = (
+        []
+        if brief
+        else [
+            None if found is None else Section(slug="scores", heading="Scores", tables=_score_tables(record)),
+            _curves(record, summary),
+            None if found is None else examples_section(found),
+            None if found is None else calibration_section(found),
+            None if facts is None else _noise(record, facts),
+            None if facts is None else _data(facts, summary),
+            Section(slug="messages", heading="Messages", text=list(record.messages[-MESSAGES:]))
+            if record.messages
+            else None,
+            None if facts is None else provenance_section(facts, record.metrics, unused=_unused(facts)),
+        ]
+    )
+    notes = [Note(text=text) for text in sentences(WARNINGS, summary)]
+    remarks = [Note(text=text, warning=False) for text in sentences(NOTES, summary)]
+    own = [] if found is None else evaluation_notes(found)
+    return Page(
+        kind={"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run"),
+        title=record.title,
+        lead=first_sentence(VERDICT, summary) if found is None else verdict(found),
+        key_numbers=_key_numbers(record, summary),
+        figure=None if brief else _figure(record) if found is None else confusion_of(found),
+        figure_table=None if found is None else confusion_table(found),
+        notes=[*notes, *own, *remarks],
+        sections=[section for section in sections if section is not None],
+        progress=summary.reached / max(summary.planned, 1) if running else None,
+        refresh=REFRESH if running else 0,
     )
 
 
-def _lead(facts: RunFacts, metrics: pd.DataFrame, *, done: bool, estimate: NoiseEstimate | None) -> str:
-    reached = 0 if metrics.empty else int(metrics["epoch"].max())
-    planned = facts.config.epochs
-    epochs = count_of(reached, "epoch") if done else f"{reached} of {count_of(planned, 'epoch')} so far"
-    network = "your own network" if facts.own_network else facts.config.network
-    noise = _noise_used(facts.config, estimate, record=facts.noise or {})
-    return f"{display_name(facts.config.method)} on {network}, {epochs}{noise and f'; {noise}'}."
+def _key_numbers(record: RunRecord, summary: RunPageFacts) -> list[KeyNumber]:
+    numbers = []
+    if record.evaluation is not None:
+        numbers += key_numbers(record.evaluation)
+    elif summary.side:
+        averages = last_epochs(record.metrics, pooled=record.pooled)
+        values = averages[averages["split"] == summary.side].set_index("metric")["value"]
+        naive = _naive(record, summary.side)
+        numbers += [
+            KeyNumber(
+                label=f"{metric_heading(name)}, {summary.side}",
+                value=f"{values[name]:.3f}",
+                compared="" if naive is None else f"one grade: {getattr(naive, name):.3f}",
+            )
+            for name in FIRST
+            if name in values.index and math.isfinite(values[name])
+        ]
+    estimate, facts = record.estimate, record.facts
+    if estimate is not None:
+        interval = between(*estimate.rate_interval, ".2f")
+        doubt = "" if estimate.informed and estimate.identifiable is not False else "not determined"
+        value = f"{estimate.rate:.2f}" if estimate.informed else "unknown"
+        numbers.append(
+            KeyNumber(label="wrong labels, estimated", value=value, interval=interval, compared=doubt)
+        )
+    if facts is not None and summary.samples:
+        method = display_name(facts.config.method)
+        network = "your own network" if facts.own_network else str(facts.config.network)
+        numbers.append(
+            KeyNumber(
+                label="training samples", value=f"{summary.samples:,}", compared=f"{method} on {network}"
+            )
+        )
+    return numbers
+
+
+def _score_tables(record: RunRecord) -> list[Table]:
+    """All metrics of each side, and the scores of each grade on the first."""
+    assert record.evaluation is not None
+    tables = [
+        replace(scores_table(found), title=f"All metrics, {found.side} side", slug=f"scores-{found.side}")
+        for found in record.sides.values()
+    ]
+    return [*tables, by_grade_table(record.evaluation)]
+
+
+def _figure(record: RunRecord) -> CaptionedFigure | None:
+    """Without answers: the test side's confusion matrix of the networks' own grades, or the curve of the error."""
+    counts = None
+    if record.state == "finished" and record.folder is not None and record.facts is not None:
+        counts = read_summary(record.folder).get("confusion", {}).get("test")
+    if counts is None or record.facts is None:
+        return None
+    matrix = np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
+    return CaptionedFigure(
+        name="confusion",
+        figure=confusion_figure({"Test side": matrix}, grades=record.facts.grades.shown),
+        caption="Share of the row, and below it the count; networks pooled.",
+        alt=f"Confusion matrix. Share predicted correctly: {np.trace(matrix) / max(matrix.sum(), 1):.2f}.",
+    )
+
+
+def _curves(record: RunRecord, summary: RunPageFacts) -> Section | None:
+    figures = run_figures(
+        record.metrics,
+        grades=[] if record.facts is None else record.facts.grades.shown,
+        sides=[side for side in ("test", "validation") if record.show_test or side != "test"],
+        naive=_naive(record, summary.side),
+        noise_rate=None if math.isnan(summary.wrong) else summary.wrong,
+        pooled=record.pooled,
+    )
+    return Section(slug="curves", heading="Curves", figures=figures) if figures else None
+
+
+def _messages(messages: Sequence[str]) -> Section | None:
+    recent = list(messages[-MESSAGES:])
+    return Section(slug="messages", heading="Messages", text=recent) if recent else None
+
+
+def _data(facts: RunFacts, summary: RunPageFacts) -> Section:
+    samples: dict[str, Any] = facts.data.get("samples", {})
+    rows = [(f"{side} samples", f"{n:,}") for side, n in samples.items() if n]
+    if isinstance(facts.data.get("patients"), int):
+        rows.append(("patients", f"{facts.data['patients']:,}"))
+    if not math.isnan(summary.wrong):
+        rows.append(("wrong labels", f"{summary.wrong:.1%} of the training side"))
+    counts = facts.data.get("class_counts") or []
+    return Section(
+        slug="data",
+        heading="Data",
+        facts=rows,
+        counts=[(grade, int(n)) for grade, n in zip(facts.grades.shown, counts, strict=True)]
+        if counts
+        else [],
+        counted="training labels",
+    )
+
+
+def _noise(record: RunRecord, facts: RunFacts) -> Section | None:
+    """What is known about wrong labels, and what the training used: the one place of a run that says it."""
+    noise, used = facts.noise or {}, _noise_used(facts.config, record.estimate, record=facts.noise or {})
+    matrix, _ = _realised_noise(record.folder, facts)
+    figures = [] if matrix is None else [realised_noise_figure(matrix, facts.grades.shown)]
+    rows = [("used", used)] if used else []
+    text = [str(noise["why"])] if noise.get("why") else []
+    if not (rows or text or figures):
+        return None
+    return Section(slug="noise", heading="Label noise", text=text, facts=rows, figures=figures)
 
 
 def _needs(config: TrainConfig) -> tuple[str, ...]:
     """What the method needs to know of the noise. A plug-in that is not installed may need anything."""
-    known = config.method in methods.names()
-    return methods.lookup(config.method).method.needs if known else ("noise_rate", "transition")
+    installed = config.method in methods.names()
+    return methods.lookup(config.method).method.needs if installed else ("noise_rate", "transition")
 
 
 def _noise_used(
@@ -203,17 +522,15 @@ def _noise_used(
 ) -> str:
     """The noise rate or matrix that the method used, and where it came from; empty if it used none.
 
-    record: what the run recorded of it, empty for runs of earlier versions.
+    record: what the run recorded of it.
     """
     rate, needs, parts = config.noise_rate, _needs(config), []
     if estimate is None:
-        readers = record.get("requested") == "auto"  # nothing was estimated: several readers told it
+        readers = record.get("requested") == "auto"  # nothing was estimated: several readers say it
         assumed = isinstance(record.get("used"), float) and "noise_rate" not in needs
         if "noise_rate" in needs and isinstance(rate, float):
             parts.append(
-                f"noise rate {rate:.2f} of the consensus grades, from the readers"
-                if readers
-                else f"given noise rate {rate:g}"
+                f"noise rate {rate:.2f} from the readers" if readers else f"given noise rate {rate:g}"
             )
         if "transition" in needs and config.transition is not None:
             if readers:
@@ -242,149 +559,6 @@ def _noise_used(
     return "; ".join(parts)
 
 
-def _notes(facts: RunFacts, *, done: bool) -> list[Note]:
-    notes = []
-    if not done:
-        notes.append(Note(text="The run has not finished: run the same command again to resume it."))
-    sizes: dict[str, Any] = facts.data.get("samples", {})
-    if sizes and not (sizes.get("validation") or sizes.get("test")):
-        notes.append(Note(text="All samples were used for training: there is no test of the run."))
-    elif sizes and not sizes.get("test"):
-        notes.append(Note(text="There is no test side: all scores are those of the validation side."))
-    return notes
-
-
-def _naive_notes(
-    judged: JudgedSide | None,
-    metrics: pd.DataFrame,
-    *,
-    pooled: bool,
-    naive: Mapping[str, NaiveBaseline],
-    purpose: Purpose,
-) -> Iterator[Note]:
-    """A note if one grade for all samples scores as well as the answers of srjt predict.
-
-    Without these: one for each side on which it scores as well as the networks' own grades, which the page shows.
-    """
-    if judged is not None:
-        if judged.naive_warning:
-            yield Note(text=judged.naive_warning)
-        return
-    averages = last_epochs(metrics, pooled=pooled)
-    for side, baseline in naive.items():
-        rows = averages[averages["split"] == side].set_index("metric")["value"]
-        if purpose in rows.index:
-            worse = compare_with_naive(
-                f"the {side} side",
-                "The networks' own grades do",
-                score=float(rows[purpose]),
-                naive=getattr(baseline, purpose),
-                purpose=purpose,
-            )
-            if worse:
-                yield Note(text=worse)
-
-
-def _evaluated_against(metrics: pd.DataFrame, rate: float | None) -> str:
-    """Which labels the scores refer to. Label precision is recorded only if the true grades are known."""
-    sides = set(metrics["split"]) & {"validation", "test"}
-    if not sides:
-        return ""
-    if "label_precision" not in set(metrics["metric"]):
-        return "Scores compare predictions with the given labels; how many of them are wrong is not known."
-    wrong = "" if rate is None else f"; {rate:.1%} of the training labels are wrong"
-    if sides == {"test"}:
-        return f"Scores compare predictions with the true grades{wrong}."
-    if sides == {"validation"}:
-        return f"Scores compare predictions with the given labels{wrong}."
-    return f"Test scores compare predictions with the true grades, validation scores with the given labels{wrong}."
-
-
-def _data(facts: RunFacts, rate: float | None) -> Section:
-    samples: dict[str, Any] = facts.data.get("samples", {})
-    known = [(f"{side} samples", f"{n:,}") for side, n in samples.items() if n]
-    if isinstance(facts.data.get("patients"), int):
-        known.append(("patients", f"{facts.data['patients']:,}"))
-    if rate is not None:
-        known.append(("wrong labels", f"{rate:.1%} of the training side"))
-    counts = facts.data.get("class_counts") or []
-    return Section(
-        slug="data",
-        heading="Data",
-        text=["Training samples by label:"] if counts else [],
-        facts=known,
-        counts=[(grade, int(n)) for grade, n in zip(facts.grades.shown, counts, strict=True)]
-        if counts
-        else [],
-    )
-
-
-def noise_section(facts: RunFacts) -> Section | None:
-    """The noise rate that was estimated and used, and why; runs of earlier versions did not record it."""
-    noise = facts.noise
-    if not isinstance(noise, dict) or noise.get("used") is None:
-        return None
-    known = [
-        (name, f"{noise[name]:.3f}")
-        for name in ("estimated", "used")
-        if isinstance(noise.get(name), (int, float))
-    ]
-    return Section(slug="noise", heading="Noise rate", text=[str(noise.get("why", ""))], facts=known)
-
-
-def _scores(
-    metrics: pd.DataFrame, *, pooled: bool, note: str, naive: Mapping[str, NaiveBaseline]
-) -> Section | None:
-    averages = last_epochs(metrics, pooled=pooled)
-    if averages.empty:
-        return None
-    numbers = zip(averages["split"], averages["metric"], averages["value"], averages["std"], strict=True)
-    found = {(split, name): (float(value), float(std)) for split, name, value, std in numbers}
-    sides = [side for side in ("test", "validation") if side in set(averages["split"])]
-    epochs = metrics.loc[metrics["split"].isin(sides), "epoch"]
-    kept = kept_epoch(metrics)
-    last = epochs[epochs > epochs.max() - LAST].nunique() if kept is None else 1
-    rows = []
-    for name, (_, long_name) in METRIC_NAMES.items():
-        cells = [TableCell(text=f"{long_name} {'↓' if name in LOWER_IS_BETTER else '↑'}")]
-        for side in sides:
-            value, std = found.get((side, name), (math.nan, math.nan))
-            text = f"{value:.3f} ± {std:.3f}" if last > 1 else f"{value:.3f}"
-            cells.append(
-                TableCell(text=text, value=value) if math.isfinite(value) else TableCell(text=MISSING)
-            )
-        rows.append(Row(cells=tuple(cells)))
-        if name in ("accuracy", "mae") and naive:
-            title = {
-                "accuracy": "… of the most frequent training label",
-                "mae": "… of the median training label",
-            }
-            values = [getattr(naive[side], name) if side in naive else math.nan for side in sides]
-            known_cells = (
-                TableCell(text=f"{v:.3f}", value=v) if math.isfinite(v) else TableCell(text=MISSING)
-                for v in values
-            )
-            rows.append(Row(cells=(TableCell(text=title[name]), *known_cells)))
-    over = {"mean": " and the networks", "pooled": ", networks pooled"}.get(
-        combined_networks(metrics, pooled), ""
-    )
-    averaged = f"Mean over the last {count_of(last, 'epoch')}{over}"
-    if kept is not None:
-        averaged = f"Epoch {kept}, the best on the validation side{over.replace(' and', '; mean over', 1)}"
-    spread = "± is the standard deviation over those epochs, not over other data. " if last > 1 else ""
-    table = Table(
-        slug="scores",
-        title=averaged,
-        caption=f"{spread}{note}",
-        columns=(
-            Column(name="metric", label="metric"),
-            *(Column(name=side, label=side, kind="number") for side in sides),
-        ),
-        rows=tuple(rows),
-    )
-    return Section(slug="results", heading="Results", tables=[table])
-
-
 def _unused(facts: RunFacts) -> set[str]:
     """The settings that had no effect on this run."""
     config, unused = facts.config, set()
@@ -409,214 +583,19 @@ def _uses_soft_labels(config: TrainConfig) -> bool:
     )
 
 
-def _confusion(folder: Path) -> npt.NDArray[np.float64] | None:
-    """(C, C) counts on the test side, the networks pooled; None if there are none."""
-    counts = read_summary(folder).get("confusion", {}).get("test")
-    return None if counts is None else np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
-
-
-def _realised_noise(folder: Path, facts: RunFacts) -> tuple[npt.NDArray[np.float64] | None, float | None]:
-    """Training labels by true grade, (C, C) as shares of the rows, and the share of wrong ones; None if unknown."""
-    path = folder / "history.csv"
-    if not path.exists():
-        return None, None
-    try:
-        history = pd.read_csv(path, dtype={"id": str})
-    except (OSError, ValueError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
-    if not {"grade", "true_grade"} <= set(history.columns) or history.empty:
-        return None, None
-    size = len(facts.grades)
-    true, given = history["true_grade"].to_numpy(np.int64), history["grade"].to_numpy(np.int64)
-    joint = np.bincount(true * size + given, minlength=size * size).reshape(size, size).astype(np.float64)
-    sums = joint.sum(axis=1, keepdims=True)
-    return np.divide(joint, sums, out=np.zeros_like(joint), where=sums > 0), float((true != given).mean())
-
-
-# The page that shows a training while it runs: curves, the time that is left, messages.
-
-REFRESH = 5  # seconds after which a browser loads the page again
-RECENT = 5  # epochs whose mean time predicts the others'
-MESSAGES = 30
-
-State = Literal["training", "finished", "stopped"]
-
-
-def live_page(
-    folder: Path,
-    *,
-    state: State,
-    messages: Sequence[str] = (),
-    problem: str = "",
-    show_test: bool = False,
-    link: str = "",
-) -> Page:
-    """The page of a run in ``folder`` as it is now. Without ``show_test`` it has nothing of the test side.
-
-    messages: what the training has said. problem: why it has stopped. link: the file of the report, beside the page.
-    """
-    facts = read_facts(folder)
-    file = folder / "metrics.csv"
-    metrics = read_metrics(file) if file.exists() else pd.DataFrame(columns=list(HEADER))
-    grades = facts.grades.shown
-    epoch = 0 if metrics.empty else int(metrics["epoch"].max())
-    starved = starvation_note(metrics, grades, when=f"In epoch {epoch}")
-    stopped = Note(text=f"The training has stopped. {problem} Run the same command again to resume it.")
-    figures = _figures(metrics, facts, show_test=show_test)
-    sections = [
-        _progress(metrics, facts, state=state),
-        Section(slug="curves", heading="Curves", figures=figures) if figures else None,
-        noise_section(facts),
-        Section(slug="messages", heading="Messages", text=list(messages[-MESSAGES:])) if messages else None,
-    ]
+def waiting_page(folder: Path, *, messages: Sequence[str]) -> Page:
+    """The page of a training before its first step: nothing is recorded yet."""
     return Page(
-        kind={"training": "Training", "finished": "Training, finished", "stopped": "Training, stopped"}[
-            state
-        ],
+        kind="Training",
         title=folder.resolve().name,
-        lead=_live_lead(facts, epoch, state=state),
-        links=[("The report of the run", link)] if link else [],
+        lead=messages[-1] if messages else "The training is being prepared.",
         notes=[
-            *([stopped] if state == "stopped" else []),
-            *([starved] if starved else []),
-            *(
-                _live_naive_notes(folder, show_test=show_test)
-                if state == "finished"
-                else _naive_note_so_far(metrics, facts)
-            ),
-        ],
-        sections=[section for section in sections if section is not None],
-        refresh=REFRESH if state == "training" else 0,
-    )
-
-
-def _live_naive_notes(folder: Path, *, show_test: bool) -> list[Note]:
-    """One for each side that is shown, if one grade for all samples scores as well as the answers of srjt predict."""
-    try:
-        found = judged_run(folder)
-    except SrjtError:  # weights of your own network, or a method that is not installed
-        return []
-    sides = {} if found is None else found[1]
-    shown = [judged for name, judged in sides.items() if show_test or name != "test"]
-    return [Note(text=judged.naive_warning) for judged in shown if judged.naive_warning]
-
-
-def _naive_note_so_far(metrics: pd.DataFrame, facts: RunFacts) -> list[Note]:
-    """A note if one grade for all validation samples scores as well as the networks did in the last epoch."""
-    if not (facts.data.get("samples") or {}).get("validation"):
-        text = "There is no validation side: whether the run beats a naive prediction cannot be seen while it trains."
-        return [Note(text=text)]
-    pooled, naive = facts.config.convention == "published-code", _naive(facts)
-    purpose = facts.config.optimise
-    scores = mean_over_networks(metrics, split="validation", metric=purpose, pooled=pooled).dropna()
-    if naive is None or scores.empty:
-        return []
-    own = "network's" if lookup(facts.config.method).networks == 1 else "networks'"
-    who = f"After epoch {int(scores.index[-1])} the {own} own grades do"
-    worse = compare_with_naive(
-        "the validation side",
-        who,
-        score=float(scores.iloc[-1]),
-        naive=getattr(naive, purpose),
-        purpose=purpose,
-    )
-    return [Note(text=worse)] if worse else []
-
-
-def _live_lead(facts: RunFacts, epoch: int, *, state: State) -> str:
-    network = "your own network" if facts.own_network else str(facts.config.network)
-    done = f"epoch {epoch} of {facts.config.epochs} is done" if epoch else "the first epoch has begun"
-    if state == "finished":
-        done = f"{count_of(epoch, 'epoch')} {'was' if epoch == 1 else 'were'} trained"
-    return f"{display_name(facts.config.method)} on {network}: {done}."
-
-
-def _progress(metrics: pd.DataFrame, facts: RunFacts, *, state: State) -> Section:
-    known: list[tuple[str, str]] = []
-    recorded = metrics[(metrics["split"] == "train") & (metrics["metric"] == "seconds")]
-    seconds = recorded.sort_values("epoch")["value"].to_numpy(np.float64)
-    text = []
-    if len(seconds):
-        each = float(seconds[-RECENT:].mean())
-        known += [("an epoch takes", _brief(each)), ("time of all epochs", _brief(float(seconds.sum())))]
-        left = facts.config.epochs - int(metrics["epoch"].max())
-        if state == "training" and left > 0:
-            known.append(("still to go", f"{_brief(left * each)}, if all epochs are trained"))
-    if state == "training":
-        text = [
-            "The page is written again after an epoch, at most every few seconds, and a browser loads it by itself. If "
-            "it is much older than an epoch takes, the training has stopped."
-        ]
-    speed = metrics[(metrics["split"] == "train") & (metrics["metric"] == "images_per_second")]
-    if len(speed):
-        known.append(("samples per second", f"{speed.sort_values('epoch')['value'].iloc[-1]:,.0f}"))
-    for side, samples in (facts.data.get("samples") or {}).items():
-        if samples:
-            known.append((f"{side} samples", f"{samples:,}"))
-    known.append(("written", datetime.now(timezone.utc).isoformat(" ", "seconds").replace("+00:00", " UTC")))
-    return Section(slug="progress", heading="Progress", text=text, facts=known)
-
-
-def _brief(seconds: float) -> str:
-    return "less than 1 s" if seconds < 1 else f"about {duration(seconds)}"
-
-
-def _figures(metrics: pd.DataFrame, facts: RunFacts, *, show_test: bool) -> list[CaptionedFigure]:
-    pooled = facts.config.convention == "published-code"
-    over = {"mean": ", mean over the networks", "pooled": ", networks pooled"}.get(
-        combined_networks(metrics, pooled), ""
-    )
-    naive = _naive(facts)
-    figures = []
-
-    def curves(metric: str, splits: Sequence[str]) -> list[Curve]:
-        found = []
-        for split in splits:
-            values = mean_over_networks(metrics, split=split, metric=metric, pooled=pooled).dropna()
-            if len(values):
-                x, y = values.index.to_numpy(np.float64), values.to_numpy(np.float64)
-                found.append(Curve(name=split, x=x, y=y))
-        return found
-
-    def add(name: str, title: str, caption: str, shown: list[Curve], level: float | None, text: str) -> None:
-        if shown:
-            reference = None if level is None else (level, text)
-            figures.append(
-                CaptionedFigure(
-                    name=name,
-                    figure=chart(shown, xlabel="epoch", title=title, reference=reference),
-                    caption=caption,
-                    alt=f"{title} over epochs. {describe_ends(shown)}",
-                )
+            Note(
+                text=f"Written {datetime.now(timezone.utc):%H:%M:%S} UTC; the page reloads itself.",
+                warning=False,
             )
-
-    sides = ["validation", *(["test"] if show_test else [])]
-    line = "" if naive is None else " The line: {} for every validation sample."
-    add(
-        "mae",
-        "Mean absolute error",
-        f"MAE after each epoch{over}. Lower is better.{line.format('the median training label')}",
-        curves("mae", sides),
-        None if naive is None else naive.mae,
-        "median label",
+        ],
+        sections=[section for section in [_messages(messages)] if section is not None],
+        progress=0.0,
+        refresh=REFRESH,
     )
-    add(
-        "accuracy",
-        "Accuracy",
-        f"Accuracy after each epoch{over}.{line.format('the most frequent training label')}",
-        curves("accuracy", sides),
-        None if naive is None else naive.accuracy,
-        "most frequent label",
-    )
-    several = metrics.loc[metrics["metric"] == "loss", "network"].nunique() > 1
-    caption = f"Mean loss of each epoch{', mean over the networks' if several else ''}."
-    add("loss", "Training loss", caption, curves("loss", ["train"]), None, "")
-    return figures
-
-
-def _naive(facts: RunFacts) -> NaiveBaseline | None:
-    """The naive baseline on the validation side; None where its labels are not recorded."""
-    training, validation = (facts.data.get(name) for name in ("class_counts", "validation_counts"))
-    if not training or not validation or not sum(training) or not sum(validation):
-        return None
-    return naive_baseline(training, validation)

@@ -1,45 +1,74 @@
-"""The page of a study: tables, figures, the noise, every run, how to reproduce it."""
+"""The page of a study: who is best, the tables, the figures, the noise, every run, how to reproduce it."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from srjt.errors import SrjtError, count_of, duration
+from srjt.errors import count_of, duration
 from srjt.noise.matrices import ILL_CONDITIONED
+from srjt.ordinal import Purpose
+from srjt.ordinal.metrics import METRICS
+from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.study import (
     ablation_figures,
     mae_against_rate,
     noise_figures,
     noise_matrix,
+    score_curves,
     study_noises,
 )
-from srjt.reports.page import Note, Page, Section
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
 from srjt.reports.sections import settings_section
-from srjt.reports.statistics import (
-    METRIC_NAMES,
-    PAPER_METRICS,
-    no_better_than_naive,
-    noise_name,
-    with_naive_rows,
-)
-from srjt.reports.study_tables import networks_phrase, study_tables
-from srjt.reports.table import MISSING, Column, Row, Table, TableCell
+from srjt.reports.statistics import METRIC_NAMES, PAPER_METRICS, noise_name, noise_phrase
+from srjt.reports.study_tables import NAIVE_LABEL, StudyTables, finished, networks_phrase, study_tables
+from srjt.reports.table import MISSING, Table, TableCell, data_table
 from srjt.studies.config import parse_noise
-from srjt.studies.paired_tests import LOWER_IS_BETTER, size_ratio
 from srjt.studies.results import display_name
+from srjt.training.folder import not_beaten
 
 if TYPE_CHECKING:
     from srjt.studies.results import StudyResults
 
-# The noise on the page of a study: how much was injected, and which rate the methods used.
+NAMED = 4  # methods or noises in a sentence
+TRACEBACKS = 20
+TRACEBACK = 6000  # characters; the end of a traceback has the error
+STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
 
-COLUMNS = {
+LEAD: list[Rule[Any]] = [
+    (lambda f: not f.runs, "No runs are planned."),
+    (lambda f: not f.done, "No run has finished yet."),
+    (lambda f: not f.test, "There are no test results: the splits have no test side."),
+    (lambda f: f.winners, "{f.best} mean {f.metric}: {f.winners}."),
+    (lambda f: True, "{f.composition}."),
+]
+# condition, template, the name of the details
+WARNINGS: list[tuple[Callable[[Any], Any], str, str]] = [
+    (lambda f: f.failed, "{f.failed} failed.", "tracebacks"),
+    (lambda f: f.unfinished, "{f.unfinished} to finish; means are over the finished ones.", ""),
+    (lambda f: f.damaged, "Facts about the noise are missing, because files are damaged.", "damaged"),
+    (lambda f: f.singular, "Garg's loss inverts the noise matrix, which is nearly singular ({f.singular}): its results "
+     "do not show how good the method is.", ""),
+    (lambda f: f.not_better, "No better than one grade for all: {f.not_better}.", "all_not_better"),
+    (lambda f: not f.patients, "Patients are unknown: samples of one patient may be in training and test data, which "
+     "makes test results too good.", ""),
+    (lambda f: f.folds == 1, "Only one of {f.planned_folds} folds is part of the study: there is no paired test.", ""),
+]  # fmt: skip
+NOISE: list[Rule[Any]] = [
+    (lambda f: f.injected, "Noise is injected into training and validation labels, never into test labels."),
+    (lambda f: f.as_given, "“Labels as given”: nothing is injected."),
+    (lambda f: f.estimators, "{f.estimators} estimated the noise rate from the training labels."),
+    (lambda f: f.unknown, "In {f.unknown} of {f.estimated} runs the noise stayed unknown, and no label was taken to be "
+     "wrong."),
+    (lambda f: f.unused_rate, "No method used the given rate {f.unused_rate:g}."),
+]  # fmt: skip
+NOISE_COLUMNS = {  # those without a value are left out
     "rho": "ρ",
     "given_rate": "given to methods",
     "estimated_rate": "estimated",
@@ -48,390 +77,326 @@ COLUMNS = {
     "realised_rate": "realised",
     "condition_number": "condition number",
 }
-OPTIONAL = ("given_rate", "estimated_rate", "used_rate")  # only where a run has one
-MAX_NAMES = 4
 
 
-def noise_section(results: StudyResults) -> Section:
-    """Each sentence and each column follows from what the runs used."""
-    noise = _with_used_rates(results)
-    columns = {
-        name: label for name, label in COLUMNS.items() if name not in OPTIONAL or noise[name].notna().any()
-    }
-    table = Table(
-        slug="noise",
-        title="Share of wrong labels among the training samples",
-        caption="Nominal: expected from the matrix and the class mix of the training side, mean over folds. Realised: "
-        "the share after injection, mean over folds (smallest … largest). Condition number of the matrix: above "
-        f"{ILL_CONDITIONED:.0f}, methods that invert it are unreliable.",
-        columns=(
-            Column(name="noise", label="noise"),
-            *(Column(name=name, label=label, kind="number") for name, label in columns.items()),
-        ),
-        rows=tuple(
-            _row(name, noise[noise["noise"] == name], list(columns)) for name in study_noises(results)
-        ),
+def study_facts(results: StudyResults) -> SimpleNamespace:
+    """What the rules know of a study: numbers, and lists that are empty where there is nothing to say."""
+    runs, study, noise = results.runs, results.facts, noise_rates(results)
+    status, noises = Counter(runs["status"]), study_noises(results)
+    unfinished = status["left"] + status["running"]
+    purpose: Purpose = study["config"].get("optimise") or "mae"
+    metric = METRICS[purpose]
+    cells = best_cells(results, purpose)
+    not_better = _not_better(results, purpose)
+    estimating = runs[runs["rate_source"] == "estimate"].merge(
+        noise[["noise", "fold", "seed", "estimated_rate"]], on=["noise", "fold", "seed"]
     )
-    figures = [noise_matrix(results, name) for name in study_noises(results)]
-    return Section(
-        slug="noise",
-        heading="Noise",
-        text=[" ".join(_sentences(results, noise))],
-        tables=[table],
-        figures=[figure for figure in figures if figure is not None],
+    # the runs of networks that know nothing used no estimate
+    unknown = estimating["estimated_rate"].isna() & (estimating["used_rate"] == 0)
+    estimating = estimating[estimating["estimated_rate"].notna() | unknown]
+    rate = study.get("study", {}).get("noise_rate")
+    as_given = any(parse_noise(name).kind == "none" for name in noises)
+    needless = as_given and isinstance(rate, float) and results.noise["given_rate"].isna().all()
+    return SimpleNamespace(
+        runs=len(runs),
+        done=status["done"],
+        failed=_of_runs(status["failed"], len(runs)),
+        unfinished=_of_runs(unfinished, len(runs)),
+        test="test" in set(results.scores["split"]),
+        patients=study.get("patients") is not None,
+        folds=runs["fold"].nunique(),
+        planned_folds=int(study["folds"]),
+        composition=_composition(results),
+        best="Lowest" if metric.lower_is_better else "Highest",
+        metric=metric.short_name if purpose == "mae" else metric.long_name,
+        best_cells=cells,
+        winners=_winners({noise: name for noise, (name, _, _) in cells.items()}),
+        not_better=_listed(not_better),
+        all_not_better=[("All of them", "\n".join(not_better))] if len(not_better) > NAMED else [],
+        tracebacks=_tracebacks(runs[runs["status"] == "failed"]),
+        damaged=[("Damaged files", "\n".join(results.damaged))] if results.damaged else [],
+        singular=_singular(results) if "garg" in set(runs["method"]) else "",
+        injected=any(parse_noise(name).kind != "none" for name in noises),
+        as_given=as_given,
+        estimators=_listed(_names(estimating)),
+        estimated=len(estimating),
+        unknown=int(unknown.sum()),
+        unused_rate=rate if needless else None,
     )
 
 
-def _with_used_rates(results: StudyResults) -> pd.DataFrame:
+def _of_runs(number: int, total: int) -> str:
+    return f"{number:,} of {count_of(total, 'run')}" if number else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return "; ".join(names[:NAMED]) + more
+
+
+def _names(runs: pd.DataFrame) -> list[str]:
+    rows = runs[["method", "variant"]].drop_duplicates().itertuples(index=False)
+    return [display_name(*row) for row in rows]
+
+
+def _composition(results: StudyResults) -> str:
+    """ "5 methods and 2 variants, 2 noises, 3 folds, 1 seed"."""
+    runs = results.runs
+    variants = runs.loc[runs["variant"] != "", ["method", "variant"]].drop_duplicates()
+    methods = count_of(runs["method"].nunique(), "method")
+    seeds = count_of(len(results.facts.get("seeds", [0])), "seed")
+    methods += f" and {count_of(len(variants), 'variant')}" if len(variants) else ""
+    noises = count_of(runs["noise"].nunique(), "noise")
+    return f"{methods}, {noises}, {count_of(runs['fold'].nunique(), 'fold')}, {seeds}"
+
+
+def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, TableCell | None]]:
+    """Noise → the name, the mean and the naive score of the method with the best mean; none if only one is compared."""
+    scores = finished(results.scores, results.runs)
+    if metric not in set(scores.loc[scores["split"] == "test", "metric"]):
+        return {}
+    tables = StudyTables(scores=results.scores, runs=results.runs, metrics=[metric], naive=results.naive)
+    cells = {}
+    for table in tables.comparison():
+        naive = {row.cells[0].text: row.cells for row in table.rows}.get(NAIVE_LABEL.capitalize())
+        for place, column in enumerate(table.columns):
+            best = [row.cells for row in table.rows if row.cells[place].mark == "best"]
+            if best:
+                names = " and ".join(row[0].text for row in best)
+                cells[column.name.split(" ")[0]] = names, best[0][place], naive[place] if naive else None
+    return cells
+
+
+def _winners(by_noise: Mapping[str, str]) -> str:
+    """ "srjt (Quasi-Gaussian noise, rate 0.2); Co-teaching (Labels as given)"."""
+    noises_of: dict[str, list[str]] = {}
+    for noise, name in by_noise.items():
+        noises_of.setdefault(name, []).append(noise_name(noise))
+    return "; ".join(
+        f"{name} ({noises[0] if len(noises) == 1 else f'{len(noises)} of {len(by_noise)} noises'})"
+        for name, noises in sorted(noises_of.items(), key=lambda item: -len(item[1]))
+    )
+
+
+def _not_better(results: StudyResults, purpose: Purpose) -> list[str]:
+    """Methods and noises whose mean on the test side does not beat the naive one on the same runs."""
+    scores = finished(results.scores, results.runs)
+    scores = scores[(scores["split"] == "test") & (scores["metric"] == purpose)]
+    both = scores.merge(results.naive, on=["noise", "fold", "seed", "metric"], suffixes=("", "_naive"))
+    means = both.groupby(["noise", "method", "variant"], sort=False)[["value", "value_naive"]].mean()
+    return [
+        f"{display_name(method, variant)} {noise_phrase(noise)} ({score:.3f}, naive {naive:.3f})"
+        for (noise, method, variant), (score, naive) in zip(means.index, means.to_numpy(), strict=True)
+        if not_beaten(float(score), float(naive), purpose=purpose)
+    ]
+
+
+def _tracebacks(failed: pd.DataFrame) -> list[tuple[str, str]]:
+    shown = [
+        (f"{display_name(run['method'], run['variant'])}, {run['noise']}, fold {run['fold']}, seed {run['seed']}",
+         run["error"] if len(run["error"]) <= TRACEBACK else f"… {run['error'][-TRACEBACK:]}")
+        for run in failed.head(TRACEBACKS).to_dict("records")
+    ]  # fmt: skip
+    more = len(failed) - len(shown)
+    return [*shown, *([("…", f"and {count_of(more, 'more run')}")] if more else [])]
+
+
+def _singular(results: StudyResults) -> str:
+    """The noises whose matrix is badly inverted; "" if there are none."""
+    condition = results.noise["condition_number"].astype(float)
+    worst = condition[condition > ILL_CONDITIONED].groupby(results.noise["noise"], sort=False).max()
+    return "; ".join(f"{noise_name(str(name))}: condition number {n:.0f}" for name, n in worst.items())
+
+
+def noise_rates(results: StudyResults) -> pd.DataFrame:
     """The noises with the rate that the runs used where they estimated one, if it is not the estimate itself."""
-    noise = results.noise.reset_index(drop=True)
-    noise = noise.assign(**{name: math.nan for name in OPTIONAL if name not in noise})
+    noise = results.noise.reset_index(drop=True).drop(columns="used_rate", errors="ignore")
+    if "estimated_rate" not in noise:
+        noise["estimated_rate"] = math.nan
     runs = results.runs[results.runs["rate_source"] == "estimate"]
     used = runs.groupby(["noise", "fold", "seed"])["used_rate"].mean().rename("used_rate")
-    noise = noise.drop(columns="used_rate").join(used, on=["noise", "fold", "seed"])
+    noise = noise.join(used, on=["noise", "fold", "seed"])
     same = (noise["used_rate"] - pd.to_numeric(noise["estimated_rate"])).abs() <= 1e-9
     return noise if (noise["used_rate"].notna() & ~same).any() else noise.assign(used_rate=math.nan)
 
 
-def _row(name: str, noise: pd.DataFrame, columns: list[str]) -> Row:
-    estimated = noise.get("matrix_estimated", pd.Series(False, index=noise.index)).astype(bool)
-    given_matrix = bool((noise["matrix"].notna() & ~estimated).any())
-    cells = [TableCell(text=noise_name(name))]
-    for column in columns:
-        values = pd.to_numeric(noise[column]).dropna()
-        if column == "condition_number" and not given_matrix and parse_noise(name).kind == "none":
-            values = values[:0]  # of a matrix that was given, but not used
-        mean = float(values.mean())
-        text = MISSING if math.isnan(mean) else f"{mean:.{1 if column == 'condition_number' else 3}f}"
-        if column == "realised_rate" and len(values) > 1:
-            text += f" ({values.min():.3f} … {values.max():.3f})"
-        if column in ("estimated_rate", "used_rate") and len(noise) > 1:
-            text = _by_fold(noise, column)
-        cells.append(TableCell(text=text, value=None if math.isnan(mean) else mean))
-    return Row(cells=tuple(cells))
-
-
-def _by_fold(noise: pd.DataFrame, column: str) -> str:
-    """Every rate with its fold, and its seed if there are several: an average would hide a fold that used none."""
-    shown = []
-    for row in noise.to_dict("records"):
-        seed = f", seed {row['seed']}" if noise["seed"].nunique() > 1 else ""
-        rate = MISSING if pd.isna(row[column]) else f"{row[column]:.3f}"
-        shown.append(f"fold {row['fold']}{seed}: {rate}")
-    return "; ".join(shown)
-
-
-def _sentences(results: StudyResults, noise: pd.DataFrame) -> list[str]:
-    """Which labels the methods saw, and where they got the noise rate from."""
-    as_given = [name for name in study_noises(results) if parse_noise(name).kind == "none"]
-    text = []
-    if len(as_given) < len(study_noises(results)):
-        text.append("Noise was injected into training and validation labels, never into test labels.")
-    if results.runs["method"].nunique() > 1:
-        text.append("All methods used the same labels.")
-    text += _estimate_sentences(results, noise)
-    if as_given:
-        text.append("“Labels as given”: nothing was injected.")
-        known = results.noise.loc[results.noise["noise"].isin(as_given), "given_rate"].notna().any()
-        if known:
-            text.append(f"{_who(results, 'given')} got the rate and the matrix below.")
-        elif isinstance(rate := results.facts.get("study", {}).get("noise_rate"), float):
-            text.append(f"No method used the given rate {rate:g}.")
-    return text
-
-
-def _estimate_sentences(results: StudyResults, noise: pd.DataFrame) -> list[str]:
-    runs = results.runs[results.runs["rate_source"] == "estimate"]
-    runs = runs.merge(noise[["noise", "fold", "seed", "estimated_rate"]], on=["noise", "fold", "seed"])
-    runs = runs[runs["estimated_rate"].notna() | (runs["used_rate"] == 0)]
-    if runs.empty:
-        return []
-    # resolve_noise takes no label to be wrong if the warm-up's networks know nothing
-    unused = runs[(runs["used_rate"] == 0) & runs["estimated_rate"].isna()]
-    who = _who(results, "estimate")
-    if unused.empty:
-        return [f"{who} used an estimate from the training labels."]
-    folds = ", ".join(map(str, sorted(set(unused["fold"]))))
-    where = f"fold{'s' * (unused['fold'].nunique() != 1)} {folds}"
-    how_many = "" if len(unused) == len(runs) else f"In {len(unused)} of {len(runs)} runs ({where}) "
-    sentence = (
-        "the noise stayed unknown and no label was taken to be wrong: the short trainings had not learnt to "
-    )
-    sentence = f"{how_many}{sentence}tell the grades apart."
-    what = "it" if who.endswith("rate") else "the noise rate"
-    return [
-        f"{who} estimated {what} from the training labels.",
-        sentence[0].upper() + sentence[1:],
-    ]
-
-
-def _who(results: StudyResults, source: str) -> str:
-    """The methods with this source of the rate; all that need the noise, if there is no other source."""
-    runs = results.runs
-    if set(runs["rate_source"]) <= {source, "none"}:
-        return "Methods that need the noise rate" if source == "estimate" else "Methods that need the noise"
-    chosen = runs.loc[runs["rate_source"] == source, ["method", "variant"]].drop_duplicates()
-    names = [display_name(*row) for row in chosen.itertuples(index=False)]
-    if len(names) > MAX_NAMES:
-        return f"{len(names)} methods"
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-# The page of a study.
-
-MAX_TRACEBACKS = 20
-MAX_NAIVE_NOTES = 4
-MAX_TRACEBACK = 6000  # characters; the end of a traceback has the error
-STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
-
-
 def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> Page:
     """The page of a study, finished or not."""
-    sections = [
-        _data(results),
-        _tables(results, metrics),
-        _figures(results),
-        noise_section(results),
-        _runs(results),
-        _reproduce(results.facts),
-    ]
+    facts = study_facts(results)
+    first = [*mae_against_rate(results), *_curves(results)][:1]
     return Page(
         kind="Study",
         title=str(results.facts.get("name") or results.folder.name or "Study"),
-        lead=_lead(results),
-        notes=study_notes(results),
-        sections=[s for s in sections if s is not None],
+        lead=first_sentence(LEAD, facts),
+        key_numbers=_key_numbers(facts),
+        figure=first[0] if first else None,
+        notes=[
+            *study_warnings(facts),
+            *(Note(text=sentence, warning=False) for sentence in sentences(NOISE, facts)),
+        ],
+        sections=[
+            *(_results(results, metrics) if facts.test else []),
+            *_figures(results, but={figure.name for figure in first}),
+            _noise(results),
+            _runs(results),
+            _data(results),
+            _reproduce(results.facts),
+        ],
     )
 
 
-def _lead(results: StudyResults) -> str:
-    facts, runs = results.facts, results.runs
-    parts = (
-        count_of(runs["method"].nunique(), "method"),
-        count_of(runs["noise"].nunique(), "noise"),
-        count_of(runs["fold"].nunique(), "fold"),
-        count_of(len(facts.get("seeds", [0])), "seed"),
-    )
-    status = Counter(runs["status"])
-    if not len(runs):
-        return "No runs are planned."
-    if len(runs) == status["done"] == 1:
-        state = "the only run has finished"
-    elif status["done"] == len(runs):
-        state = f"all {len(runs):,} runs finished"
-    else:
-        state = f"{status['done']} of {count_of(len(runs), 'run')} finished"
-    variants = runs.loc[runs["variant"] != "", ["method", "variant"]].drop_duplicates()
-    and_variants = f" and {count_of(len(variants), 'variant')}" if len(variants) else ""
-    return f"{parts[0]}{and_variants}, {', '.join(parts[1:-1])} and {parts[-1]}: {state}."
+def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
+    numbers = [
+        KeyNumber(
+            label="finished runs", value=f"{facts.done:,} of {facts.runs:,}", compared=facts.composition
+        )
+    ]
+    for noise, (name, best, naive) in list(facts.best_cells.items())[:NAMED]:
+        beside = f"{name}; naive: {naive.text.split(' ± ')[0]}" if naive else name
+        mean, _, std = best.text.partition(" ± ")
+        label = f"{facts.metric}, {noise_name(noise)}"
+        numbers.append(
+            KeyNumber(label=label, value=mean, interval=f"± {std}" if std else "", compared=beside)
+        )
+    return numbers
 
 
-def study_notes(results: StudyResults) -> list[Note]:
-    """What the reader should know first: failed and missing runs, doubtful settings."""
-    facts, runs = results.facts, results.runs
-    notes = []
-    failed = runs[runs["status"] == "failed"]
-    if len(failed):
-        shown = failed.head(MAX_TRACEBACKS)
-        more = f" The first {MAX_TRACEBACKS} are shown." if len(failed) > MAX_TRACEBACKS else ""
-        notes.append(
-            Note(
-                text=f"{count_of(len(failed), 'run')} failed and {'is' if len(failed) == 1 else 'are'} missing from "
-                f"tables and figures.{more}",
-                details=[(_run_title(run), _tail(str(run["error"]))) for _, run in shown.iterrows()],
-            )
-        )
-    status = Counter(runs["status"])
-    if unfinished := status["left"] + status["running"]:
-        running = f", {status['running']} of them running" if status["running"] else ""
-        means = (
-            " Means are over the finished runs only, so methods may not be comparable; tables mark means with "
-            "missing runs."
-        )
-        notes.append(
-            Note(
-                text=f"The study is incomplete: {count_of(unfinished, 'run')} to finish{running}."
-                + (means if status["done"] else "")
-            )
-        )
-    if results.damaged:
-        notes.append(
-            Note(
-                text="Facts about the noise are missing, because files are damaged.",
-                details=[("Damaged files", "\n".join(results.damaged))],
-            )
-        )
-    if status["done"] and "test" not in set(results.scores["split"]):
-        notes.append(Note(text="The splits have no test side: there are no test results."))
-    ill = results.noise[results.noise["condition_number"].astype(float) > ILL_CONDITIONED]
-    if "garg" in set(runs["method"]) and len(ill):
-        worst = ill.groupby("noise", sort=False)["condition_number"].max()
-        which = "; ".join(f"{noise_name(str(noise))}: condition number {n:.0f}" for noise, n in worst.items())
-        notes.append(
-            Note(
-                text=f"The noise matrix is nearly singular ({which}). Garg's loss inverts it, which amplifies "
-                "random errors: these results do not show how good the method is."
-            )
-        )
-    notes += _naive_notes(results)
-    if facts.get("patients") is None:
-        notes.append(
-            Note(
-                text="Patients are unknown: samples of one patient may be in both training and test data, which makes "
-                "test results too good."
-            )
-        )
-    if runs["fold"].nunique() == 1:
-        spread = (
-            "no standard deviation and no paired test"
-            if runs["seed"].nunique() == 1
-            else "standard deviations in tables are over seeds, and there is no paired test"
-        )
-        planned = int(facts["folds"])
-        only = (
-            "There is only one fold" if planned == 1 else f"Only one of {planned} folds is part of the study"
-        )
-        notes.append(Note(text=f"{only}: {spread}."))
-    return notes
+def _curves(results: StudyResults) -> list[CaptionedFigure]:
+    curves = (score_curves(results, noise, metric="mae") for noise in study_noises(results))
+    return [curve for curve in curves if curve is not None]
 
 
-def _naive_notes(results: StudyResults) -> list[Note]:
-    """Which methods do not beat one grade for all samples; a single note if these are many."""
-    sentences = list(no_better_than_naive(results))
-    if len(sentences) <= MAX_NAIVE_NOTES:
-        return [Note(text=sentence) for sentence in sentences]
+def study_warnings(facts: SimpleNamespace) -> list[Note]:
+    """What a reader must know first."""
     return [
-        Note(
-            text=f"{len(sentences)} of the means in the tables do not beat a naive prediction.",
-            details=[("Which", "\n".join(sentences))],
-        )
+        Note(text=template.format(f=facts), details=getattr(facts, details) if details else ())
+        for holds, template, details in WARNINGS
+        if holds(facts)
     ]
 
 
-def _data(results: StudyResults) -> Section:
-    facts = results.facts
-    counts = [int(n) for n in facts["class_counts"]]
-    patients = facts.get("patients")
-    folds, used = int(facts["folds"]), results.runs["fold"].nunique()
-    split = count_of(folds, "fold") + (f", {used} of them used" if 0 < used < folds else "")
-    known = [
-        ("source", str(facts.get("source") or MISSING)),
-        ("samples", f"{sum(counts):,}"),
-        ("patients", "unknown" if patients is None else f"{patients:,}"),
-        (
-            "split",
-            split + ("" if patients is None else ", each patient on one side only"),
-        ),
-    ]
-    if facts.get("preset"):
-        known.append(("preset", str(facts["preset"])))
-    return Section(
-        slug="data",
-        heading="Data",
-        facts=known,
-        counts=[(str(grade), n) for grade, n in zip(facts["grades"], counts, strict=True)],
-    )
-
-
-def _tables(results: StudyResults, metrics: Sequence[str]) -> Section:
-    tables = (
-        with_naive_rows(
-            study_tables(results, metrics=metrics, test_train_ratio=read_size_ratio(results.folder)),
-            results.naive,
-        )
-        if "test" in set(results.scores["split"])
-        else []
-    )
+def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
+    kinds: dict[str, list[Table]] = {"comparison": [], "ablation": [], "pooled": [], "paired": []}
+    for table in study_tables(results, metrics=metrics):
+        of_kind = kinds[table.slug.split("-")[0]]
+        if of_kind and of_kind[-1].caption == table.caption:
+            of_kind[-1] = replace(of_kind[-1], caption="")  # said once, below the last table
+        of_kind.append(replace(table, title=table.title.split(": ", 1)[-1]))
     figures = [figure for noise in study_noises(results) for figure in ablation_figures(results, noise)]
-    ablation = [table for table in tables if table.slug.startswith("ablation-")]
-    paired = [table for table in tables if table.slug.startswith("paired-") or table.slug == "pooled"]
-    shown, parts = tables, []
-    if ablation or figures:  # the figures follow their table, so the tables after them need a heading
-        parts.append(
-            Section(slug="ablation", heading="Selection and updating", tables=ablation, figures=figures)
-        )
-        shown = [table for table in tables if table not in (*ablation, *paired)]
-        if paired:
-            parts.append(Section(slug="paired", heading="Paired comparison", tables=paired))
-    return Section(
-        slug="tables",
-        heading="Results",
-        text=[]
-        if tables
-        else ["There are no test results." if len(results.scores) else "No run has finished yet."],
-        hint="Click the heading of a column to sort by it." if tables else "",
-        tables=shown,
-        parts=parts,
-    )
+    tests = [*kinds["pooled"], *kinds["paired"]]
+    sections = [
+        Section(slug="tables", heading="Results", tables=kinds["comparison"], brief=True),
+        Section(slug="ablation", heading="Selection and updating", tables=kinds["ablation"], figures=figures),
+        Section(slug="paired", heading="Paired tests", tables=tests, closed=True),
+    ]
+    return [section for section in sections if section.tables or section.figures]
 
 
-def read_size_ratio(folder: Path) -> float | None:
-    """Size of the test side over that of the training side, for the paired test; None without ``splits.csv``."""
-    path = folder / "splits.csv"
-    if not path.exists():
-        return None
-    try:
-        return size_ratio(pd.read_csv(path, dtype={"id": str}))
-    except (OSError, ValueError, KeyError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
-
-
-def _figures(results: StudyResults) -> Section | None:
+def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
+    """but: the names of figures that stand elsewhere."""
     parts = []
     for number, noise in enumerate(study_noises(results)):
-        if figures := noise_figures(results, noise):
-            parts.append(Section(slug=f"figures-{number}", heading=noise_name(noise), figures=figures))
-    if figures := mae_against_rate(results):
-        parts.append(Section(slug="figures-rate", heading="Error against noise rate", figures=figures))
-    if not parts:
-        return None
-    return Section(slug="figures", heading="Figures", parts=parts)
+        shown = [figure for figure in noise_figures(results, noise) if figure.name not in but]
+        if shown:
+            parts.append(Section(slug=f"figures-{number}", heading=noise_name(noise), figures=shown))
+    if further := [figure for figure in mae_against_rate(results) if figure.name not in but]:
+        parts.append(Section(slug="figures-rate", heading="Error against noise rate", figures=further))
+    return [Section(slug="figures", heading="Figures", parts=parts)] if parts else []
+
+
+def _noise(results: StudyResults) -> Section:
+    """How much was injected, and which rate the methods used."""
+    noise = noise_rates(results)
+    given = noise["matrix"].notna() & ~noise.get("matrix_estimated", pd.Series(False, noise.index)).astype(
+        bool
+    )
+    injected = noise["noise"].map(lambda name: parse_noise(name).kind != "none")
+    # of labels as given, a matrix that was given, but not used, has none
+    noise["condition_number"] = noise["condition_number"].where(injected | given)
+    columns = {name: label for name, label in NOISE_COLUMNS.items() if noise[name].notna().any()}
+    frame = pd.DataFrame(
+        {
+            "noise": [noise_name(name) for name in study_noises(results)],
+            **{
+                label: [_spread(noise.loc[noise["noise"] == of, name], name) for of in study_noises(results)]
+                for name, label in columns.items()
+            },
+        }
+    )
+    table = data_table(
+        frame,
+        title="Share of wrong labels among the training samples",
+        slug="noise",
+        caption="Nominal: expected from the matrix and the class mix; realised: after injection; means over folds "
+        f"(smallest … largest). Above a condition number of {ILL_CONDITIONED:.0f}, methods that invert the matrix are "
+        "unreliable.",
+    )
+    matrices = [noise_matrix(results, name) for name in study_noises(results)]
+    figures = [figure for figure in matrices if figure is not None]
+    return Section(slug="noise", heading="Noise", tables=[table], figures=figures)
+
+
+def _spread(values: pd.Series[float], name: str) -> str:
+    """The mean, and the smallest and the largest if they differ: a mean would hide a fold that used none."""
+    digits, values = 1 if name == "condition_number" else 3, pd.to_numeric(values).dropna()
+    if not len(values):
+        return MISSING
+    mean, low, high = (f"{number:.{digits}f}" for number in (values.mean(), values.min(), values.max()))
+    return mean if low == high else f"{mean} ({low} … {high})"
 
 
 def _runs(results: StudyResults) -> Section:
-    test = results.scores[results.scores["split"] == "test"]
-    values = {
-        (key, metric): value
-        for key, metric, value in zip(test["key"], test["metric"], test["value"], strict=True)
-    }
-    columns = (
-        *(Column(name=n, label=n) for n in ("method", "noise")),
-        *(Column(name=n, label=n, kind="number") for n in ("fold", "seed")),
-        Column(name="status", label="status"),
-        Column(name="minutes", label="minutes", kind="number"),
-        *(_metric_column(metric) for metric in PAPER_METRICS),
+    test = results.scores[results.scores["split"] == "test"].pivot_table(
+        index="key", columns="metric", values="value", aggfunc="last"
     )
-    rows = []
-    for _, run in results.runs.iterrows():
-        cells = [
-            TableCell(text=display_name(run["method"], run["variant"])),
-            TableCell(text=str(run["noise"])),
-            TableCell(text=str(run["fold"]), value=float(run["fold"])),
-            TableCell(text=str(run["seed"]), value=float(run["seed"])),
-            TableCell(text=STATUSES.get(run["status"], str(run["status"]))),
-            _minutes(float(run["seconds"])),
-        ]
-        cells += [_number(values.get((run["key"], metric)), "{:.3f}") for metric in PAPER_METRICS]
-        rows.append(Row(cells=tuple(cells)))
-    total = float(pd.to_numeric(results.runs["seconds"]).sum())
-    table = Table(
-        slug="runs",
+    runs = results.runs
+    names = {METRIC_NAMES[metric][0]: metric for metric in PAPER_METRICS}
+    frame = pd.DataFrame(
+        {
+            "method": [display_name(*row) for row in runs[["method", "variant"]].itertuples(index=False)],
+            **{name: runs[name].to_numpy() for name in ("noise", "fold", "seed")},
+            "status": [STATUSES.get(status, str(status)) for status in runs["status"]],
+            "minutes": pd.to_numeric(runs["seconds"]).to_numpy(float) / 60,
+            **{
+                name: test.reindex(columns=[metric])[metric].reindex(runs["key"]).to_numpy(float)
+                for name, metric in names.items()
+            },
+        }
+    )
+    total = float(pd.to_numeric(runs["seconds"]).sum())
+    table = data_table(
+        frame,
         title="Every run",
-        caption=f"Test side, mean over the last ten epochs (all, if fewer){networks_phrase(results.facts)}.",
-        columns=columns,
-        rows=tuple(rows),
+        slug="runs",
+        caption=f"Test side, mean over the last ten epochs (all, if fewer){networks_phrase(results.facts)}; "
+        f"{duration(total)} of training in all.",
+        formats={"minutes": lambda minutes: "< 0.1" if 0 < minutes < 0.05 else f"{minutes:.1f}"},
     )
-    text = f"{count_of(len(rows), 'run')}, {duration(total) if total else 'no time'} of training in all."
-    return Section(slug="runs", heading="Runs", text=[text], tables=[table], closed=True)
+    return Section(slug="runs", heading="Runs", tables=[table], closed=True)
 
 
-def _metric_column(metric: str) -> Column:
-    better: Literal["higher", "lower"] = "lower" if metric in LOWER_IS_BETTER else "higher"
-    return Column(name=metric, label=METRIC_NAMES[metric][0], kind="number", better=better)
+def _data(results: StudyResults) -> Section:
+    study, patients = results.facts, results.facts.get("patients")
+    counts = [int(count) for count in study["class_counts"]]
+    folds, used = int(study["folds"]), results.runs["fold"].nunique()
+    split = count_of(folds, "fold") + (f", {used} of them used" if 0 < used < folds else "")
+    entries = {
+        "source": str(study.get("source") or MISSING),
+        "samples": f"{sum(counts):,}",
+        "patients": "unknown" if patients is None else f"{patients:,}",
+        "split": split + ("" if patients is None else ", each patient on one side only"),
+        "preset": str(study.get("preset") or ""),
+    }
+    return Section(
+        slug="data",
+        heading="Data",
+        facts=[(term, value) for term, value in entries.items() if value],
+        counts=[(str(grade), count) for grade, count in zip(study["grades"], counts, strict=True)],
+    )
 
 
 def _reproduce(facts: dict[str, Any]) -> Section:
-    known = [
+    entries = [
         ("versions", ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())),
         ("seeds", ", ".join(str(seed) for seed in facts.get("seeds", []))),
         ("hash of the splits", str(facts.get("splits_hash") or MISSING)),
@@ -439,30 +404,7 @@ def _reproduce(facts: dict[str, Any]) -> Section:
     return Section(
         slug="reproduce",
         heading="Reproduce",
-        text=[
-            "The same command on the same data gives the same splits, the same injected noise and the same runs."
-        ],
         code=str(facts.get("command") or ""),
-        facts=known,
+        facts=entries,
         parts=settings_section(facts.get("config", {})),
     )
-
-
-def _run_title(run: Any) -> str:
-    return f"{display_name(run['method'], run['variant'])}, {run['noise']}, fold {run['fold']}, seed {run['seed']}"
-
-
-def _tail(text: str) -> str:
-    return text if len(text) <= MAX_TRACEBACK else "… " + text[-MAX_TRACEBACK:]
-
-
-def _minutes(seconds: float) -> TableCell:
-    if 0 < seconds < 3:  # would be shown as 0.0
-        return TableCell(text="< 0.1", value=seconds / 60)
-    return _number(seconds / 60, "{:.1f}")
-
-
-def _number(value: float | None, form: str) -> TableCell:
-    if value is None or not math.isfinite(value):
-        return TableCell(text=MISSING)
-    return TableCell(text=form.format(value), value=float(value))
