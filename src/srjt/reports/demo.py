@@ -173,7 +173,7 @@ def _rate(found: Audit) -> str:
 
 
 def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
-    """Ranges calibrated on the labels as they are and on the verified ones; of the latter an example."""
+    """Ranges calibrated on the verified labels, beside those calibrated on all labels as they are."""
     assert checked.verified_labels is not None
     verified = checked.select(np.flatnonzero(checked.verified_labels >= 0))
     asked: dict[str, Any] = {"coverage": COVERAGE, "progress": False}
@@ -186,7 +186,7 @@ def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
     first = answers.iloc[0]
     return (
         f"A range for a patient. {first['patient']} has grade {first['grade']}, and with {COVERAGE:.0%} probability "
-        f"{first['grade_low']} to {first['grade_high']}. The verified labels make the ranges narrower: "
-        f"{after.width.value:.1f} of 4 grades on average instead of {before.width.value:.1f}. They hold the truth for "
-        f"{after.coverage.value:.0%} of the images of {len(set(test.patients or ()))} patients who were not trained on."
+        f"{first['grade_low']} to {first['grade_high']}. With the verified labels a range holds "
+        f"{after.width.value:.1f} of 4 grades on average, without them {before.width.value:.1f}. It holds the truth "
+        f"for {after.coverage.value:.0%} of the images of the {len(set(test.patients or ()))} patients not trained on."
     )

@@ -277,7 +277,16 @@ def _doubtful_readings(folder: Path, scores: pd.DataFrame, names: Mapping[str, s
     image_of = dict(zip(scores["id"], scores["image"], strict=True))
     pictures = [thumbnail(folder, image_of.get(name, "")) for name in worst["id"]]
     heading = _heading(len(worst), len(readings), "reading")
-    return Section(slug="readings", heading=heading, tiles=gallery(worst, pictures))
+    if any(pictures):
+        return Section(slug="readings", heading=heading, tiles=gallery(worst, pictures))
+    table = data_table(
+        worst[["id", "reader", "grade", "suggested", "quality"]],
+        title="",
+        slug="readings",
+        caption="All readings are in readings.csv.",
+        formats={"quality": _probability},
+    )
+    return Section(slug="readings", heading=heading, tables=[table])
 
 
 def _look_maps(folder: Path, count: int) -> list[list[str]]:
