@@ -48,15 +48,15 @@ MUTANTS = (
     Mutant(
         "calibration error with bins that count alike",
         "ordinal/calibration.py",
-        "sum(b.samples * abs(b.confidence - b.accuracy) for b in found) / sum(b.samples for b in found)",
-        "sum(abs(b.confidence - b.accuracy) for b in found) / len(found)",
+        "sum(b.samples * abs(b.confidence - b.accuracy) for b in filled) / sum(b.samples for b in filled)",
+        "sum(abs(b.confidence - b.accuracy) for b in filled) / len(filled)",
         ("ordinal/test_calibration.py::test_bins_by_hand",),
     ),
     Mutant(
         "recalibration to the labels instead of the true grades",
         "ordinal/calibration.py",
-        "given = matrix.T[labels]  # (N, C): p(label | true grade)",
-        "given = np.eye(len(matrix))[labels]",
+        "label_likelihood = matrix.T[labels]  # (N, C): p(label | true grade)",
+        "label_likelihood = np.eye(len(matrix))[labels]",
         ("ordinal/test_calibration.py::test_through_wrong_labels_it_finds_the_same",),
     ),
     # ------------------------------------------------------------------ patients
@@ -77,8 +77,8 @@ MUTANTS = (
     Mutant(
         "bootstrap of images instead of patients",
         "ordinal/intervals.py",
-        "np.arange(len(y)) if groups is None else np.asarray([str(g) for g in groups])",
-        "np.arange(len(y))",
+        "owner = patient_codes(groups, len(y))",
+        "owner = patient_codes(None, len(y))",
         ("ordinal/test_intervals.py::test_patients_whose_images_stand_and_fall_together_make_it_wider",),
     ),
     # ------------------------------------------------------------------ comparisons
@@ -99,16 +99,16 @@ MUTANTS = (
     Mutant(
         "holm without the maximum of the ones before",
         "ordinal/intervals.py",
-        "np.maximum.accumulate(factors * given[order])",
-        "factors * given[order]",
+        "np.maximum.accumulate(factors * p[order])",
+        "factors * p[order]",
         ("ordinal/test_intervals.py::test_holm_by_hand",),
     ),
     Mutant(
-        "crossed difference without interaction",
+        "percentile interval with one wide tail",
         "ordinal/intervals.py",
-        "variance = of_patients + max(0.0, of_trainings - interaction)",
-        "variance = of_patients + of_trainings",
-        ("ordinal/test_intervals.py::test_what_patients_and_trainings_share_is_counted_once",),
+        "tails = [(1 - level) / 2, 1 - (1 - level) / 2]",
+        "tails = [1 - level, 1 - (1 - level) / 2]",
+        ("ordinal/test_intervals.py::test_the_tails_of_an_interval_are_equal",),
     ),
     # ------------------------------------------------------------------ the paper
     Mutant(
@@ -135,8 +135,8 @@ MUTANTS = (
     Mutant(
         "quasi-Gaussian noise by squared distance",
         "noise/matrices.py",
-        "1.0 / np.maximum(distance, 1), 0.0)",
-        "1.0 / np.maximum(distance, 1) ** 2, 0.0)",
+        "lambda distance: 1.0 / distance,",
+        "lambda distance: 1.0 / distance**2,",
         ("noise/test_matrices.py::test_quasi_by_hand",),
     ),
     # ------------------------------------------------------------------ several readers

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import bootstrap_metrics, holm, resampled_metrics
+from srjt.ordinal.intervals import bootstrap_metrics, holm, percentile_interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 
 # Intervals by resampling patients.
@@ -117,6 +117,11 @@ def test_two_methods_on_the_same_patients_are_resampled_alike() -> None:
     assert gap == pytest.approx(gap.round())
     assert set(gap[1:].round().astype(int)) == {0, 1, 2, 3}
     assert right.shape == (41,)
+
+
+def test_the_tails_of_an_interval_are_equal() -> None:
+    drawn = [0.7, *np.linspace(0, 1, 101)]
+    assert percentile_interval(drawn, level=0.9) == pytest.approx((0.7, 0.05, 0.95))
 
 
 # Holm's correction by hand.

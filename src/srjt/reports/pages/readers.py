@@ -310,7 +310,8 @@ def _doubtful(facts: Mapping[str, Any], pictures: _Pictures) -> list[Section]:
         ],
         columns=[noun, "consensus", "certainty", "readings"],
     )
-    titles = f"The {len(readings)} most doubtful readings", f"The {len(items)} least certain {noun}s"
+    least = f"The {len(items)} least certain {noun}s" if len(items) else "Consensus"
+    titles = f"The {len(readings)} most doubtful readings", least
     shown = [pictures(name) for name in readings["id"]], [pictures(name) for name in items[noun]]
     counts = list(zip(grades.shown, facts["consensus"]["counts"], strict=True))
     consensus = Section(slug="uncertain", heading=titles[1], counts=counts, counted=f"{noun}s, by consensus")
