@@ -76,7 +76,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
     for name in ("label_noise_of", "recalibration_of", "calibrate_ranges"):
         watch(f"srjt.inference.calibrate.{name}", "calibrated", of_side)
     watch("srjt.inference.answers._validation_side", "decided", lambda _, __, side: side.ids)
-    watch("srjt.inference.evaluate.predictions", "evaluated", lambda _, how, __: list(how["samples"]["id"]))
+    watch("srjt.inference.evaluate.read_labelled", "evaluated", lambda _, __, data: list(data.ids))
     monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
     monkeypatch.setattr("srjt.inference.calibrate.estimate_noise", counted)
     return found

@@ -121,7 +121,7 @@ def test_the_printed_command_reads_the_corrected_table(
     command = shlex.split(said.split("Next: ")[1])
     assert code == 0
     assert command[:2] == ["srjt", "train"]
-    assert ("tiny" in command) == (not torch.cuda.is_available())
+    assert ("cpu" in command) == (not torch.cuda.is_available())
     code, said = srjt("data", "inspect", *command[2 : command.index("--out")])
     assert code == 0, said
     beside = training_command(read_audit(folder), audit.table.parent / "clean.csv")

@@ -144,7 +144,7 @@ def test_nothing_is_written_past_the_atomic_writers() -> None:
         "files.py", "training/checkpoint.py", "data/images/store.py",
         "data/sources/features.py",
         "data/sources/folders.py",  # a key that is created once, and must not exist before
-        "training/devices.py",  # a switch of the kernel, not a file
+        "training/workers.py",  # a switch of the kernel, not a file
     }  # fmt: skip
     direct = re.compile(
         r"\.write_text\(|\.write_bytes\(|\.to_csv\((?!index)|open\([^)\n]*[\"'][wax]b?\+?[\"']"

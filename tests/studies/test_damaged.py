@@ -125,7 +125,7 @@ def test_the_commands_name_a_damaged_run_and_show_the_others(copied: Path, tmp_p
     assert f"failed: {key}" in done.output
     assert set(pd.read_csv(tmp_path / "scores.csv")["key"]) == set(others)
     srjt("report", copied)
-    assert "1 run failed and is missing from tables and figures" in (copied / "report.html").read_text()
+    assert "1 of 3 runs failed." in (copied / "report.html").read_text()
 
 
 def test_a_run_with_a_cut_summary_is_trained_again(

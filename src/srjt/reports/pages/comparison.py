@@ -88,7 +88,7 @@ def comparison_facts(comparison: Comparison) -> ComparisonFacts:
         difference=f"{_signed(value)} ({comparison.level:.0%} interval {ends})",
         better=tuple(row.run for row in clear if sign * row.difference.value > 0),
         worse=tuple(row.run for row in clear if sign * row.difference.value < 0),
-        samples=f"{count_of(comparison.samples, 'test image')}{patients}",
+        samples=f"{count_of(comparison.samples, 'test sample')}{patients}",
         judged_by=comparison.judged_by,
         by_patient=comparison.patients is not None,
     )
@@ -107,7 +107,7 @@ def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
     leaks = [
-        Note(text=f"{run} was trained on {count:,} of the images (same ids): its numbers look too good.")
+        Note(text=f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good.")
         for run, count in comparison.trained_on.items()
     ]
     return Page(
