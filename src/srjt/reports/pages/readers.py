@@ -48,7 +48,7 @@ WARNINGS: list[Rule[Any]] = [
      "their {f.noun}s."),
     (lambda f: f.problems, "The table has problems, listed below: {f.problems}."),
     (lambda f: f.constant, "Always the same grade, which says nothing about an image: {f.constant}."),
-    (lambda f: f.offered, "{f.offered} looks like trusted grades: srjt readers … --reference-column {f.offered} takes them as such."),
+    (lambda f: f.offered, "{f.offered} looks like trusted grades: use srjt readers … --reference-column {f.offered}"),
 ]  # fmt: skip
 REMARKS: list[Rule[Any]] = [
     (lambda f: not f.nothing_learnt, "Intervals are 95 % and resample {f.resampled}."),
