@@ -147,6 +147,7 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
     (dicom / "a.dcm").write_bytes(b"\0" * 128 + b"DICM")
     asked = {
         "onnx": ["export", "run", "--out", "model.onnx"],
+        "monai": [*train, "--network", "densenet121", "--out", "m"],
         "timm": [*train, "--network", "timm:resnet18", "--out", "t"],
         "tensorboard": [*train, "--network", "tiny", "--out", "b", "--log", "tensorboard"],
         "mlflow": [*train, "--network", "tiny", "--out", "b", "--log", "mlflow"],

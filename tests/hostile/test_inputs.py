@@ -145,7 +145,7 @@ def command_for(path: Path, labels: Path) -> list[object]:
     if kind == "splits":
         return ["train", labels, "--splits", path, "--fold", 0, "--out", "run"]
     if kind == "settings":
-        return ["train", labels, "--config", path, "--fold", 0, "--out", "run", "--epochs", "x"]
+        return ["train", labels, "--config", path, "--fold", 0, "--out", "run", "--network", "no-such"]
     if kind == "image":
         (path.parent / "1").mkdir()
         (path.parent / "2").mkdir()
@@ -175,4 +175,4 @@ def test_commands_end_without_a_traceback(
     said = capsys.readouterr()
     assert "Traceback" not in said.out + said.err
     if left.value.code == 2:
-        assert said.err.splitlines()[-1].startswith(("srjt: ", "╰"))  # ours, or a misspelt option's
+        assert said.err.splitlines()[-1].startswith("srjt: ")

@@ -219,5 +219,5 @@ def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / metrics["key"].iloc[0]
     srjt.report(folder)
     run_page = (folder / "report.html").read_text()
-    assert f"Epoch {kept}, the best on the validation side" in run_page
+    assert f"epoch {kept}, the best on the validation side" in run_page
     assert "last 4 epochs" not in run_page

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import SrjtError, printable, unknown_name
 
 # Convert written grades to 0 … C−1. The order matters most, so it is never guessed.
 
@@ -185,7 +185,7 @@ def _refuse_gaps(numbers: Iterable[int]) -> None:
 
 
 def _listed(texts: Iterable[str]) -> str:
-    return ", ".join(text if len(text) <= 40 else f"{text[:39]}…" for text in texts)
+    return ", ".join(printable(text if len(text) <= 40 else f"{text[:39]}…") for text in texts)
 
 
 def _split_number(name: str) -> tuple[str, str]:

@@ -304,18 +304,18 @@ def export_folder(
     check_export_folder(target, overwrite=overwrite)
     if opened.folder is None:
         raise SrjtError("A model card describes the folder of a run: train with out=… to have one.")
+    written = export(
+        opened, target / MODEL, format="onnx", samples=samples, optimise=optimise, decoding=decoding,
+        recalibrate=recalibrate,
+    )  # fmt: skip
     card = model_card(
         opened.folder,
         sides=evaluate_sides(
             opened, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
         ),
-        usage=_folder_usage(opened),
+        usage=_folder_usage(opened, written),
         tags=("onnx",),
     )
-    written = export(
-        opened, target / MODEL, format="onnx", samples=samples, optimise=optimise, decoding=decoding,
-        recalibrate=recalibrate,
-    )  # fmt: skip
     script = (resources.files("srjt.reports") / "standalone_predict.py").read_bytes()
     try:
         write_atomically(target / FILE, card.encode("utf-8", "replace"), follow_links=False)
@@ -342,10 +342,11 @@ def check_export_folder(folder: Path, *, overwrite: bool = False) -> None:
         )
 
 
-def _folder_usage(run: Trained) -> str:
+def _folder_usage(run: Trained, written: Exported) -> str:
     samples = "FEATURES.npz" if len(run.in_shape) == 1 else "IMAGES"
     return (
-        "The folder has the model as `model.onnx`. `config.json` says what goes in and what comes out.\n\n"
+        "The folder has the model as `model.onnx`. `config.json` says what goes in and what comes out. A grade "
+        f"is {written.metadata['grade_rule']}.\n\n"
         f"```bash\npip install -r {NEEDS}\npython {SCRIPT} {samples} > predictions.csv\n```"
     )
 

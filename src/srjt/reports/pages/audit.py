@@ -51,7 +51,8 @@ WARNINGS: list[Rule[Any]] = [
     (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said here "
      "rests on the readings."),
     (lambda f: f.verify, "Verify {f.verify}, drawn at random, to know the rate within ±{f.within:.0%}."),
-    (lambda f: f.twins, "{f.twins} with different labels come first: at most one label of each is right."),
+    (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most "
+     "one of each image's is right."),
     (lambda f: not f.patients, "There are no patient ids: a label may be judged by networks that were trained on its "
      "patient, which makes wrong labels look right."),
 ]  # fmt: skip
@@ -97,7 +98,7 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
         not_beaten="naive" in summary["caveat"],
         verify=_count(verify, f"{'more ' if 'verified' in summary else ''}{noun}"),
         within=WITHIN,
-        twins=_count(summary["twins"]["images"], "image") if "twins" in summary else "",
+        twins=_count(summary["twins"]["labels"], "label") if "twins" in summary else "",
         patients=facts["columns"]["patient"],
         thing="sample" if facts["features"] else "image",
         folds=facts["folds"],

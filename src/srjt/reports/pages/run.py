@@ -153,8 +153,9 @@ NOTES: list[Rule[Facts]] = [
     ),
     (
         lambda f: bool(f.side) and not f.answers and f.kept > 0,
-        "Scores are those of epoch {f.kept}, the best on the validation side, not the answers of srjt predict.",
+        "Scores are those of epoch {f.kept}, not the answers of srjt predict.",
     ),
+    (lambda f: f.kept > 0, "The networks are those of epoch {f.kept}, the best on the validation side."),
     (
         lambda f: bool(f.side),
         "Curves show each network's own grades, as the paper's figures do; their numbers are in metrics.csv.",
