@@ -151,7 +151,8 @@ def _print_next(done: Audit, out: Path) -> None:
     say(f"Next: correct the wrong ones of the first rows of {out / 'audit.csv'} in your table.")
     if more:
         say(
-            "Give the true grades of the random sample in a column verified_grade, and run the same command again."
+            f"To know the rate: give the true grades of {more} rows drawn at random in a column verified_grade, and "
+            "run the same command again."
         )
 
 
