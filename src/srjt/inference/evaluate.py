@@ -45,7 +45,7 @@ from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.compare import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
 from srjt.reported import Reported
-from srjt.training.folder import HeldOut, baseline_from, compare_with_naive
+from srjt.training.folder import HeldOut, baseline_from, compare_with_naive, same_samples
 from srjt.training.trained import Trained
 
 # Evaluated samples that something was fitted to after training: scores on them look too good.
@@ -233,6 +233,9 @@ class Evaluation(Reported):
         Which labels it was fitted by, as a sentence; empty if it is not learned.
     unknown_units : int
         Images without a value in a column of ``per``; each of them is judged alone.
+    own_samples : int or None
+        How many of them the run was trained, validated or tested on, by what they show; 0: an external test. None: not
+        known.
     decision : Decision or None
         Whether to refer, with ``refer_from``.
     abstention : Abstention or None
@@ -280,6 +283,7 @@ class Evaluation(Reported):
     learned_pooling: LearnedPooling | None = None
     pooling_labels: str = ""
     unknown_units: int = 0
+    own_samples: int | None = None
     decision: Decision | None = None
     abstention: Abstention | None = None
     overlaps: tuple[Overlap, ...] = ()
@@ -443,8 +447,17 @@ def evaluate(
         overlaps=find_overlaps(run, fitted, manifest, threshold=asked.sensitivity is not None),
         readers=compared,
         not_compared=reason,
+        own_samples=_own_samples(run, manifest),
         answers=answer_rows(run, answers, manifest, units),
     )
+
+
+def _own_samples(run: Trained, manifest: Manifest) -> int | None:
+    held_out = [run.held_out[side].ids for side in ("validation", "test") if side in run.held_out]
+    ids = [*run.training_ids, *(name for side in held_out for name in side)]
+    if run.hashes is None or len(ids) != len(run.hashes):
+        return None
+    return len(same_samples(manifest, ids=ids, hashes=run.hashes))
 
 
 def judge(

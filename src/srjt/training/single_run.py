@@ -5,6 +5,7 @@ several readers, and the files of the finished run.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -355,6 +356,14 @@ def single_run(
             **({"made": manifest.made} if manifest.made else {}),
             **({"source": describe_source(manifest.source)} if manifest.source else {}),
             "patients": None if manifest.patients is None else len(set(used.patients or ())),
+            "side_patients": None
+            if manifest.patients is None
+            else {
+                name: len({manifest.patients[row] for row in rows}) for name, rows in parts.sides().items()
+            },
+            "left_out": None
+            if manifest.left_out is None
+            else dict(Counter(manifest.left_out) + Counter({"unreadable-image": len(store.skipped)})),
         },
         own_network=network is not None,
         noise=noise,
