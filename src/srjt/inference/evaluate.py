@@ -34,9 +34,10 @@ from srjt.inference.calibrate import (
     read_labelled,
 )
 from srjt.inference.decide import Abstention, Decision, abstain_from, decide, referred
-from srjt.inference.options import Answering
+from srjt.inference.options import Evaluating
 from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
+from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.quality import NoiseBounds
 from srjt.ordinal import Purpose
@@ -54,7 +55,8 @@ from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.compare import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
 from srjt.reported import Reported
-from srjt.training.folder import HeldOut, baseline_from, compare_with_naive
+from srjt.settings import from_names
+from srjt.training.folder import HeldOut, baseline_from, compare_with_naive, same_samples
 from srjt.training.trained import Trained
 
 # Evaluated samples that something was fitted to after training: scores on them look too good.
@@ -284,12 +286,17 @@ class Evaluation(Reported):
         Which labels it was fitted by, as a sentence; empty if it is not learned.
     unknown_units : int
         Images without a value in a column of ``per``; each of them is judged alone.
+    own_samples : int or None
+        How many of them the run was trained, validated or tested on, by what they show; 0: an external test. None: not
+        known.
     decision : Decision or None
         Whether to refer, with ``refer_from``.
     abstention : Abstention or None
         What is gained by abstaining, with ``refer_from`` or ``abstain``.
     overlaps : tuple of Overlap
         Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if there are none.
+    subgroups : Subgroups or None
+        The scores of each group, with ``by``.
     readers : NetworkComparison or None
         The network as one more reader, if several readers graded the samples.
     not_compared : str
@@ -334,9 +341,11 @@ class Evaluation(Reported):
     learned_pooling: LearnedPooling | None = None
     pooling_labels: str = ""
     unknown_units: int = 0
+    own_samples: int | None = None
     decision: Decision | None = None
     abstention: Abstention | None = None
     overlaps: tuple[Overlap, ...] = ()
+    subgroups: Subgroups | None = None
     readers: NetworkComparison | None = None
     not_compared: str = ""
     true_scores: TrueScores | None = None
@@ -381,6 +390,7 @@ class Evaluation(Reported):
         plain["naive"] = self.naive and self.naive._asdict()
         plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
         plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
+        plain["subgroups"] = self.subgroups and self.subgroups.to_dict()
         plain["decision"] = self.decision and self.decision.to_dict()
         plain["abstention"] = self.abstention and self.abstention.to_dict()
         return plain
@@ -418,7 +428,8 @@ def evaluate(
         Show a bar while images are decoded, in a terminal or a notebook; or a function that is called with (images
         decoded, images in total).
     **options
-        How the run answers: the fields of ``srjt.inference.options.Answering``, as for ``srjt.predict``.
+        How the run answers, as for ``srjt.predict``, and the groups with scores of their own: the fields of
+        ``srjt.inference.options.Evaluating``.
 
     Returns
     -------
@@ -436,10 +447,12 @@ def evaluate(
     >>> result.samples == len(split.test), result.by_patient
     (True, True)
     """
-    prepared = prepare(run, Answering.of(options))
-    run, asked, rule, per = prepared.run, prepared.options, prepared.refer, prepared.options.per
+    asked = from_names(Evaluating, options, kind="option")
+    prepared = prepare(run, asked)
+    run, rule, per = prepared.run, prepared.refer, asked.per
     # a function given as progress counts decoded images, not the headers that are read here
     data = read_labelled(run, data, on_bad_image=asked.on_bad_image, progress=progress is True)
+    group_by(data.table, asked.by)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(run.match_features(data), progress=decoded, find_duplicates=True)
     manifest = store.manifest
@@ -465,12 +478,12 @@ def evaluate(
         answers = prepared.pool(answers, units.codes)
     predicted, labels = answers.grades, answers.labels
     classes, fitted = len(run.grades), prepared.fitted
-    ranges = None
+    codes = None if units is None else units.codes
+    ranges, ends = None, None
     if fitted.ranges is not None:
-        low, high = fitted.grade_ranges(
-            probabilities_of(probabilities, asked.network), predicted, samples=manifest.table,
-            units=None if units is None else units.codes,
-        )  # fmt: skip
+        low, high = ends = fitted.grade_ranges(
+            probabilities_of(probabilities, asked.network), predicted, samples=manifest.table, units=codes
+        )
         ranges = evaluate_ranges(
             low,
             high,
@@ -500,11 +513,29 @@ def evaluate(
         if rule is None and asked.abstain is None
         else abstain_from(answers, rule=rule, share=asked.abstain, validation=prepared.validation),
         overlaps=find_overlaps(run, fitted, manifest, threshold=asked.sensitivity is not None),
+        subgroups=judge_subgroups(
+            answers,
+            group_by(manifest.table, asked.by, codes),
+            num_classes=classes,
+            ranges=ends,
+            resamples=resamples,
+        )
+        if asked.by
+        else None,
         readers=compared,
         not_compared=reason,
         true_scores=truly,
+        own_samples=_own_samples(run, manifest),
         answers=answer_rows(run, answers, manifest, units),
     )
+
+
+def _own_samples(run: Trained, manifest: Manifest) -> int | None:
+    held_out = [run.held_out[side].ids for side in ("validation", "test") if side in run.held_out]
+    ids = [*run.training_ids, *(name for side in held_out for name in side)]
+    if run.hashes is None or len(ids) != len(run.hashes):
+        return None
+    return len(same_samples(manifest, ids=ids, hashes=run.hashes))
 
 
 def judge(
