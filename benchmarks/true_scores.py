@@ -104,7 +104,7 @@ def scores_of(true: Ints, predicted: Ints) -> dict[str, float]:
 def matrix_of(true: Ints, labels: Ints) -> npt.NDArray[np.float64]:
     counts = np.zeros((GRADES, GRADES))
     np.add.at(counts, (true, labels), 1.0)
-    return counts / counts.sum(axis=1, keepdims=True)
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
 def trial(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.stats import t as student
+from scipy.stats import t as student  # type: ignore[import-untyped]
 
 import srjt
 from reports.page_text import all_sections
@@ -206,7 +206,9 @@ def test_an_evaluation_says_what_is_known_of_the_true_grades(features: Manifest,
     assert by_noise.true_scores is not None
     assert by_noise.true_scores.basis in ("noise matrix", "share of wrong labels")
     verified = replace(test, table=table.assign(verified_grade=np.where(np.arange(len(test)) % 2, truth, -1)))
-    for found in (by_noise, srjt.evaluate(run, verified, resamples=50, refer_from="2")):
+    by_part = srjt.evaluate(run, verified, resamples=50, refer_from="2")
+    assert by_part.true_scores is not None
+    for found in (by_noise, by_part):
         assert found.true_scores is not None
         assert found.to_dict()["true_scores"] == found.true_scores.to_dict()
         shown = evaluation_page(found)
@@ -215,7 +217,7 @@ def test_an_evaluation_says_what_is_known_of_the_true_grades(features: Manifest,
         assert section.text == sentences(page.WHY, facts)
         assert (facts.low, facts.high) == found.true_scores.scores["mae"][1:]
         assert f"{facts.high:.3f}" in shown.lead
-    assert found.true_scores.basis == "verified grades"
-    assert found.true_scores.verified == facts.verified == len(test) // 2
-    assert {"sensitivity", "specificity"} < found.true_scores.scores.keys()
+    assert by_part.true_scores.basis == "verified grades"
+    assert by_part.true_scores.verified == facts.verified == len(test) // 2
+    assert {"sensitivity", "specificity"} < by_part.true_scores.scores.keys()
     assert srjt.evaluate(run, verified, resamples=20, per="patient").true_scores is None
