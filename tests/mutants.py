@@ -59,6 +59,46 @@ MUTANTS = (
         "label_likelihood = np.eye(len(matrix))[labels]",
         ("ordinal/test_calibration.py::test_through_wrong_labels_it_finds_the_same",),
     ),
+    # ------------------------------------------------------------------ scores against the true grades
+    Mutant(
+        "true scores: verified samples that are not corrected",
+        "inference/true_scores.py",
+        "estimate = factor * by_label + true_part - factor * label_part",
+        "estimate = (1.0 - factor) * true_part + factor * by_label",
+        ("inference/test_true_scores.py::test_intervals_from_verified_grades_hold",),
+    ),
+    Mutant(
+        "true scores: images that are independent",
+        "inference/true_scores.py",
+        "together = np.bincount(table.owner, influence)",
+        "together = influence",
+        ("inference/test_true_scores.py::test_copies_of_an_image_tell_nothing_new",),
+    ),
+    Mutant(
+        "true scores: labels that the verified ones are not helped by",
+        "inference/true_scores.py",
+        "factor = _factor(true, by[rows]) / (1.0 + size / total)",
+        "factor = 0.0",
+        (
+            "inference/test_true_scores.py::test_labels_of_all_make_the_interval_of_a_few_verified_ones_shorter",
+        ),
+    ),
+    Mutant(
+        "true scores: one extreme of a matrix only",
+        "inference/true_scores.py",
+        'if label_noise != "class-conditional" or not apart:',
+        "if not apart:",
+        ("inference/test_true_scores.py::test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone",),
+    ),
+    Mutant(
+        "true scores: bounds without the share of wrong labels",
+        "inference/true_scores.py",
+        'most = {"accuracy": noise.rates[1], "mae": distance}',
+        'most = {"accuracy": noise.rates[0], "mae": distance}',
+        (
+            "inference/test_true_scores.py::test_without_a_determined_noise_there_are_bounds_of_accuracy_and_error",
+        ),
+    ),
     # ------------------------------------------------------------------ patients
     Mutant(
         "conformal threshold without the new patient",
