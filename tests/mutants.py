@@ -146,8 +146,8 @@ MUTANTS = (
     Mutant(
         "paired test as if folds shared no training data",
         "studies/paired_tests.py",
-        "error = std * math.sqrt(1.0 / n + test_train_ratio)",
-        "error = std * math.sqrt(1.0 / n)",
+        "between_folds = std**2 * (1.0 / n + test_train_ratio)",
+        "between_folds = std**2 / n",
         ("studies/test_paired_tests.py::test_by_hand",),
     ),
     Mutant(
@@ -301,6 +301,56 @@ MUTANTS = (
             "noise/test_quality.py::"
             "test_the_likelihood_is_the_sum_over_all_true_grades_of_which_one_is_the_highest",
         ),
+    ),
+    # ------------------------------------------------------------------ subgroups and seeds
+    Mutant(
+        "gap of a group to all samples instead of the rest",
+        "inference/subgroups.py",
+        "rest = _metrics(total - group, num_classes)",
+        "rest = _metrics(total, num_classes)",
+        ("inference/test_subgroups.py::test_scores_are_those_of_the_samples_of_the_group",),
+    ),
+    Mutant(
+        "Holm for one group against the other as two tests",
+        "inference/subgroups.py",
+        "names[0] if len(names) == 2 else group.name",
+        "group.name",
+        ("inference/test_subgroups.py::test_the_site_whose_labels_are_a_grade_too_high_is_the_worst",),
+    ),
+    Mutant(
+        "gaps without Holm's correction",
+        "inference/subgroups.py",
+        "adjusted = dict(zip(p_values, holm(list(p_values.values())).tolist(), strict=True))",
+        "adjusted = p_values",
+        ("inference/test_subgroups.py::test_scores_are_those_of_the_samples_of_the_group",),
+    ),
+    Mutant(
+        "t interval without n / (n - 1)",
+        "ordinal/intervals.py",
+        "parts = [(float(known.var(ddof=1)) * patients / (patients - 1), patients - 1)]",
+        "parts = [(float(known.var(ddof=1)), patients - 1)]",
+        ("ordinal/test_intervals.py::test_the_interval_of_a_mean_is_students",),
+    ),
+    Mutant(
+        "t interval without the variance between trainings",
+        "ordinal/intervals.py",
+        "parts.append((pooled * sum(1 / len(own) for own in scores), free))",
+        "parts.append((0.0, free))",
+        ("ordinal/test_intervals.py::test_the_variance_between_trainings_is_added",),
+    ),
+    Mutant(
+        "paired test without the effect of a seed on all folds",
+        "studies/paired_tests.py",
+        "return max(0.0, variance) / seeds, seeds - 1",
+        "return 0.0, seeds - 1",
+        ("studies/test_paired_tests.py::test_an_effect_of_the_seed_on_all_folds_widens_the_interval",),
+    ),
+    Mutant(
+        "effect of a seed with the chance of single runs in it",
+        "studies/paired_tests.py",
+        "variance = float(table.mean(axis=0).var(ddof=1)) - chance / folds",
+        "variance = float(table.mean(axis=0).var(ddof=1))",
+        ("studies/test_paired_tests.py::test_an_effect_of_the_seed_on_all_folds_widens_the_interval",),
     ),
 )
 
