@@ -7,12 +7,12 @@ import os
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from srjt.cli import App, options, output, samples
-from srjt.cli.options import machine_options
+from srjt.cli.options import argument, machine_options, option
 from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of, printable
 from srjt.progress import progress_bar
@@ -32,20 +32,17 @@ if TYPE_CHECKING:
 @options.reads_a_source()
 def inspect(
     source: options.SourceArgument,
-    sheet: Annotated[Path, typer.Option(metavar="FILE", help="PNG file of examples per grade.")] = Path(
-        "contact_sheet.png"
+    sheet: Path = option(Path("contact_sheet.png"), "PNG file of examples per grade.", metavar="FILE"),
+    pairs: Path = option(
+        Path("duplicates.png"),
+        "PNG file of identical and nearly identical images, if there are any.",
+        metavar="FILE",
     ),
-    pairs: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", help="PNG file of identical and nearly identical images, if there are any."
-        ),
-    ] = Path("duplicates.png"),
-    problems_file: Annotated[
-        Path, typer.Option("--problems", metavar="FILE", help="CSV file of all problems, if there are any.")
-    ] = Path("problems.csv"),
-    folds: Annotated[int, typer.Option(help="Warn about grades with fewer patients than this.")] = 5,
-    decode: Annotated[bool, typer.Option(help="Read every image, and draw the examples.")] = True,
+    problems_file: Path = option(
+        Path("problems.csv"), "CSV file of all problems, if there are any.", "--problems", metavar="FILE"
+    ),
+    folds: int = option(5, "Warn about grades with fewer patients than this."),
+    decode: bool = option(True, "Read every image, and draw the examples."),
     *,
     how: dict[str, Any],
 ) -> None:
@@ -206,18 +203,14 @@ def _sizes(manifest: Manifest) -> list[str]:
 @options.reads_a_source(without=("split_column",))
 def split(
     source: options.SourceArgument,
-    folds: Annotated[int, typer.Option(help="Number of folds; five give 60/20/20 per cent.")] = 5,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same folds on every machine.")] = 0,
-    by: Annotated[
-        str,
-        typer.Option(
-            metavar="random|stratified",
-            help="Split patients at random (the paper), or stratify by their highest grade.",
-        ),
-    ] = "random",
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="CSV file to write, with id, fold, split.")
-    ] = Path("splits.csv"),
+    folds: int = option(5, "Number of folds; five give 60/20/20 per cent."),
+    seed: int = option(0, "The same seed gives the same folds on every machine."),
+    by: str = option(
+        "random",
+        "Split patients at random (the paper), or stratify by their highest grade.",
+        metavar="random|stratified",
+    ),
+    out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split.", metavar="FILE"),
     group_near_duplicates: options.GroupNearDuplicates = False,
     force: options.Force = False,
     on_bad_image: options.OnBadImage = "error",
@@ -274,29 +267,23 @@ def _fold_table(manifest: Manifest, splits: list[Split]) -> Table:
 @options.reads_a_source(without=("true_grade_column",))
 def corrupt(
     source: options.SourceArgument,
-    noise: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND",
-            help="quasi (errors towards all other grades), truncated (neighbours only), uniform.",
-        ),
-    ] = "quasi",
-    rate: Annotated[float | None, typer.Option(help="Target share of wrong labels.")] = None,
-    rho: Annotated[float | None, typer.Option(help="The paper's ρ, instead of --rate.")] = None,
-    seed: Annotated[
-        int, typer.Option(help="The same seed and ids give the same labels on every machine.")
-    ] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file to write (.npz for features). [default: named after the source, in this folder]",
-        ),
-    ] = None,
+    noise: str = option(
+        "quasi",
+        "quasi (errors towards all other grades), truncated (neighbours only), uniform.",
+        metavar="KIND",
+    ),
+    rate: float | None = option(None, "Target share of wrong labels."),
+    rho: float | None = option(None, "The paper's ρ, instead of --rate."),
+    seed: int = option(0, "The same seed and ids give the same labels on every machine."),
+    out: Path | None = option(
+        None,
+        "CSV file to write (.npz for features). [default: named after the source, in this folder]",
+        metavar="FILE",
+    ),
     force: options.Force = False,
-    include_test: Annotated[
-        bool, typer.Option("--include-test", help="Corrupt the samples marked test in the split column too.")
-    ] = False,
+    include_test: bool = option(
+        False, "Corrupt the samples marked test in the split column too.", "--include-test"
+    ),
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
     *,
@@ -432,12 +419,11 @@ def synthetic(
 
 
 def limuc(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of LIMUC.")],
-    download: Annotated[
-        bool,
-        typer.Option("--download", help="Download it from Zenodo (record 5827695) if it is not complete."),
-    ] = False,
-    url: Annotated[str | None, typer.Option(hidden=True, help="A mirror of the archive.")] = None,
+    directory: Path = argument(..., "Folder of LIMUC.", metavar="DIR"),
+    download: bool = option(
+        False, "Download it from Zenodo (record 5827695) if it is not complete.", "--download"
+    ),
+    url: str | None = option(None, "A mirror of the archive.", hidden=True),
 ) -> None:
     """Check LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3); download it with --download.
 
@@ -495,13 +481,10 @@ def _download(url: str, directory: Path, archive_name: str) -> None:
 
 
 def dr(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder with trainLabels.csv and the images.")
-    ],
-    images: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder of the images. [default: train/, images/ or DIR itself]"),
-    ] = None,
+    directory: Path = argument(..., "Folder with trainLabels.csv and the images.", metavar="DIR"),
+    images: Path | None = option(
+        None, "Folder of the images. [default: train/, images/ or DIR itself]", metavar="DIR"
+    ),
 ) -> None:
     """Check Kaggle's Diabetic Retinopathy Detection data (35,126 labels of 17,563 patients, grades 0 to 4).
 

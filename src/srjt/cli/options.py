@@ -15,6 +15,17 @@ from srjt.data.options import ReadOptions
 from srjt.inference.options import CALIBRATION, COMPUTING
 from srjt.training.config import TrainConfig
 
+
+def option(default: Any, help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
+    """An option of one command, as the default of its parameter; ``...`` if it must be given."""
+    return typer.Option(default, *flags, help=help, rich_help_panel=panel, **more)
+
+
+def argument(default: Any, help: str, *, metavar: str) -> Any:
+    """An argument of one command."""
+    return typer.Argument(default, help=help, metavar=metavar)
+
+
 # The option ``--import``, apart from all others: ``srjt methods`` needs no other, and the others take a
 # while.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from srjt.cli import App, RunByDefault, options
-from srjt.cli.options import machine_options
+from srjt.cli.options import machine_options, option
 from srjt.cli.output import say
 from srjt.errors import count_of
 
@@ -49,53 +49,32 @@ def open_folder(folder: Path) -> AuditFolder | ReadersFolder:
 
 def run(
     folder: Folder,
-    reviewer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Your name in the log. [default: the login name]", show_default=False
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Number of labels to review, the most doubtful first. [default: as many as are expected to "
-            "be wrong]",
-            show_default=False,
-        ),
-    ] = None,
-    sample: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Verify N labels drawn at random, without seeing them: srjt audit then knows the noise rate.",
-            show_default=False,
-        ),
-    ] = None,
-    worklist: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Read the images that a worklist of srjt readers has for you, without seeing other grades.",
-            show_default=False,
-        ),
-    ] = None,
-    alone: Annotated[
-        bool,
-        typer.Option("--alone", help="Hide the decisions of other reviewers, for an independent reading."),
-    ] = False,
+    reviewer: str | None = option(None, "Your name in the log. [default: the login name]", metavar="NAME"),
+    limit: int | None = option(
+        None,
+        "Number of labels to review, the most doubtful first. [default: as many as are expected to be wrong]",
+        metavar="N",
+        min=1,
+    ),
+    sample: int | None = option(
+        None,
+        "Verify N labels drawn at random, without seeing them: srjt audit then knows the noise rate.",
+        metavar="N",
+        min=1,
+    ),
+    worklist: Path | None = option(
+        None,
+        "Read the images that a worklist of srjt readers has for you, without seeing other grades.",
+        metavar="FILE",
+    ),
+    alone: bool = option(
+        False, "Hide the decisions of other reviewers, for an independent reading.", "--alone"
+    ),
     grade_names: options.GradeNames = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="Port to listen on. [default: a free one]", show_default=False),
-    ] = 0,
-    allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Let other machines reach the page (with --host).")
-    ] = False,
-    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
+    host: str = option("127.0.0.1", "Address to listen on."),
+    port: int = option(0, "Port to listen on. [default: a free one]", min=0, max=65535, show_default=False),
+    allow_remote: bool = option(False, "Let other machines reach the page (with --host).", "--allow-remote"),
+    open_: bool = option(True, "Open the page in the browser.", "--open/--no-open"),
 ) -> None:
     """Serve the review page until Ctrl-C. The page shows a decision as done when it is on disk.
 
@@ -249,28 +228,21 @@ def _login() -> str:
 
 def export(
     folder: Folder,
-    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("labels_clean.csv"),
+    out: Path = option(Path("labels_clean.csv"), "CSV file to write."),
     force: options.Force = False,
-    conflicts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="CSV file to write: the samples that reviewers graded differently."
-        ),
-    ] = None,
-    verified: Annotated[
-        bool,
-        typer.Option(
-            "--verified",
-            help="Write the audited table with a column verified_grade (from --sample) instead; no label changes.",
-        ),
-    ] = False,
-    readings: Annotated[
-        bool,
-        typer.Option(
-            "--readings",
-            help="Write the readings of a worklist instead, after those that srjt readers has read: a table for it.",
-        ),
-    ] = False,
+    conflicts: Path | None = option(
+        None, "CSV file to write: the samples that reviewers graded differently.", metavar="FILE"
+    ),
+    verified: bool = option(
+        False,
+        "Write the audited table with a column verified_grade (from --sample) instead; no label changes.",
+        "--verified",
+    ),
+    readings: bool = option(
+        False,
+        "Write the readings of a worklist instead, after those that srjt readers has read: a table for it.",
+        "--readings",
+    ),
 ) -> None:
     """Write the corrected table, with who decided what and when. The original table is not changed.
 
