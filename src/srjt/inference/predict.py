@@ -169,7 +169,9 @@ def _calibrated_on(run: Trained, fitted: AfterTraining) -> str:
 
 def _range(rule: RangeRule) -> str:
     each = {"": "", "grade": ", for each true grade"}.get(rule.by, f", for each value of {rule.by}")
-    return f"contains the true grade with a probability of at least {rule.coverage:g}{each}"
+    # images that mislead about the true grade given the label are what the correction cannot see
+    less = "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
+    return f"contains the true grade with a probability of at least {rule.coverage:g}{each}{less}"
 
 
 def _pooling(prepared: Prepared) -> str:
