@@ -150,7 +150,6 @@ def test_verified_grades_are_used_alone_if_they_suffice() -> None:
     scores = range_scores(rule.temperature(side.probabilities[0]))[np.arange(0, 200, 2), true[::2]]
     assert rule.thresholds[0] == np.sort(scores)[int(np.ceil(0.9 * 101)) - 1]
     assert (rule.basis, rule.samples, rule.patients) == ("verified", 100, 100)
-    assert "by their verified grades" in str(rule)
     few = np.where(np.arange(len(side)) < 8, true, -1)  # a promise of 0.9 takes nine patients
     assert (
         calibrate_ranges(replace(side, verified_labels=few), coverage=0.9, noise=known(side)).basis

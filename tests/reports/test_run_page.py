@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from reports.html_tree import Tree
-from srjt.cli.study import report
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.reports.page import page_figures, render
 from srjt.reports.pages.run import _noise_used, run_page
+from srjt.reports.report import report
 from srjt.reports.sections import settings_section
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.config import TrainConfig
