@@ -76,7 +76,7 @@ def run(
     settings: dict[str, Any],
     set_: list[str] | None = option(
         None,
-        "A setting by its name, e.g. method_options.weight=0.5. Repeatable.",
+        options.A_SETTING,
         "--set",
         metavar="NAME=VALUE",
         panel=RUNS,
@@ -300,11 +300,8 @@ def _print_notes(config: StudyConfig, data: StudyPlan) -> None:
 
 def _counts(data: StudyPlan, *, runs: int, done: int) -> str:
     samples = "rows of features" if data.manifest.are_features else "images"
-    folds = len(data.fold_numbers)
-    return (
-        f"{runs} run{'s' * (runs != 1)}: {done} done, {runs - done} to do. {len(data.manifest):,} {samples}, "
-        f"{folds} fold{'s' * (folds != 1)}."
-    )
+    folds = count_of(len(data.fold_numbers), "fold")
+    return f"{count_of(runs, 'run')}: {done} done, {runs - done} to do. {len(data.manifest):,} {samples}, {folds}."
 
 
 class _Watcher:

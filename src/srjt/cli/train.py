@@ -18,7 +18,7 @@ import typer
 from srjt.cli import options
 from srjt.cli.options import option
 from srjt.cli.output import OptionsReporter, say, show
-from srjt.errors import SrjtError, count_of, duration, printable, unknown_name
+from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
@@ -33,29 +33,24 @@ if TYPE_CHECKING:
 
 def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, device: str | None) -> None:
     """Print the plan. Nothing is decoded, downloaded or written."""
-    from rich.table import Table
+    import pandas as pd
 
     from srjt import methods
-    from srjt.console import Console
+    from srjt.cli.output import print_table
     from srjt.training.cost import training_cost
     from srjt.training.devices import choose_device, device_name
     from srjt.training.train import needs_estimate
 
-    console = Console(highlight=False, markup=False)
     chosen = choose_device(device)
     config = config.for_data(features=manifest.are_features)
-    known = methods.lookup(config.method, registered_by=config.imports)
-    networks = known.networks
+    networks = methods.lookup(config.method, registered_by=config.imports).networks
     what = "rows of features" if manifest.are_features else "images"
-    table = Table(
-        "side", what, *(["patients"] if manifest.patients else []), *map(printable, manifest.grades)
-    )
-    for name, rows in split.sides().items():
-        if len(rows):
-            side = manifest.select(rows)
-            owners = [f"{len(set(side.patients)):,}"] if side.patients else []
-            table.add_row(name, f"{len(rows):,}", *owners, *(f"{count:,}" for count in side.class_counts))
-    console.print(table)
+    sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
+    frame = pd.DataFrame({"side": list(sides), what: [len(side) for side in sides.values()]})
+    if manifest.patients:
+        frame["patients"] = [len(set(side.patients or ())) for side in sides.values()]
+    counts = pd.DataFrame([side.class_counts for side in sides.values()], columns=list(manifest.grades))
+    print_table(pd.concat([frame, counts], axis=1))
     say(
         f"{config.method}: {networks} × {config.network}, {count_of(config.epochs, 'epoch')} in batches "
         f"of {config.batch_size:,}."
@@ -69,35 +64,35 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
 
 def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
     """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
-    from rich.table import Column, Table
+    import pandas as pd
 
-    from srjt.console import Console
+    from srjt.cli.output import print_table
     from srjt.progress import progress_bar
     from srjt.studies.plan import measure_times, time_on
     from srjt.training.devices import choose_device, device_name
 
     if not planned_runs:
         return
-    console = Console(highlight=False, markup=False)
     chosen = choose_device(device)
     with progress_bar("timing methods", True) as progress:
         times = measure_times(data, planned_runs, device=chosen, progress=progress)
-    method = Column(
-        "method", overflow="fold"
-    )  # a variant's name has no spaces, and nothing of it may be left out
-    table = Table(method, "networks", "runs", "one run", "evaluation", "all runs")
-    for row in times:
-        table.add_row(
-            row.name, str(row.networks), f"{row.runs:,}", duration(row.seconds),
-            f"{row.cost.evaluation_seconds / row.seconds:.0%}", duration(row.runs * row.seconds),
-        )  # fmt: skip
-    console.print(table)
+    frame = pd.DataFrame(
+        {
+            "method": [row.name for row in times],
+            "networks": [row.networks for row in times],
+            "runs": [row.runs for row in times],
+            "one run": [duration(row.seconds) for row in times],
+            "evaluation": [row.cost.evaluation_seconds / row.seconds for row in times],
+            "all runs": [duration(row.runs * row.seconds) for row in times],
+        }
+    )
+    print_table(frame, formats={"evaluation": ".0%"})
     # in the order in which the runs are started
     started = sorted(times, key=lambda row: row.networks, reverse=True)
     seconds = [row.seconds for row in started for _ in range(row.runs)]
     say(
-        f"{len(seconds):,} run{'s' * (len(seconds) != 1)} on {device_name(chosen)}: about {duration(sum(seconds))} one "
-        f"after the other, {duration(time_on(8, seconds))} on eight such devices."
+        f"{count_of(len(seconds), 'run')} on {device_name(chosen)}: about {duration(sum(seconds))} one after the "
+        f"other, {duration(time_on(8, seconds))} on eight such devices."
     )
     measured = (
         "Measured by a few steps of each method, on a GPU without compiling them."
