@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import matplotlib as mpl
 import numpy as np
@@ -23,6 +23,7 @@ from matplotlib.patches import Rectangle
 
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
+from srjt.ordinal.intervals import Interval
 from srjt.studies.results import OURS, is_recipe
 
 # Figures in one style, with captions, as SVG inside a page or as SVG and PNG files; no window system is
@@ -599,19 +600,17 @@ def correct_labels(matrix: npt.ArrayLike, grades: Sequence[str]) -> str:
 ROW = 0.26  # inches
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A row of an interval plot; without a value, a heading."""
+class Estimate(NamedTuple):
+    """A row of an interval plot; without an interval, a heading. clear: whether it is more than chance."""
 
     label: str
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
+    interval: Interval | None = None
+    clear: bool = False
 
 
 @house_style
-def interval_figure(panels: Mapping[str, Sequence[Estimate]], *, xlabel: str) -> Figure:
-    """panels: title → rows, one panel below the other, on the same axis. Blue diamonds: the interval is clear of 0."""
+def interval_figure(panels: Mapping[str, Sequence[Estimate]], *, xlabel: str, at: float = 0.0) -> Figure:
+    """panels: title → rows, one panel below the other, on the same axis. at: where the vertical line is."""
     labels = [printable(row.label, longest=30) for rows in panels.values() for row in rows]
     left, wide, bottom, top = 0.15 + LETTER * max(map(len, labels), default=1), 2.4, 0.5, 0.35
     width = left + wide + 0.2
@@ -623,27 +622,29 @@ def interval_figure(panels: Mapping[str, Sequence[Estimate]], *, xlabel: str) ->
         box = (left / width, y / height, wide / width, ROW * len(rows) / height)
         axes = figure.add_axes(box, sharex=axes)
         axes.set_title(title, pad=8)
-        _draw_intervals(axes, rows)
+        _draw_intervals(axes, rows, at=at)
         y -= bottom
     if axes is not None:
         axes.set_xlabel(xlabel, labelpad=2)
     return figure
 
 
-def _draw_intervals(axes: Any, rows: Sequence[Estimate]) -> None:
-    axes.axvline(0.0, color=INK, linewidth=0.8)
+def _draw_intervals(axes: Any, rows: Sequence[Estimate], *, at: float) -> None:
+    axes.axvline(at, color=INK, linewidth=0.8)
     axes.grid(axis="x", color=GREY, alpha=0.22, linewidth=0.6)
     axes.set_axisbelow(True)
-    for at, row in enumerate(rows):
-        clear = row.low > 0 or row.high < 0
-        colour = PALETTE["blue"] if clear else GREY
-        if math.isfinite(row.low):
-            axes.plot([row.low, row.high], [at, at], color=colour, linewidth=1.6, solid_capstyle="round")
-        axes.plot([row.value], [at], marker="D" if clear else "o", markersize=5, color=colour)
+    for place, row in enumerate(rows):
+        if row.interval is None:
+            continue
+        value, low, high = row.interval
+        colour = PALETTE["blue"] if row.clear else GREY
+        if math.isfinite(low):
+            axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round")
+        axes.plot([value], [place], marker="D" if row.clear else "o", markersize=5, color=colour)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_yticks(range(len(rows)), [printable(row.label, longest=30) for row in rows])
     for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
-        tick.set_fontweight("bold" if math.isnan(row.value) else "normal")
+        tick.set_fontweight("bold" if row.interval is None else "normal")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.locator_params(axis="x", nbins=5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from srjt.errors import SrjtError
 from srjt.inference.compare import Comparison
 from srjt.inference.decide import Abstention, Decision
 from srjt.inference.evaluate import Evaluation
+from srjt.inference.subgroups import Subgroups
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.intervals import Interval
 from srjt.ordinal.metrics import METRICS, NaiveBaseline
@@ -339,7 +341,11 @@ def _panel(
     return figure
 
 
-# A forest plot: the differences between runs with their intervals.
+# Forest plots: the differences between runs, and the scores of groups, with their intervals.
+
+
+def _clear_of_0(label: str, interval: Interval) -> Estimate:
+    return Estimate(label, interval, interval.low > 0 or interval.high < 0)
 
 
 def forest_figure(comparison: Comparison) -> CaptionedFigure:
@@ -355,9 +361,9 @@ def forest_figure(comparison: Comparison) -> CaptionedFigure:
             estimate
             for run in runs
             for estimate in [
-                *([Estimate(label=run)] if len(runs) > 1 and own else []),
+                *([Estimate(run)] if len(runs) > 1 and own else []),
                 *(
-                    Estimate(label=METRICS[row.metric].long_name, **row.difference._asdict())
+                    _clear_of_0(METRICS[row.metric].long_name, row.difference)
                     for row in own
                     if row.run == run
                 ),
@@ -374,6 +380,25 @@ def forest_figure(comparison: Comparison) -> CaptionedFigure:
         caption=f"Difference from {first}, with the {comparison.level:.0%} interval over {resampled}. "
         "Blue diamonds: the interval does not contain 0.",
         alt=f"Forest plot of {len(shown)} differences from {first}; {len(clear)} intervals do not contain 0.",
+    )
+
+
+def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> CaptionedFigure:
+    """The mean absolute error of every group. all_samples: that of all."""
+    rows, nothing = [], Interval(math.nan, math.nan, math.nan)
+    for column, groups in itertools.groupby(subgroups.groups, key=lambda group: group.column):
+        rows.append(Estimate(column))
+        for group in groups:
+            name = printable(group.name, longest=18) + (" (too few)" if group.too_few else "")
+            clear = bool(group.gaps) and group.gaps["mae"].adjusted <= 0.05
+            rows.append(Estimate(name, group.scores.get("mae", nothing), clear))
+    clear = sum(row.clear for row in rows)
+    return CaptionedFigure(
+        name="subgroups",
+        figure=interval_figure({"": rows}, xlabel="mean absolute error", at=all_samples),
+        caption="Mean absolute error with its 95 % interval over patients; the line is that of all samples. Blue "
+        "diamonds: the gap to all others is more than chance, after Holm's correction.",
+        alt=f"Forest plot of {len(subgroups.groups)} groups; {clear} differ from the rest.",
     )
 
 
@@ -408,7 +433,7 @@ def kappa_figure(names: Sequence[str], kappa: Floats) -> Figure:
 def bias_figure(names: Sequence[str], bias: Floats, intervals: Floats) -> Figure:
     """bias: (R,) in grades, with its interval (R, 2), NaN where there is none. The mildest reader at the bottom."""
     rows = [
-        Estimate(label=names[i], value=float(bias[i]), low=intervals[i, 0], high=intervals[i, 1])
+        _clear_of_0(names[i], Interval(float(bias[i]), float(intervals[i, 0]), float(intervals[i, 1])))
         for i in np.argsort(-bias, kind="stable")
     ]
     return interval_figure({"": rows}, xlabel="grades higher →")
