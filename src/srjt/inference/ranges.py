@@ -146,7 +146,7 @@ class RangeRule:
 
     def __str__(self) -> str:
         each = {"": "", "grade": ", for each true grade"}.get(self.by, f", for each value of {self.by}")
-        text = f"Holds for at least {self.coverage:.0%} of {self._what()}{each}, {self.why}. Calibrated on "
+        text = f"Ranges hold for at least {self.coverage:.0%} of {self._what()}{each}, {self.why}. Calibrated on "
         text += f"{self._calibrated_on()}{self._advice()}."
         if self.trivial:
             return f"{text} Only the range of all grades keeps this promise here."

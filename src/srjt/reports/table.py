@@ -72,6 +72,18 @@ class Table:
         return [(group, len(list(columns))) for group, columns in groupby(self.columns, lambda c: c.group)]
 
     @property
+    def wide(self) -> bool:
+        """Whether it needs more than half of a page of 1,280 pixels; a letter takes about 7, and a margin 26."""
+        columns = (
+            zip(*(row.cells for row in self.rows), strict=True) if self.rows else [()] * len(self.columns)
+        )
+        longest = [
+            max(len(column.heading), *(len(cell.text) for cell in cells), 0)
+            for column, cells in zip(self.columns, columns, strict=True)
+        ]
+        return sum(7 * letters + 26 for letters in longest) > 580
+
+    @property
     def legend(self) -> dict[str, str]:
         """The marks that occur in this table (best, second, bold, partial, missing) → their meaning."""
         cells = [cell for row in self.rows for cell in row.cells]

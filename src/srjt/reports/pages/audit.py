@@ -180,12 +180,15 @@ def _page(
     sections = [_doubtful_labels(scores, f, picture, looks)]
     if readings is not None:
         sections.append(_doubtful_readings(readings, scores, shown, picture))
+    entries, figures = _noise(f, summary, scores, grades.shown)
+    noise = Section(slug="noise", heading="Noise", facts=entries, figures=figures[1:])
     source = Path(facts["source"]).name
     return Page(
         kind="Label audit",
         title=source or ("Labels" if folder is None else folder.resolve().name),
         lead=" ".join(filter(None, (first_sentence(LEAD, f), first_sentence(SUGGESTIONS, f)))),
         key_numbers=_key_numbers(f, summary),
+        figure=figures[0] if figures else None,
         notes=[
             *(Note(text=text) for text in sentences(WARNINGS, f)),
             *(Note(text=text[0].upper() + text[1:], warning=False) for text in sentences(REMARKS, f)),
@@ -193,7 +196,7 @@ def _page(
         sections=[
             *sections,
             _rates(f, summary, shown),
-            *_noise(f, summary, scores, grades.shown),
+            *([noise] if noise.facts or noise.figures else []),
             _method(folder, facts),
         ],
     )
@@ -420,7 +423,8 @@ def _rate_table(who: str, rows: Sequence[Mapping[str, Any]], counted: str) -> Ta
 
 def _noise(
     f: SimpleNamespace, summary: Mapping[str, Any], scores: pd.DataFrame, grades: Sequence[str]
-) -> list[Section]:
+) -> tuple[list[tuple[str, str]], list[CaptionedFigure]]:
+    """Facts and figures: the estimated and the known matrix, and the quality of all labels."""
     panels: dict[str, npt.NDArray[np.float64]] = {}
     entries, figures = [], []
     if f.judged or f.identifiable:
@@ -458,7 +462,7 @@ def _noise(
                 alt=f"Histogram of label quality; below 0.5: {low}.",
             )
         )
-    return [Section(slug="noise", heading="Noise", facts=entries, figures=figures)] if figures else []
+    return entries, figures
 
 
 def form_meaning(summary: Mapping[str, Any]) -> str:
