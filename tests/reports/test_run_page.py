@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import srjt
 from reports.html_tree import Tree
+from srjt.cli.study import report
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.reports.page import page_figures, render
 from srjt.reports.pages.run import _noise_used, run_page
-from srjt.reports.report import report
 from srjt.reports.sections import settings_section
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.config import TrainConfig
@@ -243,4 +244,4 @@ def test_the_command_says_where_it_wrote(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=r"neither a study, a run, an audit nor readers"):
-        report(tmp_path)
+        srjt.report(tmp_path)

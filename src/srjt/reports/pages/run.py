@@ -185,7 +185,9 @@ NOISE_USED: list[Rule[Any]] = [
     (lambda f: f.matrix and not f.estimate and not f.readers and not f.assumed, "given transition matrix"),
     (lambda f: f.matrix and f.estimate and f.rate is None, "transition matrix estimated from the training labels"
      "{f.doubt}"),
-    (lambda f: f.soft and f.estimate, "soft labels from the estimated noise{f.doubt}"),
+    (lambda f: f.soft and f.estimate and f.alone, "soft labels from the noise estimated from the training labels"
+     "{f.doubt}"),
+    (lambda f: f.soft and f.estimate and not f.alone, "soft labels from the same estimate"),
 ]  # fmt: skip
 
 
@@ -538,6 +540,7 @@ def _noise_used(
         return unknown_noise(estimate)
     rate, needs = config.noise_rate, _needs(config)
     facts = SimpleNamespace(
+        alone="transition" not in needs and not ("noise_rate" in needs and isinstance(rate, float)),
         rate=rate if "noise_rate" in needs and isinstance(rate, float) else None,
         matrix="transition" in needs and (estimate is not None or config.transition is not None),
         readers=record.get("requested") == "auto",  # nothing was estimated: several readers say it

@@ -42,7 +42,7 @@ TRACEBACK = 6000  # characters; the end of a traceback has the error
 STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
 
 TITLE: list[Rule[Any]] = [
-    (lambda f: f.leader and f.won < f.noises, "{f.best} mean {f.metric}: {f.leader} ({f.won} of {f.noises} noises)"),
+    (lambda f: f.leader and f.won < f.noises, "{f.best} mean {f.metric}: {f.leader} ({f.won} of {f.noises} noises{f.each})"),
     (lambda f: f.leader, "{f.best} mean {f.metric}: {f.leader}"),
     (lambda f: True, "{f.name}"),
 ]  # fmt: skip
@@ -103,11 +103,13 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
     as_given = any(parse_noise(name).kind == "none" for name in noises)
     needless = as_given and isinstance(rate, float) and results.noise["given_rate"].isna().all()
     won = Counter(name for name, _, _ in cells.values())
-    leader, count = won.most_common(1)[0] if won else ("", 0)
+    most = max(won.values(), default=0)
+    leaders = [name for name, count in won.items() if count == most]
     return SimpleNamespace(
         name=str(study.get("name") or results.folder.name or "Study"),
-        leader=leader,
-        won=count,
+        leader=", ".join(leaders),
+        won=most,
+        each=" each" if len(leaders) > 1 else "",
         noises=len(cells),
         runs=len(runs),
         done=status["done"],
