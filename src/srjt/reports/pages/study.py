@@ -42,7 +42,8 @@ TRACEBACK = 6000  # characters; the end of a traceback has the error
 STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
 
 TITLE: list[Rule[Any]] = [
-    (lambda f: f.leader and f.won < f.noises, "{f.best} mean {f.metric}: {f.leader} ({f.won} of {f.noises} noises{f.each})"),
+    (lambda f: f.leader and f.won < f.noises, "{f.best} mean {f.metric}: {f.leader} ({f.won} of {f.noises} noises"
+     "{f.each})"),
     (lambda f: f.leader, "{f.best} mean {f.metric}: {f.leader}"),
     (lambda f: True, "{f.name}"),
 ]  # fmt: skip
