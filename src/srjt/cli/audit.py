@@ -13,6 +13,7 @@ from srjt.cli import options
 from srjt.cli.options import argument, option
 from srjt.cli.output import OptionsReporter, say, show
 from srjt.errors import SrjtError, count_of
+from srjt.inference.options import COMPUTING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +51,7 @@ def audit(
         "auto",
         "Trainings at the same time. auto: one per GPU or CPU core, if memory allows and they are long.",
         metavar="N|auto",
-        panel=options.COMPUTING,
+        panel=COMPUTING,
     ),
     device: options.Device = None,
     config: options.Config = None,

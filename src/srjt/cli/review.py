@@ -6,7 +6,7 @@ import shlex
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -96,7 +96,7 @@ def run(
         raise SrjtError("--worklist says what to read: leave out --sample, --limit and --alone.")
     if sample is not None and (limit is not None or alone):
         raise SrjtError("--sample shows a random sample without its labels: leave out --limit and --alone.")
-    where = {"host": host, "port": port, "allow_remote": allow_remote, "open_": open_}
+    where: dict[str, Any] = {"host": host, "port": port, "allow_remote": allow_remote, "open_": open_}
     if worklist is not None:
         source = _named(open_folder(folder), grade_names)
         lines = worklist_lines(worklist, source, reviewer=name)

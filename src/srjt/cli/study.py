@@ -21,6 +21,7 @@ from srjt.cli import App, RunByDefault, options
 from srjt.cli.options import argument, option
 from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of
+from srjt.inference.options import COMPUTING
 
 if TYPE_CHECKING:
     from srjt.studies.config import StudyConfig
@@ -86,27 +87,25 @@ def run(
         "Number of runs at the same time. [default: 1 per GPU, or 1 per CPU core]",
         metavar="N",
         min=1,
-        panel=options.COMPUTING,
+        panel=COMPUTING,
     ),
     device: str | None = option(
         None,
         "cpu, cuda:1, or several: cuda:0,cuda:1. [default: all GPUs, or the CPU]",
-        panel=options.COMPUTING,
+        panel=COMPUTING,
     ),
     executor: str = option(
-        "local", "Run on this machine, or on a Ray cluster.", metavar="local|ray", panel=options.COMPUTING
+        "local", "Run on this machine, or on a Ray cluster.", metavar="local|ray", panel=COMPUTING
     ),
     address: str | None = option(
         None,
         "Address of the Ray cluster, or auto. [default: $RAY_ADDRESS, else this machine]",
-        panel=options.COMPUTING,
+        panel=COMPUTING,
     ),
     gpus_per_run: float | None = option(
-        None, "Ray: share of a GPU for each run; 0.5 runs two on one.", panel=options.COMPUTING
+        None, "Ray: share of a GPU for each run; 0.5 runs two on one.", panel=COMPUTING
     ),
-    cpus_per_run: float | None = option(
-        None, "Ray: CPU cores for each run. [default: 1]", panel=options.COMPUTING
-    ),
+    cpus_per_run: float | None = option(None, "Ray: CPU cores for each run. [default: 1]", panel=COMPUTING),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     dry_run: bool = option(False, "List the runs, and stop.", "--dry-run"),

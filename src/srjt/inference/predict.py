@@ -191,7 +191,7 @@ class Predictions(pd.DataFrame):
     """What ``srjt.predict`` returns: a DataFrame that has a page, too. What is made from it is a plain DataFrame."""
 
     # no column, and not kept by pickle
-    _internal_names_set: ClassVar = {*pd.DataFrame._internal_names, "run"}
+    _internal_names_set: ClassVar = {*pd.DataFrame._internal_names, "run"}  # type: ignore[attr-defined]
     run: Trained
 
     def report(self) -> Any:

@@ -528,7 +528,7 @@ def _are_long(names: Sequence[str]) -> bool:
 
 def _row_shares(values: Floats) -> Floats:
     sums = values.sum(axis=1, keepdims=True)
-    return np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)
+    return np.asarray(np.divide(values, sums, out=np.zeros_like(values), where=sums > 0))
 
 
 def _share_and_count(count: float, share: float) -> str:
