@@ -201,6 +201,9 @@ def split(
         "Split patients at random (the paper), or stratify by their highest grade.",
         metavar="random|stratified",
     ),
+    hold_out: str | None = option(
+        None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
+    ),
     out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split.", metavar="FILE"),
     group_near_duplicates: options.GroupNearDuplicates = False,
     force: options.Force = False,
@@ -225,7 +228,7 @@ def split(
     reading = read(source, **how)
     manifest = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     manifest = samples.grouped(manifest, near=group_near_duplicates)
-    splits = make_folds(manifest, folds=folds, seed=seed, by=by)
+    splits = make_folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
     with output.writing(out):
         write_splits(out, manifest, splits)
     _print_folds(manifest, splits)
@@ -245,7 +248,8 @@ def _print_folds(manifest: Manifest, splits: list[Split]) -> None:
         " / ".join(f"{count:,}" for count in manifest.select(split.test).class_counts) for split in splits
     ]
     title = "" if manifest.patients is None else "Images, and patients in brackets"
-    output.print_table(frame.reset_index(names="fold"), title=title)
+    frame.insert(0, "fold", [f"{fold} {split.held_out}".strip() for fold, split in enumerate(splits)])
+    output.print_table(frame, title=title)
 
 
 # ``srjt data corrupt``: add known noise to clean labels, and report the realised rate.

@@ -236,6 +236,16 @@ Splits = Annotated[
         "Folds from a file of srjt data split, or the sides of a run.", metavar="FILE|RUN", panel=EVALUATION
     ),
 ]
+HoldOut = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN[=VALUE]",
+        help="Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or "
+        "for all folds, the column alone.",
+        show_default=False,
+        rich_help_panel=EVALUATION,
+    ),
+]
 GroupNearDuplicates = Annotated[
     bool,
     about(

@@ -72,6 +72,9 @@ def run(
     fold: list[int] | None = option(None, "Run only this fold. Repeatable."),
     seed: list[int] | None = option(None, "Seed of the noise and the networks. Repeatable. [default: 0]"),
     splits: Path | None = option(None, "Folds from a file of srjt data split.", metavar="FILE"),
+    hold_out: str | None = option(
+        None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
+    ),
     group_near_duplicates: options.GroupNearDuplicates = False,
     config: Path | None = option(None, "YAML file of the study; options override it.", metavar="FILE"),
     settings: dict[str, Any],
@@ -137,6 +140,7 @@ def run(
             "only_folds": fold,
             "seeds": seed,
             "splits": None if splits is None else str(splits),
+            "hold_out": hold_out,
             "group_near_duplicates": group_near_duplicates or None,
             "reading": reading or None,
             "grade_names": parse_grade_names(grade_names),
@@ -182,6 +186,8 @@ def export(
 
     results = collect_results(folder)
     table = results.scores if scores else results.metrics
+    if names := results.facts.get("held_out"):
+        table = table.assign(held_out=table["fold"].map(dict(enumerate(names))))
     if out.suffix == ".parquet":
         try:
             content = table.to_parquet(index=False)
