@@ -238,12 +238,11 @@ Splits = Annotated[
 ]
 HoldOut = Annotated[
     str | None,
-    typer.Option(
+    about(
+        "Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or for "
+        "all folds, the column alone.",
         metavar="COLUMN[=VALUE]",
-        help="Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or "
-        "for all folds, the column alone.",
-        show_default=False,
-        rich_help_panel=EVALUATION,
+        panel=EVALUATION,
     ),
 ]
 GroupNearDuplicates = Annotated[

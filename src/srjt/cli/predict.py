@@ -160,7 +160,7 @@ def evaluate(
             metavar="train|validation|test",
             help="Judge this side only. [default: test, with --fold or --splits]",
             show_default=False,
-            rich_help_panel=options.EVALUATION,
+            rich_help_panel=EVALUATION,
         ),
     ] = None,
     fold: options.Fold = None,

@@ -19,6 +19,7 @@ from srjt.cli import options
 from srjt.cli.options import option
 from srjt.cli.output import OptionsReporter, say, show
 from srjt.errors import SrjtError, count_of, duration, unknown_name
+from srjt.inference.options import EVALUATION
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def train(
         None,
         "Use the split column of the data. [default: if there is one]",
         "--official-split/--no-official-split",
-        panel=options.EVALUATION,
+        panel=EVALUATION,
     ),
     group_near_duplicates: options.GroupNearDuplicates = False,
     device: options.Device = None,
@@ -161,7 +162,7 @@ def train(
         False,
         "Show test scores during the training too, not only at its end.",
         "--show-test",
-        panel=options.EVALUATION,
+        panel=EVALUATION,
     ),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,

@@ -392,13 +392,13 @@ def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> CaptionedFig
             name = printable(group.name, longest=18) + (" (too few)" if group.too_few else "")
             clear = bool(group.gaps) and group.gaps["mae"].adjusted <= 0.05
             rows.append(Estimate(name, group.scores.get("mae", nothing), clear))
-    clear = sum(row.clear for row in rows)
+    differ = sum(row.clear for row in rows)
     return CaptionedFigure(
         name="subgroups",
         figure=interval_figure({"": rows}, xlabel="mean absolute error", at=all_samples),
         caption="Mean absolute error with its 95 % interval over patients; the line is that of all samples. Blue "
         "diamonds: the gap to all others is more than chance, after Holm's correction.",
-        alt=f"Forest plot of {len(subgroups.groups)} groups; {clear} differ from the rest.",
+        alt=f"Forest plot of {len(subgroups.groups)} groups; {differ} differ from the rest.",
     )
 
 
