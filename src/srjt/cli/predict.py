@@ -13,7 +13,7 @@ from srjt.cli import options
 from srjt.cli.options import argument, option
 from srjt.cli.output import say, show
 from srjt.errors import SrjtError, count_of
-from srjt.inference.options import Answering, Evaluating, Grading
+from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading
 from srjt.settings import from_names
 
 if TYPE_CHECKING:
