@@ -399,7 +399,7 @@ def test_the_verdict_of_a_comparison(skills: tuple[float, ...], patients: int | 
     assert page.lead == first_sentence(VERDICT, facts)
     assert [note.text for note in page.remarks] == sentences(NOTES, facts)
     assert [note.text for note in page.warnings] == [
-        "run 2 was trained on 3 of the images (same ids): its numbers look too good."
+        "run 2 was trained on 3 of the samples (same ids): its numbers look too good."
     ]
     assert ("resample patients" in " ".join(sentences(NOTES, facts))) == (patients is not None)
     names = [column.name for column in page.sections[0].tables[0].columns]
