@@ -20,6 +20,7 @@ from srjt.data import read
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.reporters import reporter_for
+from srjt.training.trained import Setup
 
 
 def one_vote_each(folder: Path, *, seed: int) -> pd.DataFrame:
@@ -72,8 +73,7 @@ def main() -> None:
                 config=config,
                 folds=args.folds,
                 seed=seed,
-                device=args.device,
-                reporter=reporter_for(),
+                setup=Setup(device=args.device, reporter=reporter_for()),
             )
             true, labels = fitted.manifest.true_labels, fitted.manifest.labels
             assert true is not None

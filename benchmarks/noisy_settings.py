@@ -69,6 +69,7 @@ def trained(given: argparse.Namespace, kind: str, rate: float) -> Setting:
     from srjt.data.synthetic import generate
     from srjt.training.config import TrainConfig
     from srjt.training.crossfit import cross_fit
+    from srjt.training.trained import Setup
 
     own = {
         "network": given.network,
@@ -92,8 +93,7 @@ def trained(given: argparse.Namespace, kind: str, rate: float) -> Setting:
         clean.with_noisy_labels(labels),
         config=config,
         seed=given.seed,
-        device=given.device,
-        on_bad_image="skip",
+        setup=Setup(device=given.device, on_bad_image="skip"),
     )
     row_of = {sample: row for row, sample in enumerate(clean.ids)}
     rows = [row_of[sample] for sample in fit.manifest.ids]

@@ -36,6 +36,7 @@ from srjt.ordinal.decoding import GradeRule, grade_rule_for
 from srjt.settings import parse_overrides
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
+from srjt.training.trained import Setup
 
 CASES = (
     ("deepdrid", "truncated"),
@@ -355,6 +356,6 @@ def with_severity(data: DataSet, results: Path, *, device: str | None, **setting
     file = results.with_name(f"{results.stem}-severity.npy")
     if not file.exists():
         config = TrainConfig(method="standard", **settings)
-        fitted = cross_fit(data.clean, config=config, folds=3, device=device)
+        fitted = cross_fit(data.clean, config=config, folds=3, setup=Setup(device=device))
         np.save(file, fitted.probabilities @ np.arange(data.clean.num_classes))
     return replace(data, severity=np.load(file))

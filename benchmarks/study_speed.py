@@ -46,6 +46,7 @@ from srjt.studies.results import collect_results
 from srjt.training.config import TrainConfig, load_preset
 from srjt.training.crossfit import cross_fit
 from srjt.training.devices import device_name
+from srjt.training.trained import Setup
 from srjt.training.workers import WorkerPool
 
 METHODS = (
@@ -260,7 +261,7 @@ def audit_folds(args: argparse.Namespace) -> None:
     for jobs in (1, cores()):
         with tempfile.TemporaryDirectory() as out:
             start = time.perf_counter()
-            cross_fit(manifest, config=config, folds=4, out=Path(out), jobs=jobs, device="cpu")
+            cross_fit(manifest, config=config, folds=4, out=Path(out), jobs=jobs, setup=Setup(device="cpu"))
             seconds[jobs] = time.perf_counter() - start
             print(f"jobs={jobs}: {seconds[jobs]:.1f} s", flush=True)
     if len(seconds) > 1:

@@ -25,7 +25,7 @@ PLACE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re
 GROUPS = {
     "train": "srjt.training.config:TrainConfig",
     "read": "srjt.data.options:ReadOptions",
-    "answer": "srjt.inference.options:Answering",
+    "answer": "srjt.inference.options:Evaluating",
 }
 
 # Files that a model describes, by the folder that they are in.

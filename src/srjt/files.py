@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -70,6 +70,25 @@ def write_json(path: Path, content: Any, *, follow_links: bool = False) -> None:
     """Write ``content`` as indented JSON, atomically. Most JSON files are inside a folder: links are replaced."""
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     write_atomically(path, text.encode(), follow_links=follow_links)
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays to one ``.npz`` file inside a folder of ours, atomically; a link is replaced."""
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_atomically(path, buffer.getvalue(), follow_links=False)
+
+
+def load_arrays(path: Path) -> dict[str, Any]:
+    """The arrays that ``save_arrays`` wrote; none if the file is missing or damaged, so that it is made again."""
+    import numpy as np
+
+    damaged = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+    with contextlib.suppress(*damaged), np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+    return {}
 
 
 def read_limited(path: Path, *, limit: int) -> bytes:

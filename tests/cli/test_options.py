@@ -15,7 +15,7 @@ import srjt
 from srjt import cli
 from srjt.data.options import ReadOptions
 from srjt.errors import UnknownNameError
-from srjt.inference.options import Answering, Grading
+from srjt.inference.options import Answering, Evaluating, Grading
 from srjt.training.config import TrainConfig
 
 from .conftest import Srjt
@@ -33,7 +33,7 @@ def names_of(verb: str) -> set[str]:
     ("verb", "group", "others"),
     [
         ("predict", Answering, set()),
-        ("evaluate", Answering, set()),
+        ("evaluate", Evaluating, set()),
         ("compare", Grading, set()),
         ("train", TrainConfig, {"method_options", "imports"}),
         ("audit", TrainConfig, {"method_options", "imports"}),

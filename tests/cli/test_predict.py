@@ -581,7 +581,7 @@ def test_on_other_images(command: Srjt, finished: Path, other: Path, labelled: P
     assert (code, err) == (0, "")
     assert "120 test samples of 20 patients, compared with their true grades" in out
     learnt = (pd.read_csv(labelled)["split"] == "train").sum()
-    assert f"run was trained on {learnt} of the images" in out
+    assert f"run was trained on {learnt} of the samples" in out
     assert "+0.000 – +0.000" in out  # the weights are the same
 
 

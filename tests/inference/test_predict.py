@@ -26,7 +26,7 @@ from srjt.inference.prepare import prepare
 from srjt.ordinal.decisions import decision_confidence
 from srjt.reports.pages.evaluation import trained_on_words
 from srjt.training.batches import evaluation_batch_size
-from srjt.training.folds import features
+from srjt.training.crossfit import features
 from srjt.training.reporters import BarReporter
 from srjt.training.trained import Trained, use_run_settings
 

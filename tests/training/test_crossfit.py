@@ -26,9 +26,9 @@ from srjt.progress import Lines
 from srjt.training import cost
 from srjt.training.config import TrainConfig
 from srjt.training.cost import available_memory, step_memory
-from srjt.training.crossfit import CrossFit, cross_fit
-from srjt.training.folds import Workers, choose_workers, nearest
+from srjt.training.crossfit import CrossFit, Workers, choose_workers, cross_fit, nearest
 from srjt.training.reporters import BarReporter
+from srjt.training.trained import Setup
 
 # Every sample is predicted once, by networks that were not trained on its patient; nothing is done twice.
 
@@ -60,7 +60,7 @@ class Counting(BarReporter):
 def fitted(noisy: Manifest, tmp_path_factory: pytest.TempPathFactory) -> tuple[CrossFit, Path]:
     out = tmp_path_factory.mktemp("crossfit") / "fits"
     config = TrainConfig(method="sord", network="linear", batch_size=32, learning_rate=0.02, epochs=3)
-    return cross_fit(noisy, config=config, folds=3, out=out, device="cpu", neighbours=2), out
+    return cross_fit(noisy, config=config, folds=3, out=out, neighbours=2, setup=Setup(device="cpu")), out
 
 
 def test_each_sample_is_held_out_once_from_a_run_that_saw_nothing_of_its_patient(
@@ -104,14 +104,16 @@ def test_a_second_call_only_reads_and_returns_the_same(
     written = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
     config = TrainConfig(method="sord", network="linear", batch_size=32, learning_rate=0.02, epochs=3)
     watching = Counting()
-    again = cross_fit(noisy, config=config, folds=3, out=out, device="cpu", neighbours=2, reporter=watching)
+    again = cross_fit(
+        noisy, config=config, folds=3, out=out, neighbours=2, setup=Setup(device="cpu", reporter=watching)
+    )
     np.testing.assert_array_equal(again.by_network, found.by_network)
     np.testing.assert_array_equal(again.neighbours, found.neighbours)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == written
     assert watching.finished == []
     assert watching.steps == [3.0, 6.0, 9.0]  # the bar still comes to its end
     (out / "fold1" / "held_out.npz").write_bytes(b"half a file")  # what is damaged is made again
-    mended = cross_fit(noisy, config=config, folds=3, out=out, device="cpu", neighbours=2)
+    mended = cross_fit(noisy, config=config, folds=3, out=out, neighbours=2, setup=Setup(device="cpu"))
     np.testing.assert_array_equal(mended.by_network, found.by_network)
 
 
@@ -119,7 +121,7 @@ def test_memory_alone_gives_the_same_and_folds_are_one_row_of_epochs(
     noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]
 ) -> None:
     watching = Counting()
-    found = cross_fit(noisy, config=fits, folds=3, device="cpu", reporter=watching)
+    found = cross_fit(noisy, config=fits, folds=3, setup=Setup(device="cpu", reporter=watching))
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
     assert watching.finished == list(range(1, 10))
     assert watching.steps == sorted(watching.steps)
@@ -133,9 +135,8 @@ def test_progress_is_counted_by_folds(
         noisy,
         config=fits.replace(epochs=2),
         folds=2,
-        device="cpu",
-        reporter=BarReporter(Lines()),
         title="fit",
+        setup=Setup(device="cpu", reporter=BarReporter(Lines())),
     )
     lines = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if "  loss " in line]
     assert lines == [f"fit: fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)]
@@ -143,7 +144,7 @@ def test_progress_is_counted_by_folds(
 
 def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]) -> None:
     table = noisy.table.assign(true_grade=3 - noisy.table["true_grade"])
-    found = cross_fit(replace(noisy, table=table), config=fits, folds=3, device="cpu")
+    found = cross_fit(replace(noisy, table=table), config=fits, folds=3, setup=Setup(device="cpu"))
     np.testing.assert_array_equal(found.fold, fitted[0].fold)
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
 
@@ -159,9 +160,13 @@ def test_an_interrupted_fold_is_resumed(
 
     config = fits.replace(checkpoint_seconds=0)
     with pytest.raises(KeyboardInterrupt):
-        cross_fit(noisy, config=config, folds=3, out=tmp_path / "fits", device="cpu", reporter=Stop())
+        cross_fit(
+            noisy, config=config, folds=3, out=tmp_path / "fits", setup=Setup(device="cpu", reporter=Stop())
+        )
     rest = Counting()
-    found = cross_fit(noisy, config=config, folds=3, out=tmp_path / "fits", device="cpu", reporter=rest)
+    found = cross_fit(
+        noisy, config=config, folds=3, out=tmp_path / "fits", setup=Setup(device="cpu", reporter=rest)
+    )
     assert 1 not in rest.finished  # fold 1 was done
     assert rest.finished[-1] == 9
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
@@ -171,14 +176,14 @@ def test_only_the_training_side_of_a_split_takes_part(noisy: Manifest, fits: Tra
     rows = np.flatnonzero(np.arange(len(noisy)) % 3 != 1)
     rest = np.setdiff1d(np.arange(len(noisy)), rows)
     split = Split(train=rows, validation=rest[:10], test=rest[10:])
-    found = cross_fit(noisy, config=fits.replace(epochs=1), folds=2, device="cpu", split=split)
+    found = cross_fit(noisy, config=fits.replace(epochs=1), folds=2, setup=Setup(device="cpu", split=split))
     assert found.manifest.ids == [noisy.ids[row] for row in rows]
     assert len(found.probabilities) == len(rows)
 
 
 def test_two_networks_and_how_often_they_selected(noisy: Manifest, fits: TrainConfig) -> None:
     config = fits.replace(method="co-teaching", noise_rate=0.3)
-    found = cross_fit(noisy, config=config, folds=2, device="cpu")
+    found = cross_fit(noisy, config=config, folds=2, setup=Setup(device="cpu"))
     assert found.by_network.shape == (2, 240, 4)
     np.testing.assert_allclose(found.probabilities, found.by_network.mean(axis=0))
     seen = ~np.isnan(found.selected)  # none: it was in no full batch
@@ -198,7 +203,9 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     broken.write_bytes(b"")
     config = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16)
     manifest = read(labels).manifest
-    found = cross_fit(manifest, config=config, folds=2, device="cpu", on_bad_image="skip", neighbours=1)
+    found = cross_fit(
+        manifest, config=config, folds=2, neighbours=1, setup=Setup(device="cpu", on_bad_image="skip")
+    )
     assert len(found.manifest) == len(found.fold) == 39
     assert manifest.ids[7] not in found.manifest.ids
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
@@ -208,8 +215,10 @@ def test_a_start_that_trained_nothing_allows_other_settings(
     noisy: Manifest, fits: TrainConfig, tmp_path: Path
 ) -> None:
     with pytest.raises(SrjtError, match="Unknown device"):
-        cross_fit(noisy, config=fits.replace(seed=5, epochs=9), folds=3, out=tmp_path, device="abacus")
-    found = cross_fit(noisy, config=fits.replace(epochs=1), folds=2, out=tmp_path, device="cpu")
+        cross_fit(
+            noisy, config=fits.replace(seed=5, epochs=9), folds=3, out=tmp_path, setup=Setup(device="abacus")
+        )
+    found = cross_fit(noisy, config=fits.replace(epochs=1), folds=2, out=tmp_path, setup=Setup(device="cpu"))
     assert set(found.fold) == {0, 1}
 
 
@@ -218,16 +227,16 @@ def test_other_settings_do_not_go_into_the_same_folder(
 ) -> None:
     _, out = fitted
     with pytest.raises(SrjtError, match=r"made with other settings \(folds was 3 and is now 4\)"):
-        cross_fit(noisy, config=fits, folds=4, out=out, device="cpu")
+        cross_fit(noisy, config=fits, folds=4, out=out, setup=Setup(device="cpu"))
     with pytest.raises(SrjtError, match="epochs was 3 and is now 5"):
-        cross_fit(noisy, config=fits.replace(epochs=5), folds=3, out=out, device="cpu")
+        cross_fit(noisy, config=fits.replace(epochs=5), folds=3, out=out, setup=Setup(device="cpu"))
     other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
     with pytest.raises(SrjtError, match="the samples or their labels are not the same"):
-        cross_fit(other, config=fits, folds=3, out=out, device="cpu")
+        cross_fit(other, config=fits, folds=3, out=out, setup=Setup(device="cpu"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
     with pytest.raises(SrjtError, match="already contains other files"):
-        cross_fit(noisy, config=fits, folds=3, out=tmp_path / "mine", device="cpu")
+        cross_fit(noisy, config=fits, folds=3, out=tmp_path / "mine", setup=Setup(device="cpu"))
 
 
 @pytest.mark.parametrize(
@@ -235,14 +244,19 @@ def test_other_settings_do_not_go_into_the_same_folder(
 )
 def test_impossible_folds_are_one_sentence(noisy: Manifest, fits: TrainConfig, folds: int, said: str) -> None:
     with pytest.raises(SrjtError, match=said):
-        cross_fit(noisy, config=fits, folds=folds, device="cpu")
+        cross_fit(noisy, config=fits, folds=folds, setup=Setup(device="cpu"))
 
 
 def test_a_grade_of_a_single_patient_is_noted(noisy: Manifest, fits: TrainConfig) -> None:
     patients = np.array(noisy.patients)
     lonely = (noisy.labels != 3) | (patients == patients[np.flatnonzero(noisy.labels == 3)[0]])
     watching = BarReporter()
-    cross_fit(noisy.select(lonely), config=fits.replace(epochs=1), folds=2, device="cpu", reporter=watching)
+    cross_fit(
+        noisy.select(lonely),
+        config=fits.replace(epochs=1),
+        folds=2,
+        setup=Setup(device="cpu", reporter=watching),
+    )
     assert any("Only one patient has the grade 3" in note for note in watching.notes)
 
 
@@ -310,16 +324,20 @@ def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
 
     with use_threads(1):
         expected = cross_fit(
-            images, config=CONFIG, folds=3, out=tmp_path / "serial", device="cpu", neighbours=2
+            images, config=CONFIG, folds=3, out=tmp_path / "serial", neighbours=2, setup=Setup(device="cpu")
         )
         paused = CONFIG.replace(imports=("pause",))
-        options: dict[str, Any] = {"config": paused, "folds": 3, "device": "cpu", "neighbours": 2, "jobs": 2}
+        options: dict[str, Any] = {"config": paused, "folds": 3, "neighbours": 2, "jobs": 2}
         with pytest.raises(Interrupted, match="the state of every fold is saved"):
-            cross_fit(images, out=tmp_path / "parallel", reporter=Stop(), **options)
+            cross_fit(
+                images, out=tmp_path / "parallel", setup=Setup(device="cpu", reporter=Stop()), **options
+            )
         limit.lift()
         watching = CountingFolds()
-        found = cross_fit(images, out=tmp_path / "parallel", reporter=watching, **options)
-        again = cross_fit(images, out=tmp_path / "parallel", **options)
+        found = cross_fit(
+            images, out=tmp_path / "parallel", setup=Setup(device="cpu", reporter=watching), **options
+        )
+        again = cross_fit(images, out=tmp_path / "parallel", setup=Setup(device="cpu"), **options)
     assert watching.finished == sorted(watching.finished)
     assert watching.finished[-1] == 9
     assert watching.epochs == 9  # of all folds together
@@ -338,7 +356,7 @@ def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
 def test_an_error_of_a_fold_is_the_error_of_the_cross_fit(images: Manifest, tmp_path: Path) -> None:
     impossible = CONFIG.replace(learning_rate=1e30)
     with pytest.raises(SrjtError, match=r"no longer finite|was not finite"):
-        cross_fit(images, config=impossible, folds=3, out=tmp_path, device="cpu", jobs=2)
+        cross_fit(images, config=impossible, folds=3, out=tmp_path, jobs=2, setup=Setup(device="cpu"))
 
 
 @pytest.mark.slow
@@ -362,18 +380,19 @@ def test_a_script_without_a_main_guard_gets_the_reason(tmp_path: Path) -> None:
 
 def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(jobs: Any, *, device: str | None = None, **changes: Any) -> Workers | None:
-        given: dict[str, Any] = {"folds": 5, "samples": 1000, "own_code": False, "writes": True}
+        given: dict[str, Any] = {"folds": 5, "samples": 1000, "writes": True}
         settings = {"method": "sord", "epochs": 30, "network": "resnet18", **changes.pop("config", {})}
         config = TrainConfig(**settings)
-        return choose_workers(jobs, device=device, config=config, reporter=reporter, **{**given, **changes})
+        setup = Setup(device=device, reporter=reporter, transform=changes.pop("transform", None))
+        return choose_workers(jobs, config=config, setup=setup, **{**given, **changes})
 
     reporter = BarReporter()
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
     register("registered-here", scores="", updates="", paper="")(Sord)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("srjt.training.folds.cores", lambda: 4)
-    monkeypatch.setattr("srjt.training.folds.available_memory", lambda: 64 * 2**30)
-    monkeypatch.setattr("srjt.training.folds.step_memory", lambda config, *, batch: 2 * 2**30)
+    monkeypatch.setattr("srjt.training.crossfit.cores", lambda: 4)
+    monkeypatch.setattr("srjt.training.crossfit.available_memory", lambda: 64 * 2**30)
+    monkeypatch.setattr("srjt.training.crossfit.step_memory", lambda config, *, batch: 2 * 2**30)
     with use_threads(4):
         assert choose("auto") == Workers(devices=("cpu",) * 4, threads=4)
         assert choose(2) == Workers(devices=("cpu", "cpu"), threads=4)
@@ -389,7 +408,7 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert choose(2, config={**here, "imports": ("my_methods",)}) is not None
         assert reporter.notes == []
         for reason, alone in (
-            ("cannot import a network or a transform", {"own_code": True}),
+            ("cannot import a network or a transform", {"transform": torch.neg}),
             ("they have no folder", {"writes": False}),
             (
                 "do not know the method 'registered-here', which is registered in this session",
@@ -402,9 +421,9 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
                 choose(2, **alone)
         with pytest.raises(SrjtError, match="at least 1, or auto; got 0"):
             choose(0)
-        monkeypatch.setattr("srjt.training.folds.available_memory", lambda: 6 * 2**30)
+        monkeypatch.setattr("srjt.training.crossfit.available_memory", lambda: 6 * 2**30)
         assert choose("auto") == Workers(devices=("cpu", "cpu"), threads=4)
-        monkeypatch.setattr("srjt.training.folds.available_memory", lambda: 2**30)
+        monkeypatch.setattr("srjt.training.crossfit.available_memory", lambda: 2**30)
         assert choose("auto") is None
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)

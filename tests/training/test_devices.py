@@ -25,7 +25,7 @@ from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
 from srjt.networks import tiny
 from srjt.training import checkpoint, devices
-from srjt.training.batches import Preprocess, one_batch_size, predict_probabilities
+from srjt.training.batches import Forward, Preprocess, one_batch_size
 from srjt.training.checkpoint import read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
@@ -106,10 +106,16 @@ def test_all_sides_are_evaluated_in_batches_of_one_size(graphs: list[Any]) -> No
     size = one_batch_size(networks, sides, largest=200)
     assert size == 192
     method = build_method(TrainConfig(method="standard", network="mlp"), num_classes=2)
+    forward = Forward(
+        networks=networks,
+        method=method,
+        feed=feed,
+        preprocess=Preprocess(crop=1),
+        batch_size=200,
+        sides=sides,
+    )
     for rows in sides:
-        (probabilities,), _ = predict_probabilities(
-            networks, method, feed, rows, preprocess=Preprocess(crop=1), batch_size=size, amp=None
-        )
+        (probabilities,), _ = forward.probabilities(rows)
         with torch.no_grad():
             expected = networks.members[0].eval()(feed.pixels[rows]).softmax(dim=-1)
         torch.testing.assert_close(probabilities, expected)

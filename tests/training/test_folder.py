@@ -30,6 +30,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.folder import HeldOut, baseline_on, read_held_out, write_held_out
 from srjt.training.reporters import BarReporter
+from srjt.training.trained import Setup
 
 from .test_resume import StopAt
 
@@ -500,9 +501,9 @@ class StopInFold(BarReporter):
 
 
 def test_an_audit_is_not_repeated_with_another_image(files: Manifest, tmp_path: Path) -> None:
-    cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", device="cpu")
+    cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", setup=Setup(device="cpu"))
     invert(files.paths[7])
     with pytest.raises(
         SrjtError, match=f"The image {files.ids[7]} has changed since this audit or estimate began"
     ):
-        cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", device="cpu")
+        cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", setup=Setup(device="cpu"))

@@ -21,6 +21,7 @@ from srjt.training.folder import read_noise_estimate
 from srjt.training.reporters import BarReporter
 from srjt.training.single_run import single_run
 from srjt.training.train import resolve_noise_rate, warm_up
+from srjt.training.trained import Setup
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -119,20 +120,21 @@ def test_an_interrupted_warm_up_is_resumed(
             self.first = min(self.first, epoch)
 
     config, rest = asked.replace(checkpoint_seconds=0, epochs=9), Rest()
-    given: dict[str, Any] = {"config": config, "split": split, "out": tmp_path / "run", "device": "cpu"}
+    given: dict[str, Any] = {"config": config, "out": tmp_path / "run"}
+    setup = Setup(split=split, device="cpu")
     with pytest.raises(KeyboardInterrupt):
-        resolve_noise_rate(noisy, reporter=Stop(), **given)
+        resolve_noise_rate(noisy, setup=replace(setup, reporter=Stop()), **given)
     assert (tmp_path / "run" / "warmup" / "fold0").is_dir()
-    _, estimate = resolve_noise_rate(noisy, reporter=rest, **given)
+    _, estimate = resolve_noise_rate(noisy, setup=replace(setup, reporter=rest), **given)
     assert rest.first > 3
-    whole = resolve_noise_rate(noisy, config=config, split=split, device="cpu")[1]
+    whole = resolve_noise_rate(noisy, config=config, setup=Setup(split=split, device="cpu"))[1]
     assert estimate is not None
     assert whole is not None
     assert estimate.rate == whole.rate
 
 
 def test_only_the_training_side_is_used(noisy: Manifest, split: Split, asked: TrainConfig) -> None:
-    _, estimate = resolve_noise_rate(noisy, config=asked, split=split, device="cpu")
+    _, estimate = resolve_noise_rate(noisy, config=asked, setup=Setup(split=split, device="cpu"))
     elsewhere = np.concatenate([split.validation, split.test])
     assert noisy.arrays is not None
     arrays, table = noisy.arrays.copy(), noisy.table.copy()
@@ -140,7 +142,7 @@ def test_only_the_training_side_is_used(noisy: Manifest, split: Split, asked: Tr
     table.loc[elsewhere, "grade"] = 3 - table.loc[elsewhere, "grade"]
     table["true_grade"] = 0
     _, again = resolve_noise_rate(
-        replace(noisy, arrays=arrays, table=table), config=asked, split=split, device="cpu"
+        replace(noisy, arrays=arrays, table=table), config=asked, setup=Setup(split=split, device="cpu")
     )
     assert estimate is not None
     assert again is not None
@@ -167,20 +169,22 @@ def test_what_a_method_does_not_need_is_not_estimated(
 
 def test_methods_that_need_a_matrix_get_the_estimated_one(noisy: Manifest, fits: TrainConfig) -> None:
     config, estimate = resolve_noise_rate(
-        noisy, config=fits.replace(method="f-correction", noise_rate="auto"), device="cpu"
+        noisy, config=fits.replace(method="f-correction", noise_rate="auto"), setup=Setup(device="cpu")
     )
     assert estimate is not None
     np.testing.assert_array_equal(config.transition, auto.usable_matrix(estimate.rate, estimate.transition))
 
 
 def test_soft_labels_may_follow_the_estimate(noisy: Manifest, asked: TrainConfig) -> None:
-    config, estimate = resolve_noise_rate(noisy, config=asked.replace(soft_labels="estimated"), device="cpu")
+    config, estimate = resolve_noise_rate(
+        noisy, config=asked.replace(soft_labels="estimated"), setup=Setup(device="cpu")
+    )
     assert estimate is not None
     joint = estimate.prior[:, None] * estimate.transition  # Bayes: p(true | label)
     np.testing.assert_allclose(config.method_options["label_matrix"], (joint / joint.sum(axis=0)).T)
-    single_run(noisy, config=config.replace(epochs=1), device="cpu")
+    single_run(noisy, config=config.replace(epochs=1), setup=Setup(device="cpu"))
     same = resolve_noise_rate(
-        noisy, config=asked.replace(method="sord", soft_labels="estimated"), device="cpu"
+        noisy, config=asked.replace(method="sord", soft_labels="estimated"), setup=Setup(device="cpu")
     )[0]
     assert same.method_options["label_matrix"] == config.method_options["label_matrix"]
 
@@ -202,7 +206,7 @@ def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: Tra
 
 def test_the_training_itself_refuses_an_unresolved_noise_rate(noisy: Manifest, asked: TrainConfig) -> None:
     with pytest.raises(SrjtError, match="`noise_rate='auto'` has not been resolved"):
-        single_run(noisy, config=asked, device="cpu")
+        single_run(noisy, config=asked, setup=Setup(device="cpu"))
 
 
 @pytest.mark.parametrize("method", ["co-teaching+ours", "f-correction"])
@@ -222,7 +226,7 @@ def test_an_undetermined_rate_warns_and_is_used_as_it_is(
     )
     with pytest.warns(UserWarning, match=expected) as raised:
         config, estimate = resolve_noise_rate(
-            noisy, config=fits.replace(method=method, noise_rate="auto"), device="cpu"
+            noisy, config=fits.replace(method=method, noise_rate="auto"), setup=Setup(device="cpu")
         )
     assert len(raised) == 1
     assert raised[0].filename == __file__  # Python shows a line of the caller's code, not of ours
@@ -232,7 +236,7 @@ def test_an_undetermined_rate_warns_and_is_used_as_it_is(
         np.testing.assert_array_equal(config.transition, estimate.transition)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the recipe discards nothing: a note is enough
-        resolve_noise_rate(noisy, config=fits.replace(method="srjt"), device="cpu")
+        resolve_noise_rate(noisy, config=fits.replace(method="srjt"), setup=Setup(device="cpu"))
 
 
 def test_several_processes_at_once_are_refused_unless_it_is_known(
@@ -240,11 +244,13 @@ def test_several_processes_at_once_are_refused_unless_it_is_known(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SrjtError, match="cannot be estimated by several processes"):
-        resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")
+        resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", setup=Setup(device="cpu"))
     monkeypatch.delenv("WORLD_SIZE")
-    config, _ = resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")
+    config, _ = resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", setup=Setup(device="cpu"))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")[0] == config
+    assert (
+        resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", setup=Setup(device="cpu"))[0] == config
+    )
 
 
 def test_two_that_need_the_same_estimate_make_it_once(
@@ -259,7 +265,9 @@ def test_two_that_need_the_same_estimate_make_it_once(
 
     def settle() -> None:
         begun.wait()
-        config, _ = resolve_noise_rate(noisy, config=asked, out=tmp_path / "shared", device="cpu")
+        config, _ = resolve_noise_rate(
+            noisy, config=asked, out=tmp_path / "shared", setup=Setup(device="cpu")
+        )
         found.append(config.noise_rate)
 
     monkeypatch.setattr(auto, "cross_fit", counting)
@@ -276,7 +284,7 @@ def test_two_that_need_the_same_estimate_make_it_once(
 def test_a_damaged_estimate_is_one_sentence(noisy: Manifest, asked: TrainConfig, tmp_path: Path) -> None:
     (tmp_path / "noise.json").write_text('{"estimate": {"rate": 0.2}}')
     with pytest.raises(SrjtError, match=r"noise\.json is damaged or not from srjt"):
-        resolve_noise_rate(noisy, config=asked, out=tmp_path, device="cpu")
+        resolve_noise_rate(noisy, config=asked, out=tmp_path, setup=Setup(device="cpu"))
 
 
 def test_the_warm_up_is_short_and_has_no_noise_rate(asked: TrainConfig) -> None:
@@ -302,7 +310,7 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
     assert run.config.noise_rate == min(estimate.rate, 0.5)
     other = fits.replace(method="co-teaching", noise_rate="auto")
     assert warm_up(config) == warm_up(config.for_data(features=True)) == warm_up(other)
-    _, same = resolve_noise_rate(noisy, config=other, split=split, device="cpu")
+    _, same = resolve_noise_rate(noisy, config=other, setup=Setup(split=split, device="cpu"))
     assert same is not None
     assert same.rate == estimate.rate
     again = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
@@ -339,7 +347,8 @@ def test_verified_grades_of_the_training_side_are_used(
     assert truth is not None
     verified = np.where(np.arange(len(noisy)) % 3 == 0, truth, -1)
     checked = replace(noisy, table=noisy.table.assign(verified_grade=verified))
-    given: dict[str, Any] = {"config": asked, "split": split, "out": tmp_path / "run", "device": "cpu"}
+    setup = Setup(split=split, device="cpu")
+    given: dict[str, Any] = {"config": asked, "out": tmp_path / "run", "setup": setup}
     resolve_noise_rate(checked, **given)
     np.testing.assert_array_equal(seen[0], verified[split.train])
     resolve_noise_rate(checked, **given)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from srjt.data.images.feed import normalise, open_feed
-from srjt.training.batches import Preprocess, TrainingSet, draw_plan
+from srjt.training.batches import Forward, Preprocess, TrainingSet, draw_plan
 from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, StackedNetworks
 from srjt.training.loop import TrainingResult, fit
@@ -67,9 +67,13 @@ def trained(data: Any, method: str, **settings: Any) -> TrainingResult:
     feed = open_feed(data.manifest.arrays, device="cpu")
     rows = data.split.train
     return fit(
-        committee,
-        build_method(config, num_classes=4),
-        feed,
+        Forward(
+            networks=committee,
+            method=build_method(config, num_classes=4),
+            feed=feed,
+            preprocess=Preprocess(crop=CROP, dtype=torch.float64),
+            batch_size=BATCH,
+        ),
         TrainingSet(
             feed=feed,
             rows=torch.tensor(rows),
@@ -77,11 +81,8 @@ def trained(data: Any, method: str, **settings: Any) -> TrainingResult:
             true=torch.tensor(data.manifest.true_labels[rows]),
         ),
         config=config,
-        preprocess=Preprocess(crop=CROP, dtype=torch.float64),
         sides={},
         grades=data.manifest.grades,
-        image_size=SIZE,
-        amp=None,
         folder=None,
         reporter=BarReporter(),
         process=Process(),

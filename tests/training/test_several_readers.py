@@ -21,6 +21,7 @@ from srjt.training.batches import balancing_weights, draw_grades
 from srjt.training.config import TrainConfig
 from srjt.training.single_run import fingerprint, reader_targets, resolve_split
 from srjt.training.train import resolve_noise_rate
+from srjt.training.trained import Setup
 
 SETTINGS: dict[str, Any] = {
     "network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "batch_size": 16, "device": "cpu",
@@ -52,7 +53,7 @@ def test_the_rate_comes_from_the_readers_of_the_training_side(
 ) -> None:
     split = srjt.data.folds(data)[0]
     config, estimate = resolve_noise_rate(
-        data, config=TrainConfig(method=method, noise_rate="auto", **_settings()), split=split
+        data, config=TrainConfig(method=method, noise_rate="auto", **_settings()), setup=Setup(split=split)
     )
     assert estimate is None
     assert data.posterior is not None

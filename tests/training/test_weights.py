@@ -18,6 +18,7 @@ from srjt.studies.study import study
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.reporters import BarReporter
+from srjt.training.trained import Setup
 
 ADVICE = r"`weights`, .*`pretrained=False`, .*network tiny, .*srjt features"
 
@@ -58,7 +59,11 @@ def test_a_missing_file_stops_first(labels: Path, tmp_path: Path) -> None:
 
 def test_cross_fitting_stops_first(labels: Path) -> None:
     with pytest.raises(SrjtError, match=ADVICE):
-        cross_fit(read(labels).manifest, config=TrainConfig(method="sord"), device="cpu", reporter=Decoding())
+        cross_fit(
+            read(labels).manifest,
+            config=TrainConfig(method="sord"),
+            setup=Setup(device="cpu", reporter=Decoding()),
+        )
 
 
 def test_a_study_stops_first(labels: Path, tmp_path: Path) -> None:

@@ -46,11 +46,10 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.progress import Reporter, html_block, html_text
 from srjt.readers.readings import Readings
 from srjt.training.config import TrainConfig
-from srjt.training.crossfit import CrossFit, cross_fit
-from srjt.training.folds import Jobs
+from srjt.training.crossfit import CrossFit, Jobs, cross_fit
 from srjt.training.reporters import reporter_in_python
 from srjt.training.train import resolve_noise_rate
-from srjt.training.trained import Trained, load_run
+from srjt.training.trained import Setup, Trained, load_run
 from srjt.training.workers import check_not_starting
 
 # Where the networks of an audit look, on demand: those of the fold in which the sample was held out.
@@ -273,29 +272,23 @@ def audit(
     names = Grades(manifest.grades, grade_names).names
     config = with_noise_rate((config or TrainConfig(**DEFAULTS)).replace(**settings))
     folder = None if out is None else Path(out)
-    common: dict[str, Any] = {"device": device, "cache": cache, "on_bad_image": on_bad_image}
     if folder is not None:
         prepare_folder(folder)
     with lock_folder(folder), reporter_in_python(reporter, progress=progress) as watching:
+        setup = Setup(device=device, cache=cache, on_bad_image=on_bad_image, reporter=watching)
         # without verified grades: with more of them the finished trainings are still valid
         unverified = replace(manifest, table=manifest.table.drop(columns="verified_grade", errors="ignore"))
-        config, _ = resolve_noise_rate(
-            unverified,
-            config=config,
-            out=None if folder is None else folder / "warmup",
-            reporter=watching,
-            **common,
-        )
+        warm_up = None if folder is None else folder / "warmup"
+        config, _ = resolve_noise_rate(unverified, config=config, setup=setup, out=warm_up)
         fitted = cross_fit(
             manifest,
             config=config,
             folds=folds,
             seed=config.seed,
             out=None if folder is None else folder / "fits",
+            setup=setup,
             jobs=jobs,
             neighbours=NEIGHBOURS,
-            reporter=watching,
-            **common,
         )
         samples = fitted.manifest
         watching.note("Estimating the noise and scoring every label.")

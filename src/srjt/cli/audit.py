@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from srjt.auditing.audit import Audit
     from srjt.data.sources.assemble import LoadedData
-    from srjt.training.folds import Jobs
+    from srjt.training.crossfit import Jobs
 
 # ``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong.
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin,
 import typer
 
 from srjt.data.options import ReadOptions
-from srjt.inference.options import CALIBRATION, COMPUTING
+from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION
 from srjt.training.config import TrainConfig
 
 # The option ``--import``, apart from all others: ``srjt methods`` needs no other, and the others take a
@@ -188,8 +188,6 @@ def machine_options(samples: int, *, features: bool = False) -> list[str]:
 
 
 # Options that several commands share, each declared once.
-
-EVALUATION = "Evaluation"
 
 SourceArgument = Annotated[
     Path,

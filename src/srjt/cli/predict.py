@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from srjt.cli import options
 from srjt.cli.output import say, show
 from srjt.errors import SrjtError, count_of
-from srjt.inference.options import Answering, Grading
+from srjt.inference.options import Answering, Evaluating, Grading
+from srjt.settings import from_names
 
 if TYPE_CHECKING:
     from srjt.data.manifest import Manifest
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from srjt.training.trained import Trained
 
 # How commands show decisions, and the options about them that they share.
+
+Options = TypeVar("Options", bound=Answering)
 
 
 def named_run(run: Trained, names: str | None) -> Trained:
@@ -31,9 +34,9 @@ def named_run(run: Trained, names: str | None) -> Trained:
 
 
 def opened(
-    folder: Path, answering: Mapping[str, Any], how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]],
+    folder: Path, asked: Options, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]],
     device: str | None, grade_names: str | None, calibrate_set: Sequence[str] | None,
-) -> tuple[Trained, Answering]:  # fmt: skip
+) -> tuple[Trained, Options]:  # fmt: skip
     """The run, and how it answers: everything that can be checked before samples are read.
 
     about: options of reading that are about images, or about features, only.
@@ -42,7 +45,6 @@ def opened(
     from srjt.inference.predict import refuse_other_options
     from srjt.training.trained import load_run
 
-    asked = Answering.of(answering)
     run = named_run(load_run(folder, device=device), grade_names)
     run.views(asked.views)  # an error if the run has no such views
     refuse_other_options(run, how, about=about)
@@ -93,7 +95,8 @@ def predict(
     refuse_overwrite(out, force=force)
     check_html(html, out, force=force)
     trained, asked = opened(
-        run, answering, how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
+        run, Answering.of(answering), how,
+        about={"features": ["feature_columns"], "images": ["images", "image_column"]},
         device=device, grade_names=grade_names, calibrate_set=calibrate_set,
     )  # fmt: skip
     columns = (*asked.columns, *as_columns(keep))
@@ -145,7 +148,7 @@ def predict(
 
 
 @options.reads_a_source(without=("grades",))
-@options.takes(Answering, as_="answering")
+@options.takes(Evaluating, as_="answering")
 def evaluate(
     run: options.Run,
     source: options.SourceArgument,
@@ -168,7 +171,10 @@ def evaluate(
     group_near_duplicates: options.GroupNearDuplicates = False,
     grade_names: options.GradeNames = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write everything to a JSON file too.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write everything to a JSON file too, or the groups to a CSV file."
+        ),
     ] = None,
     html: options.Html = None,
     force: options.Force = False,
@@ -194,7 +200,7 @@ def evaluate(
     from srjt.cli.samples import check_fold, chosen_split, grouped, usable
     from srjt.data.sources import read
     from srjt.errors import SrjtError, unknown_name
-    from srjt.files import write_json
+    from srjt.files import write_json, write_output
     from srjt.inference.evaluate import evaluate
     from srjt.reports.pages.evaluation import evaluation_page
 
@@ -202,8 +208,13 @@ def evaluate(
         check_fold(fold, folds)
     refuse_overwrite(out, force=force)
     check_html(html, out, force=force)
+    if out is not None and out.suffix == ".csv" and "by" not in answering:
+        raise SrjtError(
+            "A CSV file holds the scores of groups: give `by`, or a JSON file for everything else."
+        )
     trained, asked = opened(
-        run, answering, how, about={"features": ["feature_columns", "labels"]},
+        run, from_names(Evaluating, answering, kind="option"), how,
+        about={"features": ["feature_columns", "labels"]},
         device=device, grade_names=grade_names, calibrate_set=calibrate_set,
     )  # fmt: skip
     reading = read(source, grades=list(trained.grades), **how)
@@ -234,7 +245,10 @@ def evaluate(
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with writing(out):
-            write_json(out, found.to_dict(), follow_links=True)
+            if out.suffix == ".csv":
+                write_output(out, found.subgroups.table().to_csv(index=False).encode())  # type: ignore[union-attr]
+            else:
+                write_json(out, found.to_dict(), follow_links=True)
     page = evaluation_page(
         found,
         run=trained,

@@ -28,9 +28,10 @@ from srjt.inference.answers import (
 )
 from srjt.inference.calibrate import AfterTraining, Labelled, read_labelled
 from srjt.inference.decide import Abstention, Decision, abstain_from, decide
-from srjt.inference.options import Answering
+from srjt.inference.options import Evaluating
 from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
+from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import (
     CalibrationBin,
@@ -45,7 +46,8 @@ from srjt.progress import ProgressOption, progress_bar
 from srjt.readers.compare import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
 from srjt.reported import Reported
-from srjt.training.folder import HeldOut, baseline_from, compare_with_naive
+from srjt.settings import from_names
+from srjt.training.folder import HeldOut, baseline_from, compare_with_naive, same_samples
 from srjt.training.trained import Trained
 
 # Evaluated samples that something was fitted to after training: scores on them look too good.
@@ -233,12 +235,17 @@ class Evaluation(Reported):
         Which labels it was fitted by, as a sentence; empty if it is not learned.
     unknown_units : int
         Images without a value in a column of ``per``; each of them is judged alone.
+    own_samples : int or None
+        How many of them the run was trained, validated or tested on, by what they show; 0: an external test. None: not
+        known.
     decision : Decision or None
         Whether to refer, with ``refer_from``.
     abstention : Abstention or None
         What is gained by abstaining, with ``refer_from`` or ``abstain``.
     overlaps : tuple of Overlap
         Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if there are none.
+    subgroups : Subgroups or None
+        The scores of each group, with ``by``.
     readers : NetworkComparison or None
         The network as one more reader, if several readers graded the samples.
     not_compared : str
@@ -280,9 +287,11 @@ class Evaluation(Reported):
     learned_pooling: LearnedPooling | None = None
     pooling_labels: str = ""
     unknown_units: int = 0
+    own_samples: int | None = None
     decision: Decision | None = None
     abstention: Abstention | None = None
     overlaps: tuple[Overlap, ...] = ()
+    subgroups: Subgroups | None = None
     readers: NetworkComparison | None = None
     not_compared: str = ""
     run: str = ""
@@ -325,6 +334,7 @@ class Evaluation(Reported):
         plain["naive"] = self.naive and self.naive._asdict()
         plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
         plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
+        plain["subgroups"] = self.subgroups and self.subgroups.to_dict()
         plain["decision"] = self.decision and self.decision.to_dict()
         plain["abstention"] = self.abstention and self.abstention.to_dict()
         return plain
@@ -362,7 +372,8 @@ def evaluate(
         Show a bar while images are decoded, in a terminal or a notebook; or a function that is called with (images
         decoded, images in total).
     **options
-        How the run answers: the fields of ``srjt.inference.options.Answering``, as for ``srjt.predict``.
+        How the run answers, as for ``srjt.predict``, and the groups with scores of their own: the fields of
+        ``srjt.inference.options.Evaluating``.
 
     Returns
     -------
@@ -380,10 +391,12 @@ def evaluate(
     >>> result.samples == len(split.test), result.by_patient
     (True, True)
     """
-    prepared = prepare(run, Answering.of(options))
-    run, asked, rule, per = prepared.run, prepared.options, prepared.refer, prepared.options.per
+    asked = from_names(Evaluating, options, kind="option")
+    prepared = prepare(run, asked)
+    run, rule, per = prepared.run, prepared.refer, asked.per
     # a function given as progress counts decoded images, not the headers that are read here
     data = read_labelled(run, data, on_bad_image=asked.on_bad_image, progress=progress is True)
+    group_by(data.table, asked.by)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(run.match_features(data), progress=decoded, find_duplicates=True)
     manifest = store.manifest
@@ -406,12 +419,12 @@ def evaluate(
         answers = prepared.pool(answers, units.codes)
     predicted, labels = answers.grades, answers.labels
     classes, fitted = len(run.grades), prepared.fitted
-    ranges = None
+    codes = None if units is None else units.codes
+    ranges, ends = None, None
     if fitted.ranges is not None:
-        low, high = fitted.grade_ranges(
-            probabilities_of(probabilities, asked.network), predicted, samples=manifest.table,
-            units=None if units is None else units.codes,
-        )  # fmt: skip
+        low, high = ends = fitted.grade_ranges(
+            probabilities_of(probabilities, asked.network), predicted, samples=manifest.table, units=codes
+        )
         ranges = evaluate_ranges(
             low,
             high,
@@ -441,10 +454,28 @@ def evaluate(
         if rule is None and asked.abstain is None
         else abstain_from(answers, rule=rule, share=asked.abstain, validation=prepared.validation),
         overlaps=find_overlaps(run, fitted, manifest, threshold=asked.sensitivity is not None),
+        subgroups=judge_subgroups(
+            answers,
+            group_by(manifest.table, asked.by, codes),
+            num_classes=classes,
+            ranges=ends,
+            resamples=resamples,
+        )
+        if asked.by
+        else None,
         readers=compared,
         not_compared=reason,
+        own_samples=_own_samples(run, manifest),
         answers=answer_rows(run, answers, manifest, units),
     )
+
+
+def _own_samples(run: Trained, manifest: Manifest) -> int | None:
+    held_out = [run.held_out[side].ids for side in ("validation", "test") if side in run.held_out]
+    ids = [*run.training_ids, *(name for side in held_out for name in side)]
+    if run.hashes is None or len(ids) != len(run.hashes):
+        return None
+    return len(same_samples(manifest, ids=ids, hashes=run.hashes))
 
 
 def judge(

@@ -26,7 +26,7 @@ from srjt.inference.prepare import RunLike, open_run, prepare
 from srjt.ordinal.decoding import expected_grade
 from srjt.progress import ProgressOption, progress_bar
 from srjt.reported import Reported
-from srjt.training.folds import features, nearest
+from srjt.training.crossfit import features, nearest
 from srjt.training.trained import Trained, build_networks, use_run_settings
 
 # Where a network looks: which places of an image raise or lower its expected grade.

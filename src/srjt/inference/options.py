@@ -15,14 +15,15 @@ Precision = Literal["fp32", "bf16"]
 
 # Panels of the command line's help.
 CALIBRATION, DECISIONS, COMPUTING = "Ranges of grades and recalibration", "Decisions", "How it is computed"
+EVALUATION = "Evaluation"
 
 
-def as_columns(names: object) -> tuple[str, ...]:
+def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
     """Names of columns as a tuple: ``"patient,eye"`` and ["patient", "eye"] are the same."""
     parts = [names] if isinstance(names, str) else [] if names is None else list(names)  # type: ignore[call-overload]
     columns = [column.strip() for part in parts for column in str(part).split(",")]
     if not all(columns):
-        raise SrjtError(f"`per` needs the names of columns, such as patient; got {names!r}.")
+        raise SrjtError(f"`{option}` needs the names of columns, such as patient; got {names!r}.")
     return tuple(dict.fromkeys(columns))
 
 
@@ -214,3 +215,26 @@ class Answering(Grading):
         """The columns of the data that the answers need."""
         by = () if self.coverage_by in (None, "grade") else (self.coverage_by,)
         return (*self.per, *by)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluating(Answering):
+    """How a run is judged: how it answers, and for whom the scores are given apart.
+
+    Parameters
+    ----------
+    by : str or sequence of str, optional
+        Columns of the data whose values are groups with scores of their own: ``["site", "age:10"]``. ``age:10`` has
+        a group for every ten years. Default: none.
+    """
+
+    by: tuple[str, ...] = setting(
+        (),
+        "Scores for each value of this column: site; of numbers for each 10: age:10. Repeatable.",
+        metavar="COLUMN",
+        panel=EVALUATION,
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", as_columns(self.by, option="by"))
+        super().__post_init__()

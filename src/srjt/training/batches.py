@@ -321,88 +321,72 @@ def one_batch_size(networks: StackedNetworks, sides: Iterable[Tensor], *, larges
     return even_batch_size(longest, largest=largest) if networks.compiled and longest else largest
 
 
-@torch.no_grad()
-def _logits(
-    networks: StackedNetworks,
-    feed: Feed,
-    rows: Tensor,
-    *,
-    preprocess: Preprocess,
-    batch_size: int,
-    amp: torch.dtype | None,
-    views: Views = CENTRE,
-) -> Iterator[tuple[list[Tensor], slice]]:
-    """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
-    training = networks.training
-    device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
-    batch_size = evaluation_batch_size(feed, crop=preprocess.crop, largest=batch_size)
-    batches = view_batches(
-        feed, rows, preprocess=preprocess, batch_size=batch_size, exact=bool(networks.compiled), views=views
-    )
-    networks.eval()
-    try:
-        # torch forgets the rounded weights at the end of the outermost autocast: inside of this one they are kept
-        with torch.autocast(device_type, enabled=False):
-            for images, part in batches:
-                by_view = []
-                for x in images:
-                    with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
-                        logits = networks(x)[:, : part.stop - part.start]
-                    by_view.append(logits if logits.dtype == torch.float64 else logits.float())
-                yield by_view, part
-    finally:
-        networks.train(training)
+@dataclass(frozen=True, kw_only=True)
+class Forward:
+    """The networks of a method, applied to samples of a feed as in evaluation."""
 
+    networks: StackedNetworks
+    method: Method
+    feed: Feed
+    preprocess: Preprocess
+    batch_size: int  # at most
+    amp: torch.dtype | None = None
+    sides: Sequence[
+        Tensor
+    ] = ()  # rows of all sides that will be evaluated: of one size for compiled networks
 
-def confusion_counts(
-    networks: StackedNetworks,
-    method: Method,
-    feed: Feed,
-    rows: Tensor,
-    labels: Tensor,
-    *,
-    preprocess: Preprocess,
-    batch_size: int,
-    amp: torch.dtype | None,
-) -> Tensor:
-    """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device.
+    def confusion_counts(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device.
 
-    Each network, then their ensemble (the mean of their probabilities). Does not wait for the device.
-    """
-    shape = (method.networks + 1, method.num_classes, method.num_classes)
-    total = torch.zeros(shape, dtype=torch.int64, device=labels.device)
-    for (logits,), part in _logits(
-        networks, feed, rows, preprocess=preprocess, batch_size=batch_size, amp=amp
-    ):
-        ensemble = most_likely_grade(method.probabilities(logits).mean(dim=0))
-        predicted = torch.cat([method.grades(logits), ensemble[None]])
-        total += torch.stack(
-            [confusion_matrix(labels[part], p, num_classes=method.num_classes) for p in predicted]
+        Each network, then their ensemble (the mean of their probabilities). Does not wait for the device.
+        """
+        method, classes = self.method, self.method.num_classes
+        total = torch.zeros((method.networks + 1, classes, classes), dtype=torch.int64, device=labels.device)
+        for (logits,), part in self._logits(rows):
+            ensemble = most_likely_grade(method.probabilities(logits).mean(dim=0))
+            predicted = torch.cat([method.grades(logits), ensemble[None]])
+            total += torch.stack([confusion_matrix(labels[part], p, num_classes=classes) for p in predicted])
+        return total
+
+    def probabilities(self, rows: Tensor, *, views: Views = CENTRE) -> tuple[Tensor, Tensor]:
+        """Store rows (N,) → (K, N, C) probabilities and (K, N) grades of each network, on the CPU.
+
+        Probabilities are averaged over the views; with several views the grades follow from the averages.
+        """
+        probabilities, grades = [], []
+        for by_view, _ in self._logits(rows, views=views):
+            mean = torch.stack([self.method.probabilities(logits) for logits in by_view]).mean(dim=0)
+            predicted = self.method.grades(by_view[0]) if len(by_view) == 1 else self.method.grades_of(mean)
+            probabilities.append(
+                mean
+            )  # they stay on the device: to fetch them would wait for it in every batch
+            grades.append(predicted)
+        return torch.cat(probabilities, dim=1).cpu(), torch.cat(grades, dim=1).cpu()
+
+    @torch.no_grad()
+    def _logits(self, rows: Tensor, *, views: Views = CENTRE) -> Iterator[tuple[list[Tensor], slice]]:
+        """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
+        networks, amp, training = self.networks, self.amp, self.networks.training
+        device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
+        largest = one_batch_size(networks, self.sides, largest=self.batch_size)
+        batches = view_batches(
+            self.feed,
+            rows,
+            preprocess=self.preprocess,
+            batch_size=evaluation_batch_size(self.feed, crop=self.preprocess.crop, largest=largest),
+            exact=bool(networks.compiled),
+            views=views,
         )
-    return total
-
-
-def predict_probabilities(
-    networks: StackedNetworks,
-    method: Method,
-    feed: Feed,
-    rows: Tensor,
-    *,
-    preprocess: Preprocess,
-    batch_size: int,
-    amp: torch.dtype | None,
-    views: Views = CENTRE,
-) -> tuple[Tensor, Tensor]:
-    """(K, N, C) probabilities and (K, N) grades of each network, on the CPU.
-
-    Probabilities are averaged over the views; with several views the grades follow from the averages.
-    """
-    probabilities, grades = [], []
-    for by_view, _ in _logits(
-        networks, feed, rows, preprocess=preprocess, batch_size=batch_size, amp=amp, views=views
-    ):
-        mean = torch.stack([method.probabilities(logits) for logits in by_view]).mean(dim=0)
-        predicted = method.grades(by_view[0]) if len(by_view) == 1 else method.grades_of(mean)
-        probabilities.append(mean)  # they stay on the device: to fetch them would wait for it in every batch
-        grades.append(predicted)
-    return torch.cat(probabilities, dim=1).cpu(), torch.cat(grades, dim=1).cpu()
+        networks.eval()
+        try:
+            # torch forgets the rounded weights at the end of the outermost autocast: inside of this one they are kept
+            with torch.autocast(device_type, enabled=False):
+                for images, part in batches:
+                    by_view = []
+                    for x in images:
+                        with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
+                            logits = networks(x)[:, : part.stop - part.start]
+                        by_view.append(logits if logits.dtype == torch.float64 else logits.float())
+                    yield by_view, part
+        finally:
+            networks.train(training)

@@ -20,6 +20,7 @@ from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
 from srjt.training.reporters import BarReporter
 from srjt.training.single_run import single_run
+from srjt.training.trained import Setup
 
 STEPS, GPU_STEPS = 2, 30  # of an epoch; a step takes milliseconds on a GPU
 CPU_BATCH = 8  # samples of a trial step on a CPU, where the time of a step grows with its samples
@@ -74,14 +75,13 @@ def training_cost(
         transition=config.transition or torch.eye(data.num_classes).tolist(),
     )
     count = tried * (GPU_STEPS if on_gpu else STEPS)
+    split = Split(train=np.arange(count), validation=np.arange(count, 2 * count), test=np.arange(0))
     last = _LastEpoch()
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
         single_run(
             _noise(data, 2 * count, size=config.image_size),
             config=trial,
-            split=Split(train=np.arange(count), validation=np.arange(count, 2 * count), test=np.arange(0)),
-            device=str(device),
-            reporter=last,
+            setup=Setup(split=split, device=str(device), reporter=last),
         )
     steps = training // batch * config.epochs
     per_sample = 1 / last.numbers["images_per_second"]

@@ -1,40 +1,359 @@
 """Cross-fitting: networks predict every sample without having been trained on it or on other samples of its patient.
 
 crossfit.json      the settings; other settings in the same folder are an error
-fold0/ …           one run per fold, with its predictions: see folds.py
+fold0/ …           one run per fold, trained on all other folds
+fold0/held_out.npz the predictions of its networks for the held-out samples
+
+The folds may be trained at the same time, in worker processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import multiprocessing
+import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from pydantic import BaseModel
 
 from srjt._version import __version__
-from srjt.data.images.feed import FeedCache
-from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
-from srjt.data.splits import Split, assign_folds
-from srjt.errors import SrjtError
-from srjt.files import is_foreign, made_by, read_json, write_json
+from srjt.data.splits import assign_folds
+from srjt.errors import Interrupted, SrjtError, cores
+from srjt.files import is_foreign, load_arrays, made_by, read_json, save_arrays, write_json
 from srjt.methods.joint import JointTraining
+from srjt.methods.registry import import_modules, is_known_to_workers
+from srjt.networks import takes_rows
 from srjt.progress import Reporter
-from srjt.training.batches import Transform
+from srjt.training.batches import centre_batches, evaluation_batch_size
+from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
+from srjt.training.cost import available_memory, step_memory
+from srjt.training.devices import amp_dtype, choose_device
 from srjt.training.folder import HASHES_FILE, check_images, image_digest, is_finished
-from srjt.training.folds import NO_ROWS, Folds, Jobs, choose_workers, fit_fold, train_in_parallel
 from srjt.training.reporters import BarReporter, FoldReporter
-from srjt.training.single_run import fingerprint, resolve_split
-from srjt.training.trained import NetworkMaker, Trained, fetch_weights
+from srjt.training.single_run import fingerprint, resolve_split, single_run, train_on
+from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
+from srjt.training.workers import Ended, StopRequest, WorkerPool
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 FORMAT = 3
+
+# The most similar samples of each grade, for an expert to compare with.
+
+BLOCK = 1024  # samples compared with all others at a time
+
+
+@torch.no_grad()
+def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
+    """Store rows (N,) → (N, F): the input of the last layer of the run's first network."""
+    backbone = run.networks.members[0].backbone
+    assert isinstance(backbone, torch.nn.Module)
+    amp = amp_dtype(run.config, run.device)
+    vectors = []
+    size = evaluation_batch_size(feed, crop=run.config.crop, largest=run.config.eval_batch_size)
+    with use_run_settings(run):
+        for x, part in centre_batches(
+            feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=size
+        ):
+            with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
+                vectors.append(backbone(x)[: part.stop - part.start].float().cpu())
+    return torch.cat(vectors).numpy()
+
+
+def nearest(
+    vectors: npt.ArrayLike, queries: Ints, labels: npt.ArrayLike, *, num_classes: int, count: int = 4
+) -> npt.NDArray[np.int32]:
+    """(N, F) features, (M,) positions of the queries, (N,) grades → (M, C, count) positions, the most similar first.
+
+    By cosine similarity; ties go to the earlier sample. A sample is not its own neighbour; −1: a grade has too few.
+    """
+    array = np.asarray(vectors, dtype=np.float32)
+    length = np.linalg.norm(array, axis=1, keepdims=True)
+    unit = array / np.maximum(length, np.finfo(np.float32).tiny)
+    grades = np.asarray(labels)
+    neighbours = np.full((len(queries), num_classes, count), -1, dtype=np.int32)
+    for grade in range(num_classes):
+        members = np.flatnonzero(grades == grade)
+        for start in range(0, len(queries), BLOCK):
+            block = queries[start : start + BLOCK]
+            distance = -(unit[block] @ unit[members].T)
+            distance[block[:, None] == members[None, :]] = np.inf
+            order = np.argsort(distance, axis=1, kind="stable")[:, :count]
+            close = np.where(np.take_along_axis(distance, order, axis=1) < np.inf, members[order], -1)
+            neighbours[start : start + BLOCK, grade, : close.shape[1]] = close
+    return neighbours
+
+
+# One fold of a cross-fit: train on all other folds, and predict the held-out samples.
+
+Predicted = dict[str, npt.NDArray[Any]]  # of the held-out samples: probabilities, grades, neighbours
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folds:
+    """What the trainings of a cross-fit have in common."""
+
+    manifest: Manifest  # without true grades
+    config: TrainConfig
+    rows: Ints  # (N,) rows of the samples in the image store
+    labels: Ints  # (N,) their given grades
+    fold: Ints  # (N,) the fold in which each is held out
+    out: Path | None
+    neighbours: int
+
+    def __len__(self) -> int:
+        return int(self.fold.max()) + 1
+
+    def folder(self, k: int) -> Path | None:
+        return None if self.out is None else self.out / f"fold{k}"
+
+    def held_out(self, k: int) -> Ints:
+        return np.flatnonzero(self.fold == k)
+
+    def trained_on(self, k: int) -> Ints:
+        return np.flatnonzero(self.fold != k)
+
+
+def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Trained, Predicted]:
+    """Train fold ``k``, or open it if it is finished, and predict its held-out samples.
+
+    pixels: of the image store.
+    """
+    split = train_on(folds.rows[folds.trained_on(k)])
+    run = single_run(
+        folds.manifest,
+        config=folds.config,
+        setup=replace(setup, split=lambda manifest: split),
+        out=folds.folder(k),
+    )
+    predicted = _predict_held_out(run, folds, folds.held_out(k), pixels, feeds=setup.feeds)
+    if run.folder is not None:  # a finished run needs none
+        shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
+    return run, predicted
+
+
+def _predict_held_out(
+    run: Trained, folds: Folds, held_out: Ints, pixels: Samples, *, feeds: FeedCache
+) -> Predicted:
+    """Predictions of a run for the samples at the positions ``held_out`` (M,), cached in its folder."""
+    file = None if run.folder is None else run.folder / "held_out.npz"
+    if file is not None:
+        saved = load_arrays(file)
+        if (
+            saved.keys() == {"held", "probabilities", "grades", "neighbours"}
+            and np.array_equal(saved["held"], held_out)
+            and saved["neighbours"].shape[-1] == folds.neighbours
+        ):
+            return saved
+    feed = feeds.open(pixels, device=run.device, share=run.config.memory_share)
+    with use_run_settings(run):
+        probabilities, grades = run.forward(feed).probabilities(torch.from_numpy(folds.rows[held_out]))
+    classes = run.method.num_classes
+    similar = np.empty((len(held_out), classes, 0), dtype=np.int32)
+    if folds.neighbours:
+        vectors = features(run, feed, folds.rows)
+        similar = nearest(vectors, held_out, folds.labels, num_classes=classes, count=folds.neighbours)
+    predicted = {
+        "held": held_out,
+        "probabilities": probabilities.numpy().astype(np.float64),
+        "grades": grades.numpy(),
+        "neighbours": similar,
+    }
+    if file is not None:
+        save_arrays(file, predicted)
+    return predicted
+
+
+# Train the folds of a cross-fit at the same time, in worker processes. The caller then opens the finished
+# runs.
+
+Jobs = int | Literal["auto"]
+
+# Images, as if of 64 × 64 pixels, that a network sees in all folds, from which worker processes pay: these take ten
+# seconds to start, in which two cores train a large network on a few hundred images and a small one on ten thousand.
+PARALLEL_PAYS = 4_000
+PARALLEL_PAYS_SMALL = 200_000
+PROCESS_BYTES = 600 * 2**20  # of a process that has imported torch, and MONAI or timm
+
+FEEDS = FeedCache()  # of a worker process
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """How many folds at a time, on which devices, with how many threads in all."""
+
+    devices: tuple[str, ...]
+    threads: int | None = None
+
+    def threads_of(self, k: int, *, folds: int) -> int | None:
+        """Threads of fold ``k``: the last folds share all threads if they are fewer than the workers."""
+        if self.threads is None:
+            return None
+        jobs = len(self.devices)
+        full = folds // jobs * jobs
+        return max(1, self.threads // (jobs if k < full else folds - full))
+
+
+def choose_workers(
+    jobs: Jobs, *, folds: int, samples: int, config: TrainConfig, setup: Setup, writes: bool
+) -> Workers | None:
+    """The workers for a cross-fit of ``samples``; None: one fold after the other, in this process.
+
+    ``"auto"`` uses one worker per GPU; without a GPU one per core, as far as memory allows and if the trainings are
+    long enough. It depends on the settings, the cores and the free memory, never on a measured time, because the number
+    of threads of a fold changes the last bits of its result. A number of jobs makes it independent of the memory.
+
+    writes: whether the runs have a folder, through which workers return them.
+    """
+    if jobs == 1:
+        return None
+    if jobs != "auto" and jobs < 1:
+        raise SrjtError(f"`jobs` must be at least 1, or auto; got {jobs}.")
+    if reason := _why_alone(config, own_code=setup.has_own_code, writes=writes):
+        if jobs != "auto":
+            raise SrjtError(f"Folds cannot be trained at the same time, because {reason}: use `jobs=1`.")
+        setup.reporter.note(f"Folds are trained one after the other, because {reason}.")
+        return None
+    if choose_device(setup.device).type == "cuda":
+        all_gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        gpus = all_gpus if setup.device is None else [setup.device]
+        count = min(folds, len(gpus) if jobs == "auto" else jobs)
+        return None if count < 2 else Workers(devices=tuple(gpus[i % len(gpus)] for i in range(count)))
+    threads = min(cores(), torch.get_num_threads())
+    if isinstance(jobs, int):
+        count = min(folds, jobs)
+    elif _is_long(config, folds * samples):
+        count = min(folds, threads, _fit_in_memory(config, samples))
+    else:
+        count = 1
+    return None if count < 2 else Workers(devices=("cpu",) * count, threads=threads)
+
+
+def _why_alone(config: TrainConfig, *, own_code: bool, writes: bool) -> str:
+    """Why no worker can train a fold; empty if it can."""
+    if not writes:
+        return "they have no folder in which worker processes could leave them"
+    if own_code:
+        return "worker processes cannot import a network or a transform of your own"
+    if not is_known_to_workers(config.method, registered_by=config.imports):
+        return (
+            f"worker processes do not know the method {config.method!r}, which is registered in this session (name its "
+            "module in `imports` to change that)"
+        )
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return "torchrun has started several processes"
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return "this operating system has no fork server"
+    return ""
+
+
+def _is_long(config: TrainConfig, samples: int) -> bool:
+    name = str(config.network)
+    if takes_rows(name):  # rows of features are trained in seconds
+        return False
+    pays = PARALLEL_PAYS_SMALL if name.startswith("tiny") else PARALLEL_PAYS
+    return samples * config.epochs * (config.crop / 64) ** 2 >= pays
+
+
+def _fit_in_memory(config: TrainConfig, samples: int) -> int:
+    """How many trainings fit in the memory that is available; at least one."""
+    available = available_memory()
+    if available is None:
+        return 1
+    return max(1, available // (PROCESS_BYTES + step_memory(config, batch=min(config.batch_size, samples))))
+
+
+def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
+    """Train the folds that are not finished; returns their numbers."""
+    count, reporter = len(folds), setup.reporter
+    elsewhere = Setup(cache=setup.cache, on_bad_image=setup.on_bad_image)  # what a worker can be sent
+    waiting = [k for k in range(count) if not is_finished(_folder(folds, k))]
+    if not waiting:
+        return set()
+    trained = set(waiting)
+    progress = _Progress(folds, reporter)
+    pool = WorkerPool(devices=workers.devices, networks=(str(folds.config.network),))
+    with StopRequest() as stop, pool:
+        while pool.running or (waiting and stop.number is None):
+            while waiting and pool.has_idle and stop.number is None:
+                k = waiting.pop(0)
+                pool.submit(str(k), _train_fold, folds, k, elsewhere, workers.threads_of(k, folds=count))
+            if stop.number is not None:
+                pool.terminate()
+            for ended in pool.wait():
+                if stop.number is None:
+                    _raise_error(ended)
+                for note in ended.result or ():
+                    reporter.note(f"Fold {int(ended.name) + 1} of {count}: {note}")
+            progress.update()
+        if stop.number is not None:
+            raise Interrupted(stop.number, "Stopped; the state of every fold is saved.")
+    return trained
+
+
+def _train_fold(folds: Folds, k: int, setup: Setup, threads: int | None, *, device: str | None) -> list[str]:
+    """The task of a worker; returns the notes of the training."""
+    import_modules(folds.config.imports)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    reporter = BarReporter()
+    pixels = setup.open_store(folds.manifest, folds.config).pixels
+    fit_fold(folds, k, pixels, replace(setup, device=device, feeds=FEEDS, reporter=reporter))
+    return reporter.notes
+
+
+def _raise_error(ended: Ended) -> None:
+    if ended.error:
+        raise SrjtError(ended.error) if ended.expected else RuntimeError(ended.error)
+    if ended.death:
+        raise SrjtError(
+            f"The process that trained fold {int(ended.name) + 1} was ended {ended.death}: run the same command "
+            "again, with `jobs=1` if memory is short. Finished folds are kept."
+        )
+
+
+def _folder(folds: Folds, k: int) -> Path:
+    folder = folds.folder(k)
+    assert folder is not None, "choose_workers requires it"
+    return folder
+
+
+class _Progress:
+    """Reports the epochs of all folds as one sequence, read from their metrics."""
+
+    def __init__(self, folds: Folds, reporter: Reporter) -> None:
+        self.reporter = reporter
+        self.files = [_folder(folds, k) / "metrics.csv" for k in range(len(folds))]
+        self.sizes = [0] * len(self.files)
+        self.epochs = [0] * len(self.files)
+
+    def update(self) -> None:
+        for k, file in enumerate(self.files):
+            size = file.stat().st_size if file.exists() else 0
+            if size == self.sizes[k]:
+                continue
+            self.sizes[k] = size
+            content = file.read_bytes()
+            try:
+                rows = parse_rows(content[: content.rfind(b"\n") + 1])  # a line may be half written
+            except ValueError:  # damaged by a power cut: its worker restores it from the checkpoint
+                continue
+            epoch = max((row.epoch for row in rows), default=0)
+            if epoch > self.epochs[k]:
+                self.epochs[k] = epoch
+                latest = [row for row in rows if row.epoch == epoch]
+                self.reporter.finished_epoch(sum(self.epochs), latest)
+
+
+# The cross-fit: all folds, put together.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,18 +398,10 @@ def cross_fit(
     folds: int = 5,
     seed: int = 0,
     out: Path | None = None,
-    split: Split | Callable[[Manifest], Split] | None = None,
-    device: str | None = None,
-    reporter: Reporter | None = None,
+    setup: Setup | None = None,
     title: str = "",
-    cache: str | Path | None = None,
-    on_bad_image: OnBadImage = "error",
-    feeds: FeedCache | None = None,
     jobs: Jobs = 1,
     neighbours: int = 0,
-    network: NetworkMaker | None = None,
-    transform: Transform | None = None,
-    eval_transform: Transform | None = None,
 ) -> CrossFit:
     """Train once per fold on all other folds, and predict the held-out fold with each run.
 
@@ -110,8 +421,8 @@ def cross_fit(
     out : Path, optional
         Folder of the runs. Finished runs in it are reused, an unfinished one is resumed. Without it nothing is
         written.
-    split : Split or callable, optional
-        Only the samples of its training side are used.
+    setup : Setup, optional
+        Split, device, reporter and others, as for ``srjt.train``. Of a split only the training side is used.
     title : str
         What the progress is labelled with.
     jobs : int or "auto"
@@ -120,8 +431,6 @@ def cross_fit(
         fold the result is the same for any number.
     neighbours : int
         How many similar samples of each grade to find for every sample.
-    device, reporter, cache, on_bad_image, feeds, network, transform, eval_transform
-        As for ``srjt.train``.
 
     Returns
     -------
@@ -140,48 +449,35 @@ def cross_fit(
     """
     if folds < 2:
         raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
+    setup = setup or Setup()
+    reporter = setup.reporter
     config = config.for_data(features=manifest.are_features)
-    reporter = reporter or BarReporter()
+    writes = out is not None
     workers = choose_workers(
-        jobs,
-        folds=folds,
-        samples=len(manifest),
-        config=config,
-        device=device,
-        own_code=any(part is not None for part in (network, transform, eval_transform)),
-        writes=out is not None,
-        reporter=reporter,
+        jobs, folds=folds, samples=len(manifest), config=config, setup=setup, writes=writes
     )
     if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
-        fitted = fetch_weights(config, network=network, features=manifest.are_features)
-        if fitted is not None:
-            reporter.note(fitted)
+        note = fetch_weights(config, network=setup.network, features=manifest.are_features)
+        if note is not None:
+            reporter.note(note)
     if workers is None:
         reporter.begin(title, epochs=config.epochs, folds=folds)
     else:  # their epochs are counted together
         reporter.begin(title, epochs=config.epochs * folds)
     without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
-    store = open_store(
-        without_truth,
-        size=config.image_size,
-        resize=config.resize,
-        cache=cache,
-        on_bad_image=on_bad_image,
-        progress=reporter.decoded,
-        find_duplicates=True,
-    )
+    store = setup.open_store(without_truth, config)
     if not store.skipped:  # hash the images only once
         without_truth = store.manifest
     if store.path is None:  # images in memory: keep the resized ones, to resize only once
         without_truth = replace(without_truth, arrays=store.pixels)
-    rows = resolve_split(split, store.manifest, skipped=bool(store.skipped)).train
+    rows = resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
     fold = assign_folds(samples, folds=folds, seed=seed, by="stratified")
     _note_rare_grades(samples, reporter)
     if out is not None:
         _open_folder(out, samples, config=config, folds=folds, seed=seed)
 
-    given = Folds(
+    common = Folds(
         manifest=without_truth,
         config=config,
         rows=rows,
@@ -189,46 +485,24 @@ def cross_fit(
         fold=fold,
         out=out,
         neighbours=neighbours,
-        options={
-            "cache": cache,
-            "on_bad_image": on_bad_image,
-            "network": network,
-            "transform": transform,
-            "eval_transform": eval_transform,
-        },
     )
-    trained: set[int] = set()
-    if workers is not None:
-        trained = train_in_parallel(given, workers, reporter=reporter)
-    feeds = feeds or FeedCache()
-    by_network: Floats | None = None
-    grades = similar = None
+    trained = set() if workers is None else train_in_parallel(common, workers, setup)
     times_selected, times_seen = np.zeros(len(samples)), np.zeros(len(samples))
+    predictions = []
     for k in range(folds):
-        held_out, trained_on = given.held_out(k), given.trained_on(k)
-        fold_reporter = FoldReporter(reporter, before=k * config.epochs, title=f"Fold {k + 1} of {folds}: ")
-        run, found = fit_fold(
-            given,
-            k,
-            store.pixels,
-            device=device,
-            feeds=feeds,
-            reporter=BarReporter() if k in trained else fold_reporter,
-        )
-        fold_reporter.stepped(config.epochs, 1, 1)  # also if another process has trained this fold
-        if by_network is None or grades is None:
-            networks = len(found["probabilities"])
-            by_network = np.empty((networks, len(samples), samples.num_classes))
-            grades = np.empty((networks, len(samples)), dtype=np.int64)
-            similar = np.empty((len(samples), samples.num_classes, neighbours), dtype=np.int32)
-        assert similar is not None
-        by_network[:, held_out], grades[:, held_out] = found["probabilities"], found["grades"]
-        similar[held_out] = found["neighbours"]
+        in_fold = FoldReporter(reporter, before=k * config.epochs, title=f"Fold {k + 1} of {folds}: ")
+        watching = BarReporter() if k in trained else in_fold
+        run, predicted = fit_fold(common, k, store.pixels, replace(setup, reporter=watching))
+        in_fold.stepped(config.epochs, 1, 1)  # also if another process has trained this fold
+        predictions.append(predicted)
         if isinstance(run.method, JointTraining):
+            trained_on = common.trained_on(k)
             times_selected[trained_on] += _times_selected(run)
             times_seen[trained_on] += run.history["seen"].to_numpy()
-    assert by_network is not None
-    assert grades is not None
+    order = np.argsort(np.concatenate([common.held_out(k) for k in range(folds)]))
+    by_network = np.concatenate([each["probabilities"] for each in predictions], axis=1)[:, order]
+    grades = np.concatenate([each["grades"] for each in predictions], axis=1)[:, order]
+    similar = np.concatenate([each["neighbours"] for each in predictions])[order]
     return CrossFit(
         manifest=_with_truth(samples, manifest),
         probabilities=by_network.mean(axis=0),
@@ -250,11 +524,11 @@ def _times_selected(run: Trained) -> Floats:
     return times
 
 
-def _with_truth(samples: Manifest, given: Manifest) -> Manifest:
-    """The samples with the true grades that the runs did not get, and their images as given."""
-    place = {name: row for row, name in enumerate(given.ids)}
-    found = given.select([place[name] for name in samples.ids])
-    return replace(found, hashes=samples.hashes, duplicates=samples.duplicates)
+def _with_truth(samples: Manifest, data: Manifest) -> Manifest:
+    """The samples with the true grades that the runs did not get, and their images as in the data."""
+    place = {name: row for row, name in enumerate(data.ids)}
+    same = data.select([place[name] for name in samples.ids])
+    return replace(same, hashes=samples.hashes, duplicates=samples.duplicates)
 
 
 def _note_rare_grades(samples: Manifest, reporter: Reporter) -> None:
@@ -283,20 +557,17 @@ class CrossFitFile(BaseModel, extra="forbid"):
 def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: int, seed: int) -> None:
     """Write the settings, or compare with those in the folder; a folder with other settings is an error."""
     file = out / "crossfit.json"
-    all_rows = Split(train=np.arange(len(samples)), validation=NO_ROWS, test=NO_ROWS)
     requested = {
         "format": FORMAT,
         "srjt": __version__,
         "folds": folds,
         "seed": seed,
-        "fingerprint": fingerprint(samples, all_rows),
+        "fingerprint": fingerprint(samples, train_on(np.arange(len(samples)))),
         "images": image_digest(samples),
         "config": config.to_dict(),
     }
-    trained = any(
-        out.glob("fold*")
-    )  # an earlier call may have failed before it, for example for lack of a GPU
-    if not file.exists() or not trained:
+    # an earlier call may have failed before the first training, for example for lack of a GPU
+    if not file.exists() or not any(out.glob("fold*")):
         own = (file, out / HASHES_FILE)
         if out.is_dir() and any(is_foreign(path) and path not in own for path in out.iterdir()):
             raise SrjtError(f"{out} already contains other files: choose another `out`.")
@@ -308,20 +579,20 @@ def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: in
             raise SrjtError(f"{out} cannot be written: {problem.strerror or problem}.") from None
         check_images(out, samples, recorded=image_digest(samples), what="cross-fit")
         return
-    found = read_json(file, CrossFitFile)
+    before = read_json(file, CrossFitFile)
     differences = [
         f"{name} was {old} and is now {new}"
-        for name, old, new in (("folds", found.folds, folds), ("seed", found.seed, seed))
+        for name, old, new in (("folds", before.folds, folds), ("seed", before.seed, seed))
         if old != new
     ]
-    for name, (old, new) in found.config.difference(config).items():
+    for name, (old, new) in before.config.difference(config).items():
         if name not in requested:  # the seed is among both
             differences.append(f"{name} was {old!r} and is now {new!r}")
-    if found.fingerprint != requested["fingerprint"]:
+    if before.fingerprint != requested["fingerprint"]:
         differences.append("the samples or their labels are not the same")
     if differences:
         raise SrjtError(
             f"{out} was made with other settings ({'; '.join(differences)}): choose another `out`, or delete that "
             "folder."
         )
-    check_images(out, samples, recorded=found.images, what="audit or estimate")
+    check_images(out, samples, recorded=before.images, what="audit or estimate")

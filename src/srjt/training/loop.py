@@ -13,21 +13,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from srjt.data.images.feed import Feed
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods.base import Method
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint
 from srjt.training.batches import (
+    Forward,
     Plan,
-    Preprocess,
     TrainingSet,
     balancing_weights,
-    confusion_counts,
     draw_plan,
     generator,
-    one_batch_size,
     subseed,
 )
 from srjt.training.checkpoint import (
@@ -126,26 +123,23 @@ class TrainingResult:
 
 
 def fit(
-    networks: StackedNetworks,
-    method: Method,
-    feed: Feed,
+    forward: Forward,
     data: TrainingSet,
     *,
     config: TrainConfig,
-    preprocess: Preprocess,
     sides: dict[str, Side],
     grades: Sequence[str],
-    image_size: int,
-    amp: torch.dtype | None,
     folder: Path | None,
     reporter: Reporter,
     process: Process,
 ) -> TrainingResult:
-    """Train ``networks`` (on their device) with ``method``; a later call with the same ``folder`` resumes.
+    """Train the networks of ``forward`` (on their device) with its method; a later call with the same ``folder``
+    resumes.
 
     The result is a function of the configuration, the data and the initial weights. It does not depend on where a
     resumed run was interrupted.
     """
+    networks, method, preprocess = forward.networks, forward.method, forward.preprocess
     device = data.labels.device
     samples, batch_size = len(data.labels), min(config.batch_size, len(data.labels))
     steps = samples // batch_size
@@ -163,12 +157,11 @@ def fit(
         recorder=recorder,
         keep=keep,
         memory={name: tensor.to(device) for name, tensor in method.memory(samples).items()},
-        amp=amp,
+        amp=forward.amp,
         gather=process.gather if process.world_size > 1 else None,
         gather_targets=process.gather_targets if process.world_size > 1 else None,
-        loss_scale=float(
-            process.world_size
-        ),  # the loss is of the global batch, so undo the averaging of gradients
+        # the loss is of the global batch, so undo the averaging of gradients
+        loss_scale=float(process.world_size),
     )
     log = MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
@@ -185,7 +178,7 @@ def fit(
             batch_size=batch_size,
             epoch=epoch,
             seed=config.seed,
-            margin=image_size - config.crop,
+            margin=config.image_size - config.crop,
             augment=preprocess.train_transform is None,
             flip=config.flip,
             weights=sampling_weights,
@@ -246,19 +239,8 @@ def fit(
 
     def evaluate(name: str) -> np.ndarray:
         """(K + 1, C, C) confusion counts of a side; each process evaluates its share of the samples."""
-        side = sides[name]
-        counts = confusion_counts(
-            networks,
-            method,
-            feed,
-            side.rows[process.rank :: process.world_size],
-            side.labels[process.rank :: process.world_size],
-            preprocess=preprocess,
-            batch_size=one_batch_size(
-                networks, (each.rows for each in sides.values()), largest=config.eval_batch_size
-            ),
-            amp=amp,
-        )
+        mine, side = slice(process.rank, None, process.world_size), sides[name]
+        counts = forward.confusion_counts(side.rows[mine], side.labels[mine])
         return process.sum(counts).cpu().numpy()
 
     # ---- warm up
@@ -422,9 +404,8 @@ def _why_not_finite(method: Method, config: TrainConfig) -> str:
 
 def _peak_memory_mb(device: torch.device) -> float:
     if device.type == "cuda":
-        return (
-            torch.cuda.max_memory_reserved(device) / 2**20
-        )  # reserved, not allocated: a CUDA graph has its own pool
+        # reserved, not allocated: a CUDA graph has its own pool
+        return torch.cuda.max_memory_reserved(device) / 2**20
     try:
         import resource
     except ImportError:  # Windows

@@ -5,8 +5,8 @@ several readers, and the files of the finished run.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,29 +18,19 @@ import torch
 from srjt import networks as backbones
 from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
-from srjt.data.images.feed import FeedCache
-from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.images.feed import Feed
+from srjt.data.images.store import ImageStore
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.splits import Split, official_split, unused_split_column
 from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
-from srjt.progress import Reporter
 from srjt.training import checkpoint
-from srjt.training.batches import (
-    NO_READERS,
-    Preprocess,
-    ReaderTargets,
-    TrainingSet,
-    Transform,
-    one_batch_size,
-    predict_probabilities,
-)
+from srjt.training.batches import NO_READERS, Forward, Preprocess, ReaderTargets, TrainingSet
 from srjt.training.checkpoint import is_complete, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
-    StackedNetworks,
     amp_dtype,
     channels_last,
     choose_device,
@@ -66,16 +56,15 @@ from srjt.training.folder import (
     write_held_out,
 )
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
-from srjt.training.reporters import BarReporter
 from srjt.training.step import weights
-from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks, load_run
+from srjt.training.trained import Setup, SplitMaker, Trained, build_method, build_networks, load_run
 
 # Which samples are on which side of a training; without a split, the data's own if they have one.
 
-SplitChoice = Split | Callable[[Manifest], Split] | Literal["all"] | None
+SplitChoice = SplitMaker | Literal["all"] | None
 
 
-def split_or_own(split: SplitChoice) -> Split | Callable[[Manifest], Split] | None:
+def split_or_own(split: SplitChoice) -> SplitMaker | None:
     """The split that ``srjt.train`` is given; for None the data's own; None for "all"."""
     if split is None:
         return own_split
@@ -106,17 +95,19 @@ def own_split(manifest: Manifest, *, all_samples: str = 'split="all"') -> Split:
             f"{all_samples} to train on all of them.",
             LeakageWarning,
         )
-    empty = np.empty(0, dtype=np.int64)
-    return Split(train=np.arange(len(manifest)), validation=empty, test=empty)
+    return train_on(np.arange(len(manifest)))
 
 
-def resolve_split(
-    split: Split | Callable[[Manifest], Split] | None, manifest: Manifest, *, skipped: bool
-) -> Split:
+def train_on(rows: npt.NDArray[np.int64]) -> Split:
+    """A split that trains on these rows and evaluates nothing."""
+    no_rows = np.empty(0, dtype=np.int64)
+    return Split(train=rows, validation=no_rows, test=no_rows)
+
+
+def resolve_split(split: SplitMaker | None, manifest: Manifest, *, skipped: bool) -> Split:
     """The rows of each side; None: all samples are for training. skipped: whether unreadable images were left out."""
     if split is None:
-        no_rows = np.empty(0, dtype=np.int64)
-        return Split(train=np.arange(len(manifest)), validation=no_rows, test=no_rows)
+        return train_on(np.arange(len(manifest)))
     if not isinstance(split, Split):
         return split(manifest)
     if skipped:
@@ -127,9 +118,7 @@ def resolve_split(
     return split
 
 
-def resolved_once(
-    split: Split | Callable[[Manifest], Split] | None, *, samples: int
-) -> Callable[[Manifest], Split]:
+def resolved_once(split: SplitMaker | None, *, samples: int) -> Callable[[Manifest], Split]:
     """The split, made from the first manifest that it is given; from then on the same samples by their ids.
 
     The noise estimate and the training open the data one after the other: sides that each of them made for itself
@@ -137,17 +126,17 @@ def resolved_once(
     """
     side_of: dict[str, str] = {}
 
-    def sides(manifest: Manifest) -> Split:
+    def make(manifest: Manifest) -> Split:
         ids = manifest.ids
         if not side_of:
             made = resolve_split(split, manifest, skipped=len(manifest) < samples)
             _check_rows(made, len(manifest), positions=isinstance(split, Split))
             side_of.update((ids[row], side) for side, rows in made.sides().items() for row in rows.tolist())
             return made
-        found = np.array([side_of.get(name, "") for name in ids], dtype=object)
-        return Split(**{side: np.flatnonzero(found == side) for side in ("train", "validation", "test")})
+        sides = np.array([side_of.get(name, "") for name in ids], dtype=object)
+        return Split(**{side: np.flatnonzero(sides == side) for side in ("train", "validation", "test")})
 
-    return sides
+    return make
 
 
 def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
@@ -276,175 +265,118 @@ def _read_history(path: Path) -> pd.DataFrame:
 
 # One training: from a manifest to a trained model, in a folder from which it resumes.
 
+WRONG_LABELS = "wrong_labels"  # the training samples whose labels are wrong, evaluated as if they were a side
+
 
 def single_run(
     data: Manifest,
     *,
     config: TrainConfig,
+    setup: Setup | None = None,
     out: str | Path | None = None,
-    split: Split | Callable[[Manifest], Split] | None = None,
-    network: NetworkMaker | None = None,
-    transform: Transform | None = None,
-    eval_transform: Transform | None = None,
-    device: str | None = None,
-    reporter: Reporter | None = None,
-    cache: str | Path | None = None,
-    on_bad_image: OnBadImage = "error",
     noise: dict[str, Any] | None = None,
     grade_names: Mapping[str, str] | None = None,
-    feeds: FeedCache | None = None,
     command: str | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
     The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for ``run.json``.
     """
+    setup = setup or Setup()
     config = config.for_data(features=data.are_features)
-    _check_inputs(
-        data, config, custom_network=network is not None, custom_transform=transform or eval_transform
-    )
-    reporter = reporter or BarReporter()
-    chosen = choose_device(device)
-    refuse_bf16_on_cpu(config.precision, chosen)
-    process = join_process_group(chosen)
+    _check_inputs(data, config, setup)
+    reporter, device = setup.reporter, choose_device(setup.device)
+    refuse_bf16_on_cpu(config.precision, device)
+    process = join_process_group(device)
     folder = None if out is None else Path(out)
     method = build_method(config, num_classes=data.num_classes)
-
-    store = open_store(
-        data,
-        size=config.image_size,
-        resize=config.resize,
-        cache=cache,
-        on_bad_image=on_bad_image,
-        progress=reporter.decoded,
-        find_duplicates=True,
-    )
+    store = setup.open_store(data, config)
     manifest = store.manifest
     if store.skipped:
-        names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
-        listed = ""
-        if store.path is not None and len(store.skipped) > 3:
-            listed = f"; all are listed in {store.path / 'bad_images.csv'}"
-        reporter.note(
-            f"{count_of(len(store.skipped), 'unreadable image is', 'unreadable images are')} skipped: {names}{listed}"
-        )
-    parts = resolve_split(split, manifest, skipped=bool(store.skipped))
+        reporter.note(_skipped(store))
+    parts = resolve_split(setup.split, manifest, skipped=bool(store.skipped))
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
         raise no_validation_side()
     readers = reader_targets(manifest, parts.train, config, method)
 
-    side = config.crop if transform is None else config.image_size
+    side = config.crop if setup.transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
     used = manifest.select(np.concatenate(list(parts.sides().values())), images=False)
     facts = RunFacts(
         config=config,
         grades=Grades(manifest.grades, grade_names),
-        data={
-            "samples": {name: len(rows) for name, rows in parts.sides().items()},
-            "class_counts": np.bincount(
-                manifest.labels[parts.train], minlength=manifest.num_classes
-            ).tolist(),
-            "validation_counts": np.bincount(
-                manifest.labels[parts.validation], minlength=manifest.num_classes
-            ).tolist(),
-            "in_shape": list(in_shape),
-            "fingerprint": fingerprint(manifest, parts),
-            "images": image_digest(used),
-            "feature_names": list(manifest.feature_names),
-            **({"made": manifest.made} if manifest.made else {}),
-            **({"source": describe_source(manifest.source)} if manifest.source else {}),
-            "patients": None if manifest.patients is None else len(set(used.patients or ())),
-        },
-        own_network=network is not None,
+        data=_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
+        own_network=setup.network is not None,
         noise=noise,
-        provenance=describe_provenance(chosen, command=command, processes=process.world_size),
+        provenance=describe_provenance(device, command=command, processes=process.world_size),
     )
     if folder is not None and is_finished(folder):
-        found = open_run_folder(folder, facts)  # raises an error if it is a different run
-        check_images(folder, used, recorded=found.data.get("images"), what="run")
+        begun = open_run_folder(folder, facts)  # raises an error if it is a different run
+        check_images(folder, used, recorded=begun.data.get("images"), what="run")
         reporter.note(f"{folder} is already finished: nothing to do.")
-        return open_finished(folder, device=device, network=network, eval_transform=eval_transform)
-    networks = build_networks(config, method, in_shape=in_shape, network=network)
+        return open_finished(
+            folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
+        )
+    networks = build_networks(config, method, in_shape=in_shape, network=setup.network)
     if manifest.are_features:
         standardise(networks, as_features(store.pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
     with lock_run_folder(folder if process.is_main else None, facts) as facts:
         if folder is not None and process.is_main:
             check_images(folder, used, recorded=facts.data.get("images"), what="run")
-        feed = (feeds or FeedCache()).open(store.pixels, device=chosen, share=config.memory_share)
-        networks.to(chosen)
-        last = uses_channels_last(networks, chosen, own_network=network is not None)
+        feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
+        networks.to(device)
+        last = uses_channels_last(networks, device, own_network=facts.own_network)
         if last:
             channels_last(networks)
-        amp = amp_dtype(config, chosen)
+        amp, method = amp_dtype(config, device), method.to(device)
         preprocess = Preprocess(
             crop=config.crop,
             dtype=amp or torch.float32,
             channels_last=last,
-            train_transform=transform,
-            eval_transform=eval_transform,
+            train_transform=setup.transform,
+            eval_transform=setup.eval_transform,
         )
+        kind = "rows of features" if manifest.are_features else "images"
+        name = "custom network" if setup.network else str(config.network)
+        size = sum(p.numel() for p in networks.members[0].parameters()) / 1e6
+        precision = "bf16" if amp else "fp32" if device.type == "cpu" else config.precision
         reporter.note(
-            _first_note(
-                f"{len(parts.train):,} training {'rows of features' if manifest.are_features else 'images'}",
-                networks,
-                config,
-                name="custom network" if network else None,
-                device=chosen,
-                amp=amp,
-            )
+            f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of {size:.2g} M weights, "
+            f"{device_name(device)}, {precision}."
         )
-        labels, true = manifest.labels, manifest.true_labels
-        sides = {
-            name: Side(
-                rows=as_tensor(rows),
-                labels=as_tensor((true if name == "test" and true is not None else labels)[rows], chosen),
-            )
-            for name, rows in parts.sides().items()
-            if name != "train" and len(rows)
-        }
-        held_out = tuple(sides)
-        if config.track_wrong_labels and true is not None:
-            wrong = parts.train[labels[parts.train] != true[parts.train]]
-            if len(wrong):
-                sides["wrong_labels"] = Side(rows=as_tensor(wrong), labels=as_tensor(labels[wrong], chosen))
+        training, sides = _tensors(manifest, parts, feed, device, config=config, readers=readers)
+        forward = Forward(
+            networks=networks,
+            method=method,
+            feed=feed,
+            preprocess=preprocess,
+            batch_size=config.eval_batch_size,
+            amp=amp,
+            sides=[side.rows for side in sides.values()],
+        )
         try:
             with (
-                torch_flags(config, chosen),
-                torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
+                torch_flags(config, device),
+                torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             ):
-                fitted = fit(
-                    networks,
-                    method.to(chosen),
-                    feed,
-                    TrainingSet(
-                        feed=feed,
-                        rows=as_tensor(parts.train),
-                        labels=as_tensor(labels[parts.train], chosen),
-                        true=None if true is None else as_tensor(true[parts.train], chosen),
-                        readers=readers,
-                    ),
+                result = fit(
+                    forward,
+                    training,
                     config=config,
-                    preprocess=preprocess,
                     sides=sides,
                     grades=facts.grades.shown,
-                    image_size=config.image_size,
-                    amp=amp,
                     folder=folder,
                     reporter=reporter,
                     process=process,
                 )
                 # with the flags and batches of the training, so that the scores agree with its metrics
-                batch_size = one_batch_size(
-                    networks, (side.rows for side in sides.values()), largest=config.eval_batch_size
-                )
                 probabilities = {
-                    name: predict_probabilities(
-                        networks, method, feed, sides[name].rows, preprocess=preprocess, batch_size=batch_size, amp=amp
-                    )[0].numpy()
-                    for name in (held_out if process.is_main else ())
-                }  # fmt: skip
+                    name: forward.probabilities(sides[name].rows)[0].numpy()
+                    for name in (sides if process.is_main else ())
+                    if name != WRONG_LABELS
+                }
                 networks.compiled = []  # other samples would be compiled again
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
@@ -452,26 +384,20 @@ def single_run(
                 f"{'×'.join(map(str, in_shape))}: lower `batch_size`, choose `precision='bf16'`, or keep fewer images "
                 "on the GPU with `memory_share=0.2`."
             ) from None
-        history = _history(manifest, parts, fitted)
         trained = Trained(
             networks=networks.eval(),
-            method=method.to(chosen),
+            method=method,
             config=config,
             grades=facts.grades,
             preprocess=preprocess,
             in_shape=in_shape,
             feature_names=manifest.feature_names,
             feature_settings=manifest.made,
-            device=chosen,
+            device=device,
             folder=folder,
-            metrics=fitted.metrics,
-            history=history,
-            skipped=tuple(store.skipped),
-            facts=facts,
-            hashes=used.hashes,
-        )
-        if process.is_main:
-            predicted = {
+            metrics=result.metrics,
+            history=_history(manifest, parts, result),
+            held_out={
                 name: held_out_side(
                     manifest.select(sides[name].rows.numpy(), images=False),
                     scores,
@@ -479,29 +405,85 @@ def single_run(
                     columns=config.keep_columns,
                 )
                 for name, scores in probabilities.items()
-            }
-            trained = replace(trained, held_out=predicted)
-            if folder is not None:
-                write_results(folder, trained, fitted=fitted)
+            },
+            skipped=tuple(store.skipped),
+            facts=facts,
+            hashes=used.hashes,
+        )
+        if process.is_main and folder is not None:
+            write_results(folder, trained, fitted=result)
     return trained
 
 
-def _first_note(
-    samples: str,
-    networks: StackedNetworks,
-    config: TrainConfig,
-    *,
-    name: str | None,
+def _skipped(store: ImageStore) -> str:
+    names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
+    listed = ""
+    if store.path is not None and len(store.skipped) > 3:
+        listed = f"; all are listed in {store.path / 'bad_images.csv'}"
+    count = count_of(len(store.skipped), "unreadable image is", "unreadable images are")
+    return f"{count} skipped: {names}{listed}"
+
+
+def _data_facts(
+    manifest: Manifest, parts: Split, used: Manifest, *, in_shape: tuple[int, ...], unreadable: int
+) -> dict[str, Any]:
+    """``data`` of ``run.json``. used: the samples of all sides, those of the training side first. unreadable: images
+    that were left out when they were decoded."""
+    patients, left_out = manifest.patients, manifest.left_out
+
+    def counts(rows: npt.NDArray[np.int64]) -> list[int]:
+        per_grade: list[int] = np.bincount(manifest.labels[rows], minlength=manifest.num_classes).tolist()
+        return per_grade
+
+    return {
+        "samples": {name: len(rows) for name, rows in parts.sides().items()},
+        "class_counts": counts(parts.train),
+        "validation_counts": counts(parts.validation),
+        "in_shape": list(in_shape),
+        "fingerprint": fingerprint(manifest, parts),
+        "images": image_digest(used),
+        "feature_names": list(manifest.feature_names),
+        **({"made": manifest.made} if manifest.made else {}),
+        **({"source": describe_source(manifest.source)} if manifest.source else {}),
+        "patients": None if patients is None else len(set(used.patients or ())),
+        "side_patients": None
+        if patients is None
+        else {name: len({patients[row] for row in rows}) for name, rows in parts.sides().items()},
+        "left_out": None
+        if left_out is None
+        else dict(Counter(left_out) + Counter({"unreadable-image": unreadable})),
+    }
+
+
+def _tensors(
+    manifest: Manifest,
+    parts: Split,
+    feed: Feed,
     device: torch.device,
-    amp: object,
-) -> str:
-    """One line about the training that begins."""
-    size = sum(p.numel() for p in networks.members[0].parameters()) / 1e6
-    precision = "bf16" if amp else "fp32" if device.type == "cpu" else config.precision
-    return (
-        f"{samples}, {len(networks.members)} × {name or config.network} of {size:.2g} M weights, "
-        f"{device_name(device)}, {precision}."
+    *,
+    config: TrainConfig,
+    readers: ReaderTargets,
+) -> tuple[TrainingSet, dict[str, Side]]:
+    """The training samples, and the samples that are evaluated every epoch: the other sides, against the true grades
+    of the test side where they are known; and the training samples whose labels are wrong, if they are tracked."""
+    labels, true, rows = manifest.labels, manifest.true_labels, parts.train
+    training = TrainingSet(
+        feed=feed,
+        rows=as_tensor(rows),
+        labels=as_tensor(labels[rows], device),
+        true=None if true is None else as_tensor(true[rows], device),
+        readers=readers,
     )
+    sides = {}
+    for name, members in (("validation", parts.validation), ("test", parts.test)):
+        judged = true if name == "test" and true is not None else labels
+        if len(members):
+            sides[name] = Side(rows=as_tensor(members), labels=as_tensor(judged[members], device))
+    if config.track_wrong_labels and true is not None:
+        wrong = rows[labels[rows] != true[rows]]
+        if len(wrong):
+            sides[WRONG_LABELS] = Side(rows=as_tensor(wrong), labels=as_tensor(labels[wrong], device))
+    return training, sides
 
 
 def _history(manifest: Manifest, parts: Split, fitted: TrainingResult) -> pd.DataFrame:
@@ -510,20 +492,18 @@ def _history(manifest: Manifest, parts: Split, fitted: TrainingResult) -> pd.Dat
     return pd.concat([samples, fitted.history], axis=1)
 
 
-def _check_inputs(
-    data: Manifest, config: TrainConfig, *, custom_network: bool, custom_transform: object
-) -> None:
+def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     """Check that the network reads this kind of data, and the columns to keep, before anything is decoded."""
     for column in config.keep_columns:
         if column not in data.table:
             raise unknown_name(
                 "column (of the data, for `keep_columns`)", column, map(str, data.table.columns)
             )
-    if data.are_features and custom_transform is not None:
+    if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)
-    known = name in backbones.names() or name.startswith("timm:")
-    if custom_network or not known or backbones.takes_rows(name) == data.are_features:
+    is_known = name in backbones.names() or name.startswith("timm:")
+    if setup.network is not None or not is_known or backbones.takes_rows(name) == data.are_features:
         return  # an unknown name is an error when the network is built
     if data.are_features:
         raise SrjtError(

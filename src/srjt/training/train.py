@@ -10,6 +10,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache as once
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,9 @@ from srjt._version import __version__
 from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
 from srjt.data.images.feed import FeedCache
-from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.images.store import OnBadImage
 from srjt.data.manifest import Manifest
 from srjt.data.sources.inputs import LabelledData, labelled_samples
-from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of, warn
 from srjt.files import read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
@@ -43,8 +43,7 @@ from srjt.training.folder import (
     read_facts,
     refuse_other_files,
 )
-from srjt.training.folds import NO_ROWS
-from srjt.training.reporters import BarReporter, reporter_in_python
+from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import (
     SplitChoice,
     fingerprint,
@@ -54,8 +53,9 @@ from srjt.training.single_run import (
     resolved_once,
     single_run,
     split_or_own,
+    train_on,
 )
-from srjt.training.trained import NetworkMaker, Trained, build_method, fetch_weights
+from srjt.training.trained import NetworkMaker, Setup, Trained, build_method, fetch_weights
 
 # ``noise_rate="auto"``: estimate the noise of the training labels, and replace "auto" by the estimate.
 #
@@ -82,23 +82,11 @@ WARM_UP_MOST = 3
 
 
 def resolve_noise_rate(
-    manifest: Manifest,
-    *,
-    config: TrainConfig,
-    split: Split | Callable[[Manifest], Split] | None = None,
-    out: str | Path | None = None,
-    device: str | None = None,
-    reporter: Reporter | None = None,
-    cache: str | Path | None = None,
-    on_bad_image: OnBadImage = "error",
-    feeds: FeedCache | None = None,
-    network: NetworkMaker | None = None,
-    transform: Transform | None = None,
-    eval_transform: Transform | None = None,
+    manifest: Manifest, *, config: TrainConfig, setup: Setup | None = None, out: str | Path | None = None
 ) -> tuple[TrainConfig, NoiseEstimate | None]:
     """The configuration with numbers in place of ``noise_rate="auto"``, and the estimate that they come from.
 
-    Only the training side of ``split`` is used. The estimate is None, and nothing is trained, if the method needs
+    Only the training side of the split is used. The estimate is None, and nothing is trained, if the method needs
     none, or if several readers graded the samples: then the rate follows from their consensus.
 
     out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
@@ -109,35 +97,19 @@ def resolve_noise_rate(
     if not needs_estimate(config):
         return config.replace(noise_rate=None), None
     _check_options(config, num_classes=manifest.num_classes)
-    reporter = reporter or BarReporter()
-    warm_up_config = warm_up(config)
+    setup = setup or Setup()
+    reporter, warm_up_config = setup.reporter, warm_up(config)
     readable = manifest
     if manifest.arrays is None:  # arrays in memory are always readable
-        opened = open_store(
-            manifest,
-            size=config.image_size,
-            resize=config.resize,
-            cache=cache,
-            on_bad_image=on_bad_image,
-            progress=reporter.decoded,
-            find_duplicates=True,
-        )
-        readable = opened.manifest
-    rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
+        readable = setup.open_store(manifest, config).manifest
+    rows = resolve_split(setup.split, readable, skipped=len(readable) < len(manifest)).train
     posterior = readable.posterior
     if posterior is not None:
-        known = noise_from_posterior(readable.labels[rows], posterior[rows])
-        resolved = _apply(config, known.rate, known.transition, known.posterior)
+        by_readers = noise_from_posterior(readable.labels[rows], posterior[rows])
+        resolved = _apply(config, by_readers.rate, by_readers.transition, by_readers.posterior)
         reporter.note(from_readers(resolved))
         return resolved, None
     learnt = readable.select(rows, images=False)
-    facts = {
-        "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
-        "warm_up": warm_up_config.determining(),
-        "folds": WARM_UP_FOLDS,
-        "verified": _verified_fingerprint(learnt),
-        "images": image_digest(learnt),
-    }
 
     def estimate_in(folder: Path | None) -> NoiseEstimate:
         reporter.note(
@@ -152,16 +124,8 @@ def resolve_noise_rate(
                 folds=WARM_UP_FOLDS,
                 seed=config.seed,
                 out=folder,
-                split=split,
-                device=device,
-                reporter=reporter,
+                setup=setup,
                 title="warm-up",
-                cache=cache,
-                on_bad_image=on_bad_image,
-                feeds=feeds,
-                network=network,
-                transform=transform,
-                eval_transform=eval_transform,
             )
         assert fitted.manifest.ids == learnt.ids, "the warm-up uses the training side alone"
         return estimate_noise(
@@ -175,16 +139,20 @@ def resolve_noise_rate(
     if out is None:
         estimate = estimate_in(None)
     else:
+        facts = {
+            "fingerprint": fingerprint(readable, train_on(rows)),
+            "warm_up": warm_up_config.determining(),
+            "folds": WARM_UP_FOLDS,
+            "verified": _verified_fingerprint(learnt),
+            "images": image_digest(learnt),
+        }
         estimate = _estimate_once(Path(out), facts, estimate_in, reporter, config=config)
-    if estimate.informed:
-        resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
-    else:  # a matrix of networks that know nothing would only blur the labels
-        nothing_wrong = np.eye(manifest.num_classes)
-        resolved = _apply(config, 0.0, nothing_wrong, nothing_wrong)
     described = describe(estimate, epochs=warm_up_config.epochs)
-    if not estimate.informed:
+    if not estimate.informed:  # a matrix of networks that know nothing would only blur the labels
         warn(f"{described} {WOULD_HELP}")
-        return resolved, estimate
+        nothing_wrong = np.eye(manifest.num_classes)
+        return _apply(config, 0.0, nothing_wrong, nothing_wrong), estimate
+    resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
     reporter.note(described)
     method = methods.lookup(config.method)
     nothing_discarded = method.is_recipe and "noise_rate" not in method.needs
@@ -195,14 +163,9 @@ def resolve_noise_rate(
 
 def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig:
     """A recipe that needs a matrix and is given a rate: errors by one grade, as most errors of readers are."""
-    known = methods.lookup(config.method, registered_by=config.imports)
-    rate = config.known_noise_rate
-    if (
-        not known.is_recipe
-        or "transition" not in known.needs
-        or config.transition is not None
-        or rate is None
-    ):
+    method, rate = methods.lookup(config.method, registered_by=config.imports), config.known_noise_rate
+    needs_matrix = method.is_recipe and "transition" in method.needs and config.transition is None
+    if not needs_matrix or rate is None:
         return config
     matrix = neighbour_matrix(rate, class_counts=manifest.class_counts)
     reached = float(noise.expected_rate(matrix, class_counts=manifest.class_counts))
@@ -403,9 +366,9 @@ def _estimate_once(
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
-        with wait_for_lock(
-            folder, waiting=_note_once(reporter, f"Waiting for another process that works on {folder}.")
-        ):
+        waiting = f"Waiting for another process that works on {folder}."
+        note_once = once(lambda: reporter.note(waiting))
+        with wait_for_lock(folder, waiting=note_once):
             if not file.exists():
                 estimate = estimate_in(folder / "warmup")
                 content = {"format": FORMAT, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
@@ -425,10 +388,10 @@ def _differences(
     saved: NoiseFile, facts: dict[str, Any], *, begun: RunFacts | None, config: TrainConfig
 ) -> list[str]:
     """What differs between a saved estimate and this one, by the settings of the run where one has begun."""
-    found = []
+    differences = []
     if (was := saved.warm_up) != (now := facts["warm_up"]):
         changed = {} if begun is None else begun.config.difference(config)
-        found = [
+        differences = [
             f"{name} was {before!r} and is now {after!r}"
             for name, (before, after) in changed.items()
             if name not in ("noise_rate", "transition", "method_options")  # the run has what was estimated
@@ -438,14 +401,14 @@ def _differences(
             if was.get(name) != now.get(name)
         ]
     if saved.folds != facts["folds"]:
-        found.append(f"there were {saved.folds} short trainings and are now {facts['folds']}")
+        differences.append(f"there were {saved.folds} short trainings and are now {facts['folds']}")
     if saved.fingerprint != facts["fingerprint"]:
-        found.append("the samples, labels or split are not the same")
+        differences.append("the samples, labels or split are not the same")
     elif saved.images != facts["images"]:
-        found.append("the images are not the same")
+        differences.append("the images are not the same")
     if saved.verified != facts["verified"]:
-        found.append("the verified grades are not the same")
-    return found
+        differences.append("the verified grades are not the same")
+    return differences
 
 
 def _verified_fingerprint(samples: Manifest) -> str | None:
@@ -453,20 +416,10 @@ def _verified_fingerprint(samples: Manifest) -> str | None:
     verified = samples.verified_labels
     if verified is None:
         return None
-    known = [
+    lines = [
         f"{name}\0{grade}\n" for name, grade in zip(samples.ids, verified.tolist(), strict=True) if grade >= 0
     ]
-    return hashlib.blake2b("".join(known).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-
-
-def _note_once(reporter: Reporter, text: str) -> Callable[[], None]:
-    remaining = [text]
-
-    def note() -> None:
-        if remaining:
-            reporter.note(remaining.pop())
-
-    return note
+    return hashlib.blake2b("".join(lines).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 # ``srjt.train``: resolve what is "auto", then train one run.
@@ -562,35 +515,30 @@ def train(
         refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
     if isinstance(network, str):
-        settings["network"] = network
-    inputs: dict[str, Any] = {
-        "split": resolved_once(sides, samples=len(data)),
-        "network": None if isinstance(network, str) else network,
-        "transform": transform,
-        "eval_transform": eval_transform,
-        "device": device,
-        "cache": cache,
-        "on_bad_image": on_bad_image,
-        "feeds": feeds,
-    }
+        settings["network"], network = network, None
     names = Grades(data.grades, grade_names).names  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
     if requested.keep == "best" and (sides is None or (split is None and not has_own_split(data))):
         raise no_validation_side()
-    fitted = None
+    note = None
     if out is None or not is_finished(Path(out)):
-        fitted = fetch_weights(requested, network=inputs["network"], features=data.are_features)
+        note = fetch_weights(requested, network=network, features=data.are_features)
     with reporter_in_python(reporter, progress=progress) as watching:
-        if fitted is not None:
-            watching.note(fitted)
-        config, estimate = resolve_noise_rate(
-            data,
-            config=requested,
-            out=shared_estimate or out,
+        if note is not None:
+            watching.note(note)
+        setup = Setup(
+            split=resolved_once(sides, samples=len(data)),
+            network=network,
+            transform=transform,
+            eval_transform=eval_transform,
+            device=device,
+            cache=cache,
+            on_bad_image=on_bad_image,
+            feeds=feeds or FeedCache(),
             reporter=watching,
-            **inputs,
         )
+        config, estimate = resolve_noise_rate(data, config=requested, setup=setup, out=shared_estimate or out)
         if estimate is not None and shared_estimate is not None and out is not None:
             folder = Path(out)
             folder.mkdir(parents=True, exist_ok=True)
@@ -601,11 +549,10 @@ def train(
         run = single_run(
             data,
             config=config,
+            setup=setup,
             out=out,
-            reporter=watching,
             noise=noise_record(requested, config, estimate),
             command=command,
             grade_names=names,
-            **inputs,
         )
     return replace(run, noise_estimate=estimate)

@@ -17,14 +17,17 @@ from torch import nn
 
 from srjt import methods, networks
 from srjt.data.grades import Grades
-from srjt.data.images.feed import Samples, open_feed, view_crops
+from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crops
+from srjt.data.images.store import ImageStore, OnBadImage, open_store
 from srjt.data.manifest import Manifest, as_features, match_names
+from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of
 from srjt.files import as_path
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
+from srjt.progress import Reporter
 from srjt.training import checkpoint
-from srjt.training.batches import CENTRE, Preprocess, Transform, Views, predict_probabilities, subseed
+from srjt.training.batches import CENTRE, Forward, Preprocess, Transform, Views, subseed
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
     StackedNetworks,
@@ -45,8 +48,45 @@ from srjt.training.folder import (
     read_noise_estimate,
     same_samples,
 )
+from srjt.training.reporters import BarReporter
 
 NetworkMaker = Callable[[], nn.Module]
+SplitMaker = Split | Callable[[Manifest], Split]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a training has beside its data and settings: the split, code of your own, and where it is computed.
+
+    The fields are arguments of ``srjt.train``.
+    """
+
+    split: SplitMaker | None = None  # None: all samples are for training
+    network: NetworkMaker | None = None
+    transform: Transform | None = None
+    eval_transform: Transform | None = None
+    device: str | None = None
+    cache: str | Path | None = None
+    on_bad_image: OnBadImage = "error"
+    feeds: FeedCache = field(default_factory=FeedCache)
+    reporter: Reporter = field(default_factory=BarReporter)
+
+    @property
+    def has_own_code(self) -> bool:
+        """Whether a network or a transform is a function, which no folder can contain and no worker import."""
+        return any(part is not None for part in (self.network, self.transform, self.eval_transform))
+
+    def open_store(self, data: Manifest, config: TrainConfig) -> ImageStore:
+        """The samples as the networks need them, identical images found."""
+        return open_store(
+            data,
+            size=config.image_size,
+            resize=config.resize,
+            cache=self.cache,
+            on_bad_image=self.on_bad_image,
+            progress=self.reporter.decoded,
+            find_duplicates=True,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -156,17 +196,19 @@ class Trained:
         # Each sample is used once, so a GPU need not have all of them: it gets the next batches while it computes.
         feed = open_feed(pixels, device=self.device, share=0)
         with use_run_settings(self):
-            probabilities, grades = predict_probabilities(
-                self.networks,
-                self.method,
-                feed,
-                torch.arange(len(pixels)),
-                preprocess=self.preprocess,
-                batch_size=self.config.eval_batch_size,
-                amp=amp_dtype(self.config, self.device),
-                views=crops,
-            )
+            probabilities, grades = self.forward(feed).probabilities(torch.arange(len(pixels)), views=crops)
         return probabilities.numpy(), grades.numpy()
+
+    def forward(self, feed: Feed) -> Forward:
+        """The networks, to be applied to samples of a feed as in the run's own evaluation."""
+        return Forward(
+            networks=self.networks,
+            method=self.method,
+            feed=feed,
+            preprocess=self.preprocess,
+            batch_size=self.config.eval_batch_size,
+            amp=amp_dtype(self.config, self.device),
+        )
 
     def views(self, count: int = 1, *, size: int | None = None) -> Views:
         """The crops of an image that ``probabilities`` averages over.

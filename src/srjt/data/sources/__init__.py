@@ -15,6 +15,7 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.options import ReadOptions
+from srjt.data.problems import left_out_counts
 from srjt.data.sources import columns, features, folders, published, table
 from srjt.data.sources.assemble import LoadedData, from_arrays
 from srjt.data.sources.columns import from_frame, refuse_repeated
@@ -162,7 +163,8 @@ def read(
     else:
         reading, origin = SOURCES[kind].read(path, asked), str(path)
     reading = with_patients_of_headers(reading, progress=progress)
-    return replace(reading, manifest=replace(reading.manifest, source=origin))
+    left_out = left_out_counts(reading.problems)
+    return replace(reading, manifest=replace(reading.manifest, source=origin, left_out=left_out))
 
 
 def _kind_of_frame(frame: pd.DataFrame, asked: ReadOptions) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from srjt.errors import SrjtError
 from srjt.inference.compare import Comparison, Difference
 from srjt.inference.decide import Abstention, Decision
 from srjt.inference.evaluate import Evaluation
+from srjt.inference.subgroups import Subgroups
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.intervals import Interval
 from srjt.ordinal.metrics import METRICS, NaiveBaseline
@@ -389,19 +391,18 @@ def _draw(comparison: Comparison, shown: list[Difference]) -> Figure:
         "← less is better": [row for row in shown if METRICS[row.metric].lower_is_better],
     }
     runs = comparison.runs[1:]
-    drawn = {title: rows for title, rows in panels.items() if rows}
+    drawn = {title: _forest_rows(rows, runs) for title, rows in panels.items() if rows}
     longest = max(len(METRICS[row.metric].long_name) for row in shown) if shown else 1
-    counts = [len(rows) + len(runs) * (len(runs) > 1) for rows in drawn.values()]
     left, wide, bottom, top = 0.15 + LETTER * longest, 2.0, 0.5, 0.35
     width = left + wide + 0.2
-    height = sum(bottom + top + FOREST_ROW * rows for rows in counts) or 1.0
+    height = sum(bottom + top + FOREST_ROW * len(rows) for rows in drawn.values()) or 1.0
     figure = new_figure(width, height)
     axes, y = None, height
-    for rows, (title, differences) in zip(counts, drawn.items(), strict=True):
-        y -= top + FOREST_ROW * rows
-        box = (left / width, y / height, wide / width, FOREST_ROW * rows / height)
+    for title, rows in drawn.items():
+        y -= top + FOREST_ROW * len(rows)
+        box = (left / width, y / height, wide / width, FOREST_ROW * len(rows) / height)
         axes = figure.add_axes(box, sharex=axes)
-        _draw_panel(axes, differences, runs=runs, rows=rows)
+        _draw_forest(axes, rows, at=0.0)
         axes.set_title(title, pad=8)
         y -= bottom
     if axes is not None:
@@ -409,32 +410,76 @@ def _draw(comparison: Comparison, shown: list[Difference]) -> Figure:
     return figure
 
 
-def _draw_panel(axes: Any, differences: list[Difference], *, runs: tuple[str, ...], rows: int) -> None:
-    axes.axvline(0.0, color=INK, linewidth=0.8)
+class ForestRow(NamedTuple):
+    """A number with its interval, or a heading; clear: whether it is more than chance."""
+
+    label: str
+    interval: Interval | None = None
+    clear: bool = False
+
+
+def _forest_rows(differences: list[Difference], runs: tuple[str, ...]) -> list[ForestRow]:
+    rows = []
+    for run in runs:
+        rows += [ForestRow(printable(run, longest=30))] if len(runs) > 1 else []
+        for row in (row for row in differences if row.run == run):
+            clear = row.difference.low > 0 or row.difference.high < 0
+            rows.append(ForestRow(METRICS[row.metric].long_name, row.difference, clear))
+    return rows
+
+
+def _draw_forest(axes: Any, rows: Sequence[ForestRow], *, at: float) -> None:
+    """Rows from top to bottom. at: where the vertical line is."""
+    axes.axvline(at, color=INK, linewidth=0.8)
     axes.grid(axis="x", color=GREY, alpha=0.22, linewidth=0.6)
     axes.set_axisbelow(True)
-    at, labels = 0, []
-    for run in runs:
-        if len(runs) > 1:
-            labels.append((at, printable(run, longest=30), True))
-            at += 1
-        for row in (row for row in differences if row.run == run):
-            value, low, high = row.difference
-            clear = low > 0 or high < 0
-            colour = PALETTE["blue"] if clear else GREY
-            if math.isfinite(low):
-                axes.plot([low, high], [at, at], color=colour, linewidth=1.6, solid_capstyle="round")
-            axes.plot([value], [at], marker="D" if clear else "o", markersize=5, color=colour)
-            labels.append((at, METRICS[row.metric].long_name, False))
-            at += 1
-    axes.set_ylim(rows - 0.4, -0.6)
-    axes.set_yticks([place for place, _, _ in labels], [text for _, text, _ in labels])
-    for tick, (_, _, bold) in zip(axes.get_yticklabels(), labels, strict=True):
-        tick.set_fontweight("bold" if bold else "normal")
+    for place, row in enumerate(rows):
+        if row.interval is None:
+            continue
+        value, low, high = row.interval
+        colour = PALETTE["blue"] if row.clear else GREY
+        if math.isfinite(low):
+            axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round")
+        axes.plot([value], [place], marker="D" if row.clear else "o", markersize=5, color=colour)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+    for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("bold" if row.interval is None else "normal")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.locator_params(axis="x", nbins=5)
     axes.margins(x=0.08)
+
+
+def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> CaptionedFigure:
+    """The mean absolute error of every group. all_samples: that of all."""
+    rows, nothing = [], Interval(math.nan, math.nan, math.nan)
+    for column, groups in itertools.groupby(subgroups.groups, key=lambda group: group.column):
+        rows.append(ForestRow(printable(column, longest=24)))
+        for group in groups:
+            name = printable(group.name, longest=24) + (" (too few)" if group.too_few else "")
+            clear = bool(group.gaps) and group.gaps["mae"].adjusted <= 0.05
+            rows.append(ForestRow(name, group.scores.get("mae", nothing), clear))
+    clear = sum(row.clear for row in rows)
+    return CaptionedFigure(
+        name="subgroups",
+        figure=_draw_subgroups(rows, all_samples),
+        caption="Mean absolute error with its 95 % interval over patients; the line is that of all samples. Blue "
+        "diamonds: the gap to all others is more than chance, after Holm's correction.",
+        alt=f"Forest plot of {len(subgroups.groups)} groups; {clear} differ from the rest.",
+    )
+
+
+@house_style
+def _draw_subgroups(rows: Sequence[ForestRow], all_samples: float) -> Figure:
+    left, wide, bottom, top = 0.15 + LETTER * max(len(row.label) for row in rows), 2.6, 0.5, 0.1
+    width, height = left + wide + 0.2, bottom + top + FOREST_ROW * len(rows)
+    figure = new_figure(width, height)
+    box = (left / width, bottom / height, wide / width, FOREST_ROW * len(rows) / height)
+    axes = figure.add_axes(box)
+    _draw_forest(axes, rows, at=all_samples)
+    axes.set_xlabel("mean absolute error", labelpad=2)
+    return figure
 
 
 # Figures of several readers: how well each two agree, who grades higher, and what changes over time.

@@ -1,0 +1,318 @@
+"""The scores of subgroups, such as sites, sexes and ages: which one is worst, and which gaps are more than chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from srjt.data.grades import MISSING, as_text
+from srjt.errors import SrjtError, unknown_name
+from srjt.inference.answers import Answers
+from srjt.ordinal.calibration import patient_weights
+from srjt.ordinal.decisions import proportion_interval
+from srjt.ordinal.intervals import (
+    Interval,
+    holm,
+    patient_codes,
+    patient_draws,
+    percentile_interval,
+    t_interval,
+)
+from srjt.ordinal.metrics import METRICS
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# Fewer patients (or samples, where patients are not known) than this are too few: a bootstrap of so few has intervals
+# that are much too short, and their scores differ from the rest by chance alone.
+TOO_FEW = 10
+MOST_GROUPS = 60  # of a column; one with more is an id, or a number that needs a width
+UNKNOWN, SEVERAL = "(missing)", "(several)"
+BINS = 15  # of the confidence, as for the calibration error of all samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """A metric of a group minus that of all other samples.
+
+    Attributes
+    ----------
+    difference : Interval
+        With its 95 % interval by Student's t over the bootstrap draws of the patients.
+    p_value, adjusted : float
+        Of no difference; and after Holm's correction for all groups of all columns. Not corrected for metrics.
+    """
+
+    difference: Interval
+    p_value: float
+    adjusted: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subgroup:
+    """The answers whose samples have one value of a column.
+
+    Attributes
+    ----------
+    column, name : str
+        ``"site"`` and ``"north"``; ``"age"`` and ``"40 to 50"`` (50 is in the next); ``"(missing)"`` without a value,
+        ``"(several)"`` where the images of one answer differ.
+    samples, patients : int
+        Answers, and the patients who are resampled; without patient ids, both are the samples.
+    scores : dict of str to Interval
+        Every metric, ``calibration_error`` and, with ranges, ``coverage``; empty if there are too few patients.
+    gaps : dict of str to Gap
+        By metric; empty if there are too few patients in the group or outside of it.
+    """
+
+    column: str
+    name: str
+    samples: int
+    patients: int
+    scores: dict[str, Interval]
+    gaps: dict[str, Gap]
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.name}"
+
+    @property
+    def too_few(self) -> bool:
+        """Whether there are fewer than ``TOO_FEW`` patients, of whom nothing can be said."""
+        return not self.scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subgroups:
+    """All groups of all columns, in the order of the columns and of their values."""
+
+    groups: tuple[Subgroup, ...]
+
+    @property
+    def worst(self) -> Subgroup | None:
+        """The group with the largest mean absolute error; None if all are too small."""
+        shown = [group for group in self.groups if not group.too_few]
+        return max(shown, key=lambda group: group.scores["mae"].value, default=None)
+
+    @property
+    def tests(self) -> int:
+        """How many gaps Holm's correction is for."""
+        return len({_test_of(group, self.groups) for group in self.groups if group.gaps})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = [asdict(group) for group in self.groups]
+        for row, group in zip(plain, self.groups, strict=True):
+            row["too_few"] = group.too_few
+            row["scores"] = {name: score._asdict() for name, score in group.scores.items()}
+            for name, gap in group.gaps.items():
+                row["gaps"][name]["difference"] = gap.difference._asdict()
+        worst = self.worst
+        return {"groups": plain, "worst": worst and {"column": worst.column, "name": worst.name}}
+
+    def table(self) -> pd.DataFrame:
+        """One row per group and score: value, low, high, gap, gap_low, gap_high, p_value, adjusted."""
+        none = Gap(difference=Interval(math.nan, math.nan, math.nan), p_value=math.nan, adjusted=math.nan)
+        rows = []
+        for group in self.groups:
+            for name, score in group.scores.items() or [("", none.difference)]:
+                gap = group.gaps.get(name, none)
+                of_group = (group.column, group.name, group.samples, group.patients, name)
+                rows.append((*of_group, *score, *gap.difference, gap.p_value, gap.adjusted))
+        columns = ["column", "group", "samples", "patients", "score", "value", "low", "high"]
+        columns += ["gap", "gap_low", "gap_high", "p_value", "adjusted"]
+        return pd.DataFrame(rows, columns=columns)
+
+
+def _test_of(group: Subgroup, groups: Sequence[Subgroup]) -> tuple[str, str]:
+    """The test of a group against the rest: of two groups, one against the other is one test."""
+    names = [other.name for other in groups if other.column == group.column]
+    return group.column, names[0] if len(names) == 2 else group.name
+
+
+# The group of every answer.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouping:
+    """The groups of one column: their names, in order, and the group (N,) of each answer."""
+
+    column: str
+    names: list[str]
+    codes: Ints
+
+
+def group_by(table: pd.DataFrame, by: Sequence[str], units: Ints | None = None) -> list[Grouping]:
+    """The groups by each column; ``"age:10"`` has one for every ten years.
+
+    units: (N,) the unit of each sample, from 0, if units are grouped. An error, in one sentence, if a column does not
+    exist, has too many values, or has no numbers where a width is given.
+    """
+    return [_grouping(table, text, units) for text in by]
+
+
+def _grouping(table: pd.DataFrame, text: str, units: Ints | None) -> Grouping:
+    column, _, width = (text, "", "") if text in table or ":" not in text else text.rpartition(":")
+    own = (
+        f"{column}_source" if f"{column}_source" in table else column
+    )  # of the data: srjt has one of that name, too
+    if own not in table:
+        raise unknown_name("column (for `by`)", column, [str(name) for name in table.columns])
+    cells = [as_text(cell).strip() for cell in table[own]]
+    cells = [UNKNOWN if cell.casefold() in MISSING else cell for cell in cells]
+    numbers = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(np.float64)
+    words = [cell for cell, number in zip(cells, numbers, strict=True) if not math.isfinite(number)]
+    words = [cell for cell in words if cell != UNKNOWN]
+    if width:
+        step = float(width) if width.replace(".", "", 1).isdigit() else 0.0
+        if step <= 0:
+            raise SrjtError(f"{text}: the width of the groups must be a positive number, as in {column}:10.")
+        if words:
+            raise SrjtError(f"{text} needs numbers, and {column} has the value {words[0]!r}.")
+        numbers = np.floor(numbers / step) * step
+        ends = [(low, low + step) for low in numbers.tolist()]
+        cells = [UNKNOWN if math.isnan(low) else f"{low:g} to {high:g}" for low, high in ends]
+    start = dict(zip(cells, numbers.tolist(), strict=True)) if not words else {}
+    if units is not None:
+        of_unit = pd.Series(cells).groupby(units)
+        cells = np.where(of_unit.nunique() == 1, of_unit.first(), SEVERAL).tolist()
+    names = sorted(
+        set(cells), key=lambda name: (name == UNKNOWN, name == SEVERAL, start.get(name, 0.0), name)
+    )
+    if len(names) > MOST_GROUPS:
+        hint = "" if words else f" Numbers need a width, or a larger one: `by='{column}:10'`."
+        raise SrjtError(f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.{hint}")
+    place = {name: code for code, name in enumerate(names)}
+    return Grouping(
+        column=column, names=names, codes=np.array([place[cell] for cell in cells], dtype=np.int64)
+    )
+
+
+# Their scores.
+
+
+def judge_subgroups(
+    answers: Answers,
+    groupings: Sequence[Grouping],
+    *,
+    num_classes: int,
+    ranges: tuple[Ints, Ints] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Subgroups:
+    """The scores of every group, with intervals over the patients, and its gaps to all other samples.
+
+    The same draws of all patients serve every group: where a patient is in two of them (the left and the right eye),
+    their gap is paired.
+
+    Parameters
+    ----------
+    answers : Answers
+        N answers beside their labels.
+    groupings : sequence of Grouping
+        From ``group_by``.
+    num_classes : int
+        C, the number of grades.
+    ranges : pair of arrays, shape (N,), optional
+        The lowest and the highest grade of each answer's range, for its coverage.
+    resamples, seed : int
+        Of the bootstrap.
+
+    Returns
+    -------
+    Subgroups
+    """
+    labels, count = answers.labels, len(answers)
+    owner = patient_codes(answers.groups, count)
+    patients = int(owner.max()) + 1
+    confidence = answers.probabilities.max(axis=1)
+    right = answers.probabilities.argmax(axis=1) == labels
+    bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    cells, inside = num_classes * num_classes, None
+    if ranges is not None:
+        inside = (ranges[0] <= labels) & (labels <= ranges[1])
+
+    def sums(rows: Ints) -> tuple[Ints, Floats]:
+        """The patients of some answers, and for each the confusion matrix and, per bin, Σ (confidence − right)."""
+        members, place = np.unique(owner[rows], return_inverse=True)
+        own = np.zeros((len(members), cells + BINS))
+        np.add.at(own, (place, labels[rows] * num_classes + answers.grades[rows]), 1.0)
+        np.add.at(own, (place, cells + bins[rows]), confidence[rows] - right[rows])
+        return members, own
+
+    parts = [
+        (grouping.column, name, np.flatnonzero(grouping.codes == code))
+        for grouping in groupings
+        for code, name in enumerate(grouping.names)
+    ]
+    own = [sums(rows) for _, _, rows in parts]
+    whole = sums(np.arange(count))[1]
+    drawn: list[list[Floats]] = [[] for _ in parts]
+    totals = []
+    for weights in patient_draws(patients, max(resamples, 2), seed=seed):
+        totals.append(weights @ whole)
+        for place, (members, of_group) in enumerate(own):
+            drawn[place].append(weights[:, members] @ of_group)
+    total = np.concatenate(totals)
+    groups = []
+    for (column, name, rows), (members, _), chunks in zip(parts, own, drawn, strict=True):
+        group = np.concatenate(chunks)
+        outside = len(np.unique(owner[np.setdiff1d(np.arange(count), rows)]))
+        scores: dict[str, Interval] = {}
+        gaps: dict[str, Gap] = {}
+        if len(members) >= TOO_FEW:
+            values = _metrics(group, num_classes)
+            scores = {metric: percentile_interval(found) for metric, found in values.items()}
+            scores["calibration_error"] = _calibration_error(group, cells)
+            if inside is not None:
+                owners = None if answers.groups is None else [answers.groups[row] for row in rows.tolist()]
+                equal = patient_weights(owners, len(rows))
+                scores["coverage"] = proportion_interval(inside[rows], groups=owners, weights=equal)
+            if outside >= TOO_FEW:
+                rest = _metrics(total - group, num_classes)
+                for metric, found in values.items():
+                    tested = t_interval(found - rest[metric], patients=min(len(members), outside))
+                    gaps[metric] = Gap(difference=tested[0], p_value=tested[1], adjusted=math.nan)
+        groups.append(
+            Subgroup(
+                column=column, name=name, samples=len(rows), patients=len(members), scores=scores, gaps=gaps
+            )
+        )
+    _correct(groups)
+    return Subgroups(groups=tuple(groups))
+
+
+def _metrics(sums: Floats, num_classes: int) -> dict[str, Floats]:
+    confusions = sums[:, : num_classes * num_classes].reshape(-1, num_classes, num_classes)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a draw may have no sample of the group
+        return {name: metric.function(confusions) for name, metric in METRICS.items()}
+
+
+def _calibration_error(sums: Floats, cells: int) -> Interval:
+    """The error of few samples is too large by chance, and that of a draw by as much again: the draws are mirrored at
+    the value."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        errors = np.abs(sums[:, cells:]).sum(axis=1) / sums[:, :cells].sum(axis=1)
+    value, low, high = percentile_interval(errors)
+    return Interval(value, max(0.0, 2 * value - high), max(value, 2 * value - low))
+
+
+def _correct(groups: list[Subgroup]) -> None:
+    """Holm's correction, metric by metric, for the tests of all groups."""
+    tests = [_test_of(group, groups) for group in groups]
+    for metric in METRICS:
+        p_values = {
+            test: group.gaps[metric].p_value for test, group in zip(tests, groups, strict=True) if group.gaps
+        }
+        adjusted = dict(zip(p_values, holm(list(p_values.values())).tolist(), strict=True))
+        for test, group in zip(tests, groups, strict=True):
+            if group.gaps:
+                gap = group.gaps[metric]
+                group.gaps[metric] = Gap(
+                    difference=gap.difference, p_value=gap.p_value, adjusted=adjusted[test]
+                )

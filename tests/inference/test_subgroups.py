@@ -1,0 +1,221 @@
+"""The scores of subgroups: a shifted site is found, Holm's correction keeps its level, and small groups are named."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import t as student  # type: ignore[import-untyped]
+
+import srjt
+from srjt.data import Manifest
+from srjt.errors import SrjtError
+from srjt.inference.answers import Answers
+from srjt.inference.subgroups import TOO_FEW, Subgroup, Subgroups, group_by, judge_subgroups
+from srjt.ordinal.calibration import expected_calibration_error
+from srjt.ordinal.intervals import holm, t_interval
+from srjt.ordinal.metrics import METRICS
+from srjt.reports.page import sentences
+from srjt.reports.pages.subgroups import SUBGROUPS, subgroup_facts
+from srjt.training.trained import Trained
+
+SITES = ("a", "b", "c", "d")
+
+
+def simulated(
+    *, patients: int = 80, images: int = 3, shifted: str = "", seed: int = 0
+) -> tuple[Answers, pd.DataFrame]:
+    """Answers that err alike at four sites, but the labels of one may be a grade too high; patients err together."""
+    rng = np.random.default_rng(seed)
+    site = np.repeat(rng.permutation(np.resize(SITES, patients)), images)
+    owner = np.repeat(np.arange(patients), images)
+    true = np.repeat(rng.integers(0, 4, patients), images)
+    wrong = rng.random(len(true)) < np.repeat(rng.beta(1, 3, patients), images)
+    grades = np.where(wrong, np.clip(true + rng.choice([-1, 1], len(true)), 0, 4), true)
+    labels = np.where(site == shifted, true + 1, true)
+    p = np.full((len(true), 5), 0.05) + 0.75 * np.eye(5)[grades]
+    groups = owner.astype(str).tolist()
+    answers = Answers(
+        probabilities=p, grades=grades.astype(np.int64), labels=labels.astype(np.int64), groups=groups
+    )
+    return answers, pd.DataFrame({"site": site, "eye": np.resize(["l", "r"], len(true))})
+
+
+def judged(*, by: tuple[str, ...] = ("site",), resamples: int = 200, **how: object) -> Subgroups:
+    answers, table = simulated(**how)  # type: ignore[arg-type]
+    return judge_subgroups(answers, group_by(table, by), num_classes=5, resamples=resamples)
+
+
+def test_the_site_whose_labels_are_a_grade_too_high_is_the_worst() -> None:
+    found = judged(by=("site", "eye"), shifted="c")
+    assert found.worst is not None
+    assert str(found.worst) == "site c"
+    assert found.tests == 5  # four sites, and one eye against the other
+    gap = found.worst.gaps["mae"]
+    assert gap.difference.low > 0.2
+    assert gap.p_value <= gap.adjusted < 0.01
+    facts = subgroup_facts(found)
+    assert (facts.worst, facts.clear, facts.groups) == ("site c", True, 6)
+    assert facts.score == found.worst.scores["mae"].value
+    assert "site c" in sentences(SUBGROUPS, facts)[0]
+
+
+@pytest.mark.slow
+def test_holm_keeps_its_level_where_no_site_differs() -> None:
+    """One wrong finding in twenty evaluations is promised; 24 of 250 would be significantly more."""
+    wrong = sum(
+        any(
+            group.gaps["mae"].adjusted <= 0.05
+            for group in judged(patients=48, resamples=100, seed=seed).groups
+        )
+        for seed in range(250)
+    )
+    assert 1 <= wrong < 24
+
+
+def test_scores_are_those_of_the_samples_of_the_group() -> None:
+    answers, table = simulated()
+    found = judge_subgroups(
+        answers, group_by(table, ["site"]), num_classes=5, ranges=(answers.grades, answers.grades), resamples=50
+    )  # fmt: skip
+    for group in found.groups:
+        own = (table["site"] == group.name).to_numpy()
+        confusion, rest = np.zeros((5, 5)), np.zeros((5, 5))
+        np.add.at(confusion, (answers.labels[own], answers.grades[own]), 1)
+        np.add.at(rest, (answers.labels[~own], answers.grades[~own]), 1)
+        assert group.samples == own.sum()
+        assert group.patients == own.sum() / 3
+        for name, metric in METRICS.items():
+            assert group.scores[name].value == pytest.approx(metric(confusion))
+            assert group.gaps[name].difference.value == pytest.approx(metric(confusion) - metric(rest))
+        error = expected_calibration_error(answers.probabilities[own], answers.labels[own])
+        assert group.scores["calibration_error"].value == pytest.approx(error)
+        assert group.scores["coverage"].value == pytest.approx(METRICS["accuracy"](confusion))
+    p_values = [group.gaps["qwk"].p_value for group in found.groups]
+    assert [group.gaps["qwk"].adjusted for group in found.groups] == pytest.approx(holm(p_values).tolist())
+
+
+def test_two_eyes_of_a_patient_are_paired() -> None:
+    """Patients who are all right or all wrong, in both eyes: their gap is 0 in every draw."""
+    answers, table = simulated(images=2)
+    wrong = np.repeat(np.arange(80) % 3 == 0, 2)
+    same = Answers(
+        probabilities=answers.probabilities, grades=(answers.labels + wrong).clip(0, 4), labels=answers.labels,
+        groups=answers.groups,
+    )  # fmt: skip
+    for group in judge_subgroups(same, group_by(table, ["eye"]), num_classes=5, resamples=50).groups:
+        assert group.gaps["mae"].difference == (0.0, 0.0, 0.0)
+        assert group.gaps["mae"].p_value == 1.0
+
+
+def test_small_groups_are_shown_and_say_nothing() -> None:
+    answers, table = simulated()
+    table["site"] = np.where(np.arange(240) < 3 * (TOO_FEW - 1), "small", "large")
+    small, large = sorted(
+        judge_subgroups(answers, group_by(table, ["site"]), num_classes=5, resamples=20).groups,
+        key=lambda group: group.patients,
+    )
+    assert (small.name, small.patients, small.too_few, small.gaps) == ("small", TOO_FEW - 1, True, {})
+    assert not large.too_few
+    assert large.gaps == {}  # there is no rest to compare it with
+    both = Subgroups(groups=(small, large))
+    assert len(both.table()) == 1 + len(large.scores)
+    assert both.tests == 0
+    assert subgroup_facts(Subgroups(groups=(small,))).groups == 0
+
+
+def names(values: list[object], by: str, units: list[int] | None = None) -> list[str]:
+    grouping = group_by(pd.DataFrame({"x": values}), [by], None if units is None else np.array(units))[0]
+    return [grouping.names[code] for code in grouping.codes]
+
+
+def test_the_names_of_groups() -> None:
+    assert names(["b", None, "a", "n/a"], "x") == ["b", "(missing)", "a", "(missing)"]
+    assert names([39.9, 40, "50", math.nan], "x:10") == ["30 to 40", "40 to 50", "50 to 60", "(missing)"]
+    assert names([0.1, 0.3], "x:.25") == ["0 to 0.25", "0.25 to 0.5"]
+    assert names(["a", "a", "a", "b"], "x", [0, 0, 1, 1]) == ["a", "(several)"]
+    table = pd.DataFrame({"x": ["10", "9", None], "x:1": ["p", "q", "r"]})
+    assert group_by(table, ["x"])[0].names == ["9", "10", "(missing)"]  # by number
+    assert group_by(table, ["x:1"])[0].names == ["p", "q", "r"]  # a column of that name
+
+
+@pytest.mark.parametrize(
+    ("values", "by", "words"),
+    [
+        (["a"], "sight", r"Unknown column .*sight.*Known: x"),
+        (["old"], "x:10", "needs numbers, and x has the value 'old'"),
+        ([1], "x:ten", "must be a positive number"),
+        ([1], "x:0", "must be a positive number"),
+        (list(range(100)), "x", "100 groups; .* width"),
+        ([f"p{k}" for k in range(100)], "x", "100 groups"),
+    ],
+)
+def test_what_cannot_be_grouped_is_one_sentence(values: list[object], by: str, words: str) -> None:
+    with pytest.raises(SrjtError, match=words):
+        names(values, by)
+
+
+def test_evaluate_by_columns(run: Trained, features: Manifest) -> None:
+    data = features.select(np.arange(600) >= 300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", srjt.data.LeakageWarning)
+        found = srjt.evaluate(run, data, by=["centre", "eye"], coverage=0.9, resamples=50)
+        per = srjt.evaluate(run, data, by="eye", per="patient", resamples=50)
+    assert found.subgroups is not None
+    assert [str(group) for group in found.subgroups.groups] == ["centre A", "centre B", "eye L", "eye R"]
+    assert sum(group.samples for group in found.subgroups.groups) == 600
+    assert all("coverage" in group.scores for group in found.subgroups.groups)
+    plain = json.loads(json.dumps(found.to_dict()))["subgroups"]
+    assert plain["worst"] == {"column": found.subgroups.worst.column, "name": found.subgroups.worst.name}  # type: ignore[union-attr]
+    assert plain["groups"][0]["gaps"]["mae"]["adjusted"] == found.subgroups.groups[0].gaps["mae"].adjusted
+    assert per.subgroups is not None
+    assert [group.name for group in per.subgroups.groups] == ["(several)"]
+    page = found.report()
+    assert [section.slug for section in page.sections if "subgroup" in section.slug] == [
+        "subgroups",
+        "subgroup-scores",
+    ]
+
+
+# Student's t over the draws.
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    """With exact bootstrap variance (n − 1)/n · s²/n, the interval is that of the textbook."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(1, 2, 12)
+    spread = math.sqrt(x.var() / len(x))
+    draws = x.mean() + spread * np.array([-1, 1]) / math.sqrt(
+        2
+    )  # their variance, with ddof = 1, is x.var() / n
+    interval, p_value = t_interval([x.mean(), *draws], patients=12)
+    error = x.std(ddof=1) / math.sqrt(12)
+    assert interval.high - interval.value == pytest.approx(student.ppf(0.975, 11) * error)
+    assert p_value == pytest.approx(2 * student.sf(abs(x.mean()) / error, 11))
+
+
+def test_the_variance_between_trainings_is_added() -> None:
+    """Patients that do not vary: the interval is that of the two-sample t-test of the trainings."""
+    from scipy.stats import ttest_ind
+
+    first, second = np.array([0.5, 0.6, 0.55]), np.array([0.4, 0.38, 0.45, 0.43])
+    difference = second.mean() - first.mean()
+    interval, p_value = t_interval([difference] * 5, patients=40, trainings=[first, second])
+    expected = ttest_ind(second, first)
+    assert p_value == pytest.approx(expected.pvalue)
+    assert tuple(interval[1:]) == pytest.approx(tuple(expected.confidence_interval()))
+
+
+def test_what_is_not_known_has_no_interval() -> None:
+    for values, patients in (([0.1, 0.2, 0.3], 1), ([0.1, 0.2, math.nan], 9), ([math.nan] * 4, 9)):
+        interval, p_value = t_interval(values, patients=patients)
+        assert math.isnan(interval.low)
+        assert math.isnan(p_value)
+
+
+def test_a_group_is_named_by_its_column() -> None:
+    assert str(Subgroup(column="site", name="x", samples=1, patients=1, scores={}, gaps={})) == "site x"
