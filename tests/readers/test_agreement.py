@@ -80,10 +80,14 @@ def test_intraclass_correlations_of_the_published_example() -> None:
 
 def test_intraclass_correlations_with_gaps() -> None:
     """Two-way: of the items that all have read. One-way: the estimate of variances with unequal numbers of readings."""
-    table: list[list[int | None]] = [[*row, extra] for row, extra in zip(SHROUT_FLEISS, (3, 9, None, None), strict=True)]
+    table: list[list[int | None]] = [
+        [*row, extra] for row, extra in zip(SHROUT_FLEISS, (3, 9, None, None), strict=True)
+    ]
     found = agreement(from_table(table, classes=11), resamples=0)
     assert found.icc_agreement.value == pytest.approx(0.289764, abs=1e-6)
-    items = [np.array([g for g in column if g is not None], dtype=float) for column in zip(*table, strict=True)]
+    items = [
+        np.array([g for g in column if g is not None], dtype=float) for column in zip(*table, strict=True)
+    ]
     sizes, means = np.array([len(one) for one in items]), np.array([one.mean() for one in items])
     within = sum(((one - one.mean()) ** 2).sum() for one in items) / (sizes.sum() - len(items))
     among = (sizes * (means - np.concatenate(items).mean()) ** 2).sum() / (len(items) - 1)

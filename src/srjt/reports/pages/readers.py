@@ -397,7 +397,13 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
         title=f"Pairs of readers{more}",
         slug="pairs",
         caption="Difference: first − second, in grades; limits: of agreement, by Bland and Altman.",
-        formats={"quadratic κ": ".2f", "linear κ": ".2f", "same": ".0%", "within one": ".0%", "difference": "+.2f"},
+        formats={
+            "quadratic κ": ".2f",
+            "linear κ": ".2f",
+            "same": ".0%",
+            "within one": ".0%",
+            "difference": "+.2f",
+        },
     )
     figure = CaptionedFigure(
         name="kappa",
@@ -405,9 +411,7 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
         caption="Quadratic κ of each two readers. A dash: too few readings in common.",
         alt="κ of each two readers; see the table of pairs",
     )
-    return [
-        Section(slug="agreement", heading="Agreement", tables=[coefficients, table], figures=[figure])
-    ]
+    return [Section(slug="agreement", heading="Agreement", tables=[coefficients, table], figures=[figure])]
 
 
 def _next(facts: Mapping[str, Any], f: SimpleNamespace) -> Section:
