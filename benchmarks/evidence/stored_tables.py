@@ -149,16 +149,11 @@ def reader_targets(folder: Path) -> str:
     rows = []
     for case, own in runs[runs["method"] == "srjt"].groupby(by):
         scores = own.groupby("target")[["MAE", "macro_f1", "log_loss"]].mean().reindex(TARGETS)
-        best = scores["MAE"].min()
-        rows.append(
-            [*map(str, case), str(own["fold"].nunique() * own["seed"].nunique())]
-            + [
-                "–"
-                if np.isnan(mae)
-                else f"{'**' * (mae == best)}{mae:.3f}{'**' * (mae == best)} / {f1:.3f} / {loss:.2f}"
-                for mae, f1, loss in scores.to_numpy()
-            ]
-        )
+        best, cells = scores["MAE"].min(), []
+        for mae, f1, loss in scores.to_numpy():
+            error = f"**{mae:.3f}**" if mae == best else f"{mae:.3f}"
+            cells.append("–" if np.isnan(mae) else f"{error} / {f1:.3f} / {loss:.2f}")
+        rows.append([*map(str, case), str(own.groupby(["seed", "fold"]).ngroups), *cells])
     return pipes([*by, "runs", *TARGETS], rows)
 
 

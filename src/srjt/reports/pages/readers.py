@@ -376,14 +376,14 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
             ],
         }
     )
-    overall = {name: facts["agreement"][key] for key, name in COEFFICIENTS.items()}
-    defined = {name: value for name, value in overall.items() if value is not None}
+    overall = {name: facts["agreement"][key] for key, name in COEFFICIENTS.items() if facts["agreement"][key]}
+    values = pd.DataFrame.from_dict(overall, orient="index").astype(float)
     coefficients = data_table(
         pd.DataFrame(
             {
-                "coefficient": list(defined),
-                "value": [value["value"] for value in defined.values()],
-                "95 % interval": [between(value["low"], value["high"], ".2f") for value in defined.values()],
+                "coefficient": list(overall),
+                "value": values["value"].to_numpy(),
+                "95 % interval": [between(*ends, ".2f") for ends in values[["low", "high"]].to_numpy()],
             }
         ),
         title="All readers",
