@@ -91,6 +91,12 @@ def run(
     splits: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
     ] = None,
+    hold_out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="A fold for each value of this column, such as a site: its test side."
+        ),
+    ] = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML file of the study; options override it.")
@@ -180,6 +186,7 @@ def run(
             "only_folds": fold,
             "seeds": seed,
             "splits": None if splits is None else str(splits),
+            "hold_out": hold_out,
             "group_near_duplicates": group_near_duplicates or None,
             "reading": reading or None,
             "grade_names": parse_grade_names(grade_names),
@@ -230,6 +237,8 @@ def export(
 
     results = collect_results(folder)
     table = results.scores if scores else results.metrics
+    if names := results.facts.get("held_out"):
+        table = table.assign(held_out=table["fold"].map(dict(enumerate(names))))
     if out.suffix == ".parquet":
         try:
             content = table.to_parquet(index=False)

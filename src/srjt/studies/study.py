@@ -225,6 +225,7 @@ def study(
     only_folds: int | Sequence[int] | None = None,
     seeds: int | Sequence[int] | None = None,
     splits: str | Path | None = None,
+    hold_out: str | None = None,
     group_near_duplicates: bool = False,
     reading: Mapping[str, Any] | None = None,
     preset: str | None = None,
@@ -275,6 +276,8 @@ def study(
         Seeds of the injected noise and of the networks. Default: 0.
     splits : path, optional
         Use the folds of a file that ``srjt data split`` has written.
+    hold_out : str, optional
+        A column, such as ``"site"``: each of its values is tested in one fold, and never trained on in it.
     group_near_duplicates : bool
         Keep nearly identical images on one side of a split, as identical ones always are.
     reading : mapping, optional
@@ -334,6 +337,7 @@ def study(
         "only_folds": only_folds,
         "seeds": seeds,
         "splits": None if splits is None else str(splits),
+        "hold_out": hold_out,
         "group_near_duplicates": group_near_duplicates or None,
         "reading": reading and {k: str(v) if isinstance(v, Path) else v for k, v in reading.items()},
         "grade_names": None if grade_names is None else dict(grade_names),
