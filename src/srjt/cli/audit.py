@@ -208,6 +208,14 @@ def readers(
         "Predictions of a network (srjt predict) that was not trained on these images: one more witness.",
         metavar="FILE",
     ),
+    shared_errors: float = option(
+        0.5,
+        "How often something in an image misleads all its readers, relative to one reader's own errors. A reference "
+        "of 20 images or more tells it instead.",
+        metavar="X",
+        min=0.0,
+        max=1.0,
+    ),
     date_column: str | None = option(
         None,
         "Column of the reading's date. [default: found by its name]",
@@ -254,7 +262,7 @@ def readers(
     readings = found.readings
     names = Grades(readings.grades, parse_grade_names(grade_names)).names
     witness = None if probabilities is None else read_probabilities(probabilities, readings)
-    agreed = combine(readings, probabilities=witness)
+    agreed = combine(readings, probabilities=witness, shared_errors=shared_errors)
     wanted: pd.DataFrame | None = None
     if next_ is not None:
         best = next_readings(agreed, readings, count=next_, per_reader=per_reader)

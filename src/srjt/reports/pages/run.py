@@ -564,7 +564,7 @@ def _unused(facts: RunFacts) -> set[str]:
     if "transition" in needs and (facts.noise or {}).get("used") is not None:
         needs = {"noise_rate"}  # the matrix follows from the rate, or from the estimate
     unused |= {"noise_rate", "transition"} - needs
-    if config.reader_targets == "consensus":  # also of data with one reader
+    if config.reader_targets in ("auto", "consensus"):  # also of data with one reader
         unused |= {"reader_targets"}
     return unused if _uses_soft_labels(config) else unused | {"soft_labels"}
 
