@@ -247,6 +247,16 @@ def readers(
             show_default=False,
         ),
     ] = None,
+    shared_errors: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            metavar="X",
+            help="How often something in an image misleads all its readers, relative to one reader's own errors. A "
+            "reference of 20 images or more tells it instead.",
+        ),
+    ] = 0.5,
     date_column: Annotated[
         str | None,
         typer.Option(
@@ -296,7 +306,7 @@ def readers(
     readings = found.readings
     names = Grades(readings.grades, parse_grade_names(grade_names)).names
     witness = None if probabilities is None else read_probabilities(probabilities, readings)
-    agreed = combine(readings, probabilities=witness)
+    agreed = combine(readings, probabilities=witness, shared_errors=shared_errors)
     wanted: pd.DataFrame | None = None
     if next_ is not None:
         best = next_readings(agreed, readings, count=next_, per_reader=per_reader)
