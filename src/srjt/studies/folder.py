@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import traceback
+import warnings
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -302,12 +303,17 @@ def run_planned(
         manifest = replace(manifest, arrays=data.resized_images(planned.config, cache=cache))
     run = run_folder(folder, planned.key)
     # not the method: all methods share an estimate, and what is said twice is shown once
-    with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
+    with (
+        warnings.catch_warnings(),
+        warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"),
+    ):
+        if planned.noise.share < 1.0:  # as wanted
+            warnings.filterwarnings("ignore", message=".*on no side of the split")
         train(
             manifest,
             out=run,
             config=planned.config,
-            split=data.splits[planned.fold],
+            split=data.split(planned.noise, planned.fold),
             device=device,
             cache=cache,
             shared_estimate=estimates_folder(folder) / data.estimate_name(planned),
