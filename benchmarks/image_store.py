@@ -205,7 +205,9 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=576)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--decoders", action="store_true", help="only compare decoders, on a few images")
-    parser.add_argument("--threads", type=int, nargs="+", metavar="N", help="only the store in so many threads")
+    parser.add_argument(
+        "--threads", type=int, nargs="+", metavar="N", help="only the store in so many threads"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
-import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,7 +20,7 @@ from PIL import Image
 from srjt.data.images.decode import DECODER_VERSION, BadImageError, read_image
 from srjt.data.manifest import Manifest, components, connected
 from srjt.errors import warn
-from srjt.files import cache_folder, wait_for_lock, write_atomically
+from srjt.files import cache_folder, load_arrays, save_arrays, wait_for_lock
 
 # Identical and nearly identical images: what makes two images the same, and which samples that joins.
 #
@@ -183,22 +181,16 @@ def image_hashes(
         if (found := _read(folder, count=len(manifest))) is not None:
             return found
         made = make()
-        buffer = io.BytesIO()
-        assert made.thumbnails is not None
-        np.savez(buffer, pixels=made.pixels, thumbnails=made.thumbnails)
         with contextlib.suppress(OSError):
-            write_atomically(folder / "hashes.npz", buffer.getvalue())
+            save_arrays(folder / "hashes.npz", {"pixels": made.pixels, "thumbnails": made.thumbnails})
     return made
 
 
 def _read(folder: Path, *, count: int) -> ImageHashes | None:
     """The hashes in this folder; None if there are none, or if the file is damaged."""
-    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-    with contextlib.suppress(*damaged), np.load(folder / "hashes.npz", allow_pickle=False) as saved:
-        hashes = ImageHashes(pixels=saved["pixels"], thumbnails=saved["thumbnails"])
-        if hashes.pixels.shape == (count, 2) and hashes.thumbnails is not None:
-            return hashes if hashes.thumbnails.shape == (count, *THUMBNAILS) else None
-    return None
+    saved = load_arrays(folder / "hashes.npz")
+    shapes = {"pixels": (count, 2), "thumbnails": (count, *THUMBNAILS)}
+    return ImageHashes(**saved) if {name: array.shape for name, array in saved.items()} == shapes else None
 
 
 def file_facts(paths: list[Path]) -> str:

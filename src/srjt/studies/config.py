@@ -146,9 +146,8 @@ def parse_method(text: str) -> MethodSpec:
     return MethodSpec(name=name, options=options, settings=settings)
 
 
-Text = Annotated[
-    str, Field(coerce_numbers_to_str=True)
-]  # YAML reads a noise or a method such as 0.2 as a number
+# YAML reads a noise or a method such as 0.2 as a number
+Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 

@@ -404,9 +404,7 @@ def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
     if (run / "summary.json").exists():
         summary = read_summary(run)
         counts = summary.get("confusion", {}).get("test")
-        confusion = (
-            None if counts is None else np.array(counts)[:-1].sum(axis=0)
-        )  # the last is the ensemble's
+        confusion = None if counts is None else np.array(counts)[:-1].sum(axis=0)  # the last: the ensemble's
         if counts is not None and facts is not None:
             naive = baseline_from(facts, np.array(counts)[0].sum(axis=1))
         if (

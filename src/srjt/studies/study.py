@@ -18,11 +18,11 @@ from srjt.settings import load_config
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import (
     error_file,
-    explain_write_errors,
     lock_study,
     run_folder,
     run_status,
     write_plan,
+    writing,
 )
 from srjt.studies.plan import (
     BarWatcher,
@@ -131,7 +131,7 @@ def _run_in_workers(
     from srjt.studies.folder import run_by_key
 
     waiting, crashed = list(planned_runs), list[PlannedRun]()
-    with explain_write_errors(folder):
+    with writing(folder):
         for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
             error_file(folder, planned.key).unlink(missing_ok=True)
     by_key = {planned.key: planned for planned in waiting}
@@ -403,17 +403,13 @@ def resolve_config(
             merged.pop("reading", None)  # the options of reading another source
         for name, value in layer.items():
             if name in ("train", "reading"):
-                below, value = (
-                    merged.get(name, {}),
-                    {} if value is None else value,
-                )  # None: nothing after the colon
+                below = merged.get(name, {})
+                value = {} if value is None else value  # None: nothing after the colon
                 # what is no mapping is reported by StudyConfig
                 both = isinstance(below, Mapping) and isinstance(value, Mapping)
                 value = {**below, **value} if both else value if isinstance(below, Mapping) else below
             merged[name] = value
-    if isinstance(
-        merged["train"], Mapping
-    ):  # methods of your own must be registered before they are looked up
+    if isinstance(merged["train"], Mapping):  # methods of your own are registered before they are looked up
         import_modules(TrainConfig.from_dict({"imports": merged["train"].get("imports", ())}).imports)
     return StudyConfig.from_dict(merged)
 

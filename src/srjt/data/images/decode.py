@@ -140,6 +140,7 @@ def _apply_voi(values: npt.NDArray[Any], data: Any) -> UInt8Array:
 # Decode one image file of any supported format to an 8-bit RGB array.
 
 Resize = Literal["squash", "crop"]
+OnBadImage = Literal["error", "skip"]
 
 # A file with another suffix, or with none, is an image if its content is one.
 IMAGE_SUFFIXES = frozenset(

@@ -29,6 +29,7 @@ from srjt.data.duplicates import HASHED_SIZE, file_facts, image_hashes, with_has
 from srjt.data.images.decode import (
     DECODER_VERSION,
     BadImageError,
+    OnBadImage,
     Resize,
     UInt8Array,
     check_resize,
@@ -298,8 +299,6 @@ def _cannot_write(folder: Path, needed: int, reason: str) -> SrjtError:
 # The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped from disk.
 #
 # Features pass through unchanged: there is nothing to decode.
-
-OnBadImage = Literal["error", "skip"]
 
 IN_MEMORY = 1 << 30  # bytes: resized images up to this size stay in memory if they came from there
 NAMED = 5  # bad images that the error message names
