@@ -289,8 +289,8 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     except TypeError as problem:
         raise SrjtError(f"The options of the synthetic dataset are whole numbers: {problem}.") from None
     assert manifest.arrays is not None
-    text = np.array(manifest.table.to_json(orient="split", double_precision=15))
-    arrays = {"pixels": manifest.arrays, "grades": np.array(manifest.grades), "table": text}
+    table_text = np.array(manifest.table.to_json(orient="split", double_precision=15))
+    arrays = {"pixels": manifest.arrays, "grades": np.array(manifest.grades), "table": table_text}
     with contextlib.suppress(OSError):  # without a writable cache the study still runs
         file.parent.mkdir(parents=True, exist_ok=True)
         save_arrays(file, arrays)

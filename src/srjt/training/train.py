@@ -21,8 +21,8 @@ from srjt import methods, noise
 from srjt._version import __version__
 from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
+from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import FeedCache
-from srjt.data.images.store import OnBadImage
 from srjt.data.manifest import Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, warn
