@@ -1,3 +1,4 @@
+# Not tested: nobody has built it yet.
 # docker build --tag srjt .                                   # for a CPU
 # docker build --build-arg TORCH=cu128 --tag srjt:gpu .       # for NVIDIA GPUs
 # docker run --rm -v "$PWD:/data" srjt train labels.csv --fold 0 --out runs/mine

@@ -59,6 +59,46 @@ MUTANTS = (
         "label_likelihood = np.eye(len(matrix))[labels]",
         ("ordinal/test_calibration.py::test_through_wrong_labels_it_finds_the_same",),
     ),
+    # ------------------------------------------------------------------ scores against the true grades
+    Mutant(
+        "true scores: verified samples that are not corrected",
+        "inference/true_scores.py",
+        "estimate = factor * by_label + true_part - factor * label_part",
+        "estimate = (1.0 - factor) * true_part + factor * by_label",
+        ("inference/test_true_scores.py::test_intervals_from_verified_grades_hold",),
+    ),
+    Mutant(
+        "true scores: images that are independent",
+        "inference/true_scores.py",
+        "together = np.bincount(table.owner, influence)",
+        "together = influence",
+        ("inference/test_true_scores.py::test_copies_of_an_image_tell_nothing_new",),
+    ),
+    Mutant(
+        "true scores: labels that the verified ones are not helped by",
+        "inference/true_scores.py",
+        "factor = _factor(true, by[rows]) / (1.0 + size / total)",
+        "factor = 0.0",
+        (
+            "inference/test_true_scores.py::test_labels_of_all_make_the_interval_of_a_few_verified_ones_shorter",
+        ),
+    ),
+    Mutant(
+        "true scores: one extreme of a matrix only",
+        "inference/true_scores.py",
+        'if label_noise != "class-conditional" or not apart:',
+        "if not apart:",
+        ("inference/test_true_scores.py::test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone",),
+    ),
+    Mutant(
+        "true scores: bounds without the share of wrong labels",
+        "inference/true_scores.py",
+        'most = {"accuracy": noise.rates[1], "mae": distance}',
+        'most = {"accuracy": noise.rates[0], "mae": distance}',
+        (
+            "inference/test_true_scores.py::test_without_a_determined_noise_there_are_bounds_of_accuracy_and_error",
+        ),
+    ),
     # ------------------------------------------------------------------ patients
     Mutant(
         "conformal threshold without the new patient",
@@ -85,8 +125,8 @@ MUTANTS = (
     Mutant(
         "paired test as if folds shared no training data",
         "studies/paired_tests.py",
-        "error = std * math.sqrt(1.0 / n + test_train_ratio)",
-        "error = std * math.sqrt(1.0 / n)",
+        "between_folds = std**2 * (1.0 / n + test_train_ratio)",
+        "between_folds = std**2 / n",
         ("studies/test_paired_tests.py::test_by_hand",),
     ),
     Mutant(
@@ -240,6 +280,56 @@ MUTANTS = (
             "noise/test_quality.py::"
             "test_the_likelihood_is_the_sum_over_all_true_grades_of_which_one_is_the_highest",
         ),
+    ),
+    # ------------------------------------------------------------------ subgroups and seeds
+    Mutant(
+        "gap of a group to all samples instead of the rest",
+        "inference/subgroups.py",
+        "rest = _metrics(total - group, num_classes)",
+        "rest = _metrics(total, num_classes)",
+        ("inference/test_subgroups.py::test_scores_are_those_of_the_samples_of_the_group",),
+    ),
+    Mutant(
+        "Holm for one group against the other as two tests",
+        "inference/subgroups.py",
+        "names[0] if len(names) == 2 else group.name",
+        "group.name",
+        ("inference/test_subgroups.py::test_the_site_whose_labels_are_a_grade_too_high_is_the_worst",),
+    ),
+    Mutant(
+        "gaps without Holm's correction",
+        "inference/subgroups.py",
+        "adjusted = dict(zip(p_values, holm(list(p_values.values())).tolist(), strict=True))",
+        "adjusted = p_values",
+        ("inference/test_subgroups.py::test_scores_are_those_of_the_samples_of_the_group",),
+    ),
+    Mutant(
+        "t interval without n / (n - 1)",
+        "ordinal/intervals.py",
+        "parts = [(float(known.var(ddof=1)) * patients / (patients - 1), patients - 1)]",
+        "parts = [(float(known.var(ddof=1)), patients - 1)]",
+        ("ordinal/test_intervals.py::test_the_interval_of_a_mean_is_students",),
+    ),
+    Mutant(
+        "t interval without the variance between trainings",
+        "ordinal/intervals.py",
+        "parts.append((pooled * sum(1 / len(own) for own in scores), free))",
+        "parts.append((0.0, free))",
+        ("ordinal/test_intervals.py::test_the_variance_between_trainings_is_added",),
+    ),
+    Mutant(
+        "paired test without the effect of a seed on all folds",
+        "studies/paired_tests.py",
+        "return max(0.0, variance) / seeds, seeds - 1",
+        "return 0.0, seeds - 1",
+        ("studies/test_paired_tests.py::test_an_effect_of_the_seed_on_all_folds_widens_the_interval",),
+    ),
+    Mutant(
+        "effect of a seed with the chance of single runs in it",
+        "studies/paired_tests.py",
+        "variance = float(table.mean(axis=0).var(ddof=1)) - chance / folds",
+        "variance = float(table.mean(axis=0).var(ddof=1))",
+        ("studies/test_paired_tests.py::test_an_effect_of_the_seed_on_all_folds_widens_the_interval",),
     ),
 )
 

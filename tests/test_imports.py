@@ -20,6 +20,7 @@ FLOORS = (
         "reported",
         "console",
         "files",
+        "hub",
         "settings",
         "progress",
         "ordinal",

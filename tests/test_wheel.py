@@ -155,6 +155,7 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
         "parquet": ["data", "inspect", "table.parquet"],
         "excel": ["data", "inspect", "table.xlsx"],
         "dicom": ["predict", "run", "dicom"],
+        "hub": ["predict", "hf://owner/name", "set"],
         "ray": ["study", "set/labels.csv", "--noise", "quasi:0.2", "--out", "s", "--executor", "ray"],
     }
     for extra, command in asked.items():

@@ -10,13 +10,17 @@ import contextlib
 import functools
 import inspect
 import math
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec
 
 import pandas as pd
 
+from srjt import hub
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import Evaluation, evaluate
 from srjt.inference.explain import explain
@@ -27,6 +31,7 @@ from srjt.reported import Reported
 from srjt.training import train as training
 from srjt.training import trained
 from srjt.training.checkpoint import read_metrics
+from srjt.training.folder import read_facts, write_facts
 from srjt.training.trained import Trained
 
 if TYPE_CHECKING:
@@ -117,6 +122,50 @@ class Run(Trained, Reported):
             grades=self.grades.shown,
             pooled=self.config.convention == "published-code",
         )
+
+    def push_to_hub(self, repo: str, *, private: bool = True, samples: bool = False) -> str:
+        """Upload the run to the Hugging Face Hub, with its model card; ``srjt.load_run`` opens it from there.
+
+        Parameters
+        ----------
+        repo : str
+            ``"owner/name"``; made if it does not exist. Sign in first, with ``hf auth login``.
+        private : bool
+            Whether only you can see it, if it is made now.
+        samples : bool
+            Also upload what the run knows of single samples: ids, image paths, patients and predictions. Without them
+            probabilities cannot be recalibrated, and there are no ranges of grades.
+
+        Returns
+        -------
+        str
+            Its address, ``"hf://owner/name"``.
+
+        Examples
+        --------
+        >>> import srjt
+        >>> srjt.load_run("runs/mine").push_to_hub("me/mayo-score")  # doctest: +SKIP
+        """
+        from srjt.reports.model_card import model_card
+
+        if self.folder is None:
+            raise SrjtError("Only a run in a folder can be uploaded: train with out=… to have one.")
+        facts = read_facts(self.folder)
+        if not samples:  # folders may name people
+            made = {name: value for name, value in facts.provenance.items() if name != "command"}
+            data = dict(facts.data)
+            if data.get("source"):
+                data["source"] = {**data["source"], "path": Path(data["source"]["path"]).name}
+            facts = replace(facts, data=data, provenance=made)
+        usage = f"```bash\nsrjt predict hf://{repo} SAMPLES --out predictions.csv\n```"
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (*hub.MODEL, *(hub.SAMPLES if samples else ())):
+                if (self.folder / name).exists():
+                    shutil.copyfile(self.folder / name, Path(folder, name))
+            write_facts(Path(folder), facts)
+            card = model_card(self.folder, sides=self._sides, usage=usage)
+            Path(folder, "README.md").write_text(card, encoding="utf-8", errors="replace")
+            return hub.upload(Path(folder), repo, private=private)
 
     @cached_property
     def _sides(self) -> dict[str, Evaluation]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -232,3 +233,46 @@ def test_a_damaged_file_is_one_sentence(
     (tmp_path / "splits.csv").write_bytes(content)
     with pytest.raises(SrjtError, match=sentence):
         read_splits(tmp_path / "splits.csv", twenty)
+
+
+# Leave one site out.
+
+
+@pytest.fixture
+def sites() -> Manifest:
+    owners = [f"p{k % 30}" for k in range(120)]
+    site = [("north", "south", "west")[k % 30 % 3] for k in range(120)]
+    return manifest(owners, [k % 4 for k in range(120)], site=site)  # type: ignore[arg-type]
+
+
+def test_every_site_is_the_test_side_once(sites: Manifest, tmp_path: Path) -> None:
+    splits = folds(sites, hold_out="site")
+    assert [split.held_out for split in splits] == ["north", "south", "west"]
+    site, patient = sites.table["site"].to_numpy(), np.array(sites.patients)
+    for split in splits:
+        assert set(site[split.test]) == {split.held_out}
+        rows = np.concatenate(list(split.sides().values()))
+        assert sorted(rows.tolist()) == list(range(120))  # each on one side
+        assert split.held_out not in {*site[split.train], *site[split.validation]}
+        assert not {*patient[split.train]} & {*patient[split.validation]}
+        assert 0 < len(split.validation) < len(split.train)
+    write_splits(tmp_path / "sites.csv", sites, splits)
+    for written, split in zip(read_splits(tmp_path / "sites.csv", sites), splits, strict=True):
+        assert written.held_out == split.held_out
+        assert all((rows == split.sides()[side]).all() for side, rows in written.sides().items())
+
+
+def test_sites_that_cannot_be_held_out(sites: Manifest) -> None:
+    def changed(row: int, site: object) -> Manifest:
+        values = sites.table["site"].to_list()
+        values[row] = site
+        return replace(sites, table=sites.table.assign(site=values))
+
+    with pytest.raises(SrjtError, match="two values of site"):
+        folds(changed(0, "west"), hold_out="site")
+    with pytest.raises(SrjtError, match="1 sample without a site"):
+        folds(changed(0, None), hold_out="site")
+    with pytest.raises(SrjtError, match="two or more"):
+        folds(replace(sites, table=sites.table.assign(site="all")), hold_out="site")
+    with pytest.raises(SrjtError, match=r"Unknown column .*'sight': did you mean 'site'"):
+        folds(sites, hold_out="sight")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fixtures.held_out_runs import drawn_side, made_run
@@ -15,6 +16,8 @@ from srjt.errors import SrjtError
 from srjt.inference.compare import compare
 from srjt.ordinal.intervals import holm
 from srjt.ordinal.metrics import METRICS
+from srjt.reports.pages.comparison import comparison_facts
+from srjt.training.config import TrainConfig
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
@@ -137,3 +140,46 @@ def test_bad_input(tmp_path: Path) -> None:
         compare(run, made_run(grades=("a", "b")))
     with pytest.raises(SrjtError, match="is not the folder of a run"):
         compare(run, tmp_path)
+
+
+def trained(skill: float, method_seed: int, *, method: str = "standard", truth: bool = False) -> Trained:
+    """A training with this seed: its predictions and its scores are others."""
+    run = with_skill(skill, seed=method_seed, truth=truth)
+    history = pd.DataFrame({"id": ["a", "b"], "grade": [0, method_seed % 2 if truth else 1]})
+    return replace(
+        run, config=TrainConfig(method=method, optimise="accuracy", seed=method_seed), history=history
+    )
+
+
+@pytest.mark.parametrize("truth", [False, True])
+def test_runs_that_differ_in_their_seed_are_trainings_of_one_method(truth: bool) -> None:
+    first = [trained(1.0, seed, truth=truth) for seed in (1, 2, 3)]
+    other = [trained(1.4, seed, method="sord", truth=truth) for seed in (4, 5)]
+    mixed = [first[0], other[0], first[1], other[1], first[2]]
+    found = compare(*mixed, resamples=200)
+    assert found.runs == ("run 1 (3 seeds)", "run 2 (2 seeds)")
+    assert found.trainings == (3, 2)
+    alone = [compare(first[0], run, resamples=2).differences for run in (*first[1:], *other)]
+    for place, row in enumerate(found.differences):
+        one, *scores = alone[0][place].first, *(rows[place].value for rows in alone)
+        assert row.first == pytest.approx(np.mean([one, *scores[:2]]))
+        assert row.value == pytest.approx(np.mean(scores[2:]))
+        assert row.difference.low < row.difference.value < row.difference.high
+    assert comparison_facts(found).seeds
+
+
+def test_one_training_per_method_says_so() -> None:
+    found = compare(trained(1.0, 1), trained(1.4, 1, method="sord"), resamples=50)
+    assert found.trainings == (1, 1)
+    note = "One training per method: the interval does not contain the variation between trainings."
+    assert note in [one.text for one in found.report().notes]
+
+
+def test_seeds_of_one_method_are_compared_with_each_other() -> None:
+    assert compare(trained(1.0, 1), trained(1.0, 2), resamples=20).trainings == (1, 1)
+
+
+def test_other_labels_are_another_method() -> None:
+    """Labels that were corrected in between, and another seed, too."""
+    corrected = replace(trained(1.0, 2), history=pd.DataFrame({"id": ["a", "b"], "grade": [0, 2]}))
+    assert compare(trained(1.0, 1), corrected, trained(1.0, 3), resamples=20).trainings == (2, 1)

@@ -9,7 +9,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import t as student  # type: ignore[import-untyped]
 
 import srjt
 from srjt.data import Manifest
@@ -17,7 +16,7 @@ from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
 from srjt.inference.subgroups import TOO_FEW, Subgroup, Subgroups, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
-from srjt.ordinal.intervals import holm, t_interval
+from srjt.ordinal.intervals import holm
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.page import sentences
 from srjt.reports.pages.subgroups import SUBGROUPS, subgroup_facts
@@ -179,42 +178,6 @@ def test_evaluate_by_columns(run: Trained, features: Manifest) -> None:
         "subgroups",
         "subgroup-scores",
     ]
-
-
-# Student's t over the draws.
-
-
-def test_the_interval_of_a_mean_is_students() -> None:
-    """With exact bootstrap variance (n − 1)/n · s²/n, the interval is that of the textbook."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(1, 2, 12)
-    spread = math.sqrt(x.var() / len(x))
-    draws = x.mean() + spread * np.array([-1, 1]) / math.sqrt(
-        2
-    )  # their variance, with ddof = 1, is x.var() / n
-    interval, p_value = t_interval([x.mean(), *draws], patients=12)
-    error = x.std(ddof=1) / math.sqrt(12)
-    assert interval.high - interval.value == pytest.approx(student.ppf(0.975, 11) * error)
-    assert p_value == pytest.approx(2 * student.sf(abs(x.mean()) / error, 11))
-
-
-def test_the_variance_between_trainings_is_added() -> None:
-    """Patients that do not vary: the interval is that of the two-sample t-test of the trainings."""
-    from scipy.stats import ttest_ind
-
-    first, second = np.array([0.5, 0.6, 0.55]), np.array([0.4, 0.38, 0.45, 0.43])
-    difference = second.mean() - first.mean()
-    interval, p_value = t_interval([difference] * 5, patients=40, trainings=[first, second])
-    expected = ttest_ind(second, first)
-    assert p_value == pytest.approx(expected.pvalue)
-    assert tuple(interval[1:]) == pytest.approx(tuple(expected.confidence_interval()))
-
-
-def test_what_is_not_known_has_no_interval() -> None:
-    for values, patients in (([0.1, 0.2, 0.3], 1), ([0.1, 0.2, math.nan], 9), ([math.nan] * 4, 9)):
-        interval, p_value = t_interval(values, patients=patients)
-        assert math.isnan(interval.low)
-        assert math.isnan(p_value)
 
 
 def test_a_group_is_named_by_its_column() -> None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t as student  # type: ignore[import-untyped]
+from scipy.stats import ttest_ind
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import bootstrap_metrics, holm, percentile_interval, resampled_metrics
+from srjt.ordinal.intervals import (
+    bootstrap_metrics,
+    holm,
+    patient_draws,
+    percentile_interval,
+    resampled_metrics,
+    t_interval,
+)
 from srjt.ordinal.metrics import METRICS
 
 # Intervals by resampling patients.
@@ -145,3 +155,60 @@ def test_holm_is_never_below_the_p_value_and_keeps_its_order(values: list[float]
     order = np.argsort(values, kind="stable")
     assert (np.diff(adjusted[order]) >= 0).all()
     assert adjusted.min() == pytest.approx(min(1.0, len(values) * min(values)))
+
+
+# Student's t over the draws.
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    """With exact bootstrap variance (n − 1)/n · s²/n, the interval is that of the textbook."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(1, 2, 12)
+    spread = math.sqrt(x.var() / len(x))
+    draws = x.mean() + spread * np.array([-1, 1]) / math.sqrt(
+        2
+    )  # their variance, with ddof = 1, is x.var() / n
+    interval, p_value = t_interval([x.mean(), *draws], patients=12)
+    error = x.std(ddof=1) / math.sqrt(12)
+    assert interval.high - interval.value == pytest.approx(student.ppf(0.975, 11) * error)
+    assert p_value == pytest.approx(2 * student.sf(abs(x.mean()) / error, 11))
+
+
+def test_the_variance_between_trainings_is_added() -> None:
+    """Patients that do not vary: the interval is that of the two-sample t-test of the trainings."""
+    first, second = np.array([0.5, 0.6, 0.55]), np.array([0.4, 0.38, 0.45, 0.43])
+    difference = second.mean() - first.mean()
+    interval, p_value = t_interval([difference] * 5, patients=40, trainings=[first, second])
+    expected = ttest_ind(second, first)
+    assert p_value == pytest.approx(expected.pvalue)
+    assert tuple(interval[1:]) == pytest.approx(tuple(expected.confidence_interval()))
+
+
+def test_what_is_not_known_has_no_interval() -> None:
+    for values, patients in (([0.1, 0.2, 0.3], 1), ([0.1, 0.2, math.nan], 9), ([math.nan] * 4, 9)):
+        interval, p_value = t_interval(values, patients=patients)
+        assert math.isnan(interval.low)
+        assert math.isnan(p_value)
+
+
+def coverage_of(interval_of: Callable[[list[float], list[list[float]]], tuple[float, float]]) -> float:
+    """How often an interval contains the difference 0 of two methods with three trainings each, on 60 patients.
+
+    A patient is as hard for both methods, a training is as good for all patients, and the rest is chance.
+    """
+    rng, inside = np.random.default_rng(0), 0
+    weights = np.concatenate(list(patient_draws(60, 80, seed=0))) / 60
+    for _ in range(400):
+        hard, good = rng.normal(0, 1, 60), rng.normal(0, 0.15, (2, 3, 1))
+        drawn = weights @ (hard + good + rng.normal(0, 0.5, (2, 3, 60))).transpose(2, 0, 1).reshape(60, 6)
+        off = drawn[:, :3].mean(axis=1) - drawn[:, 3:].mean(axis=1)
+        low, high = interval_of(off.tolist(), [drawn[0, :3].tolist(), drawn[0, 3:].tolist()])
+        inside += low <= 0 <= high
+    return inside / 400
+
+
+def test_intervals_with_seeds_cover_and_those_without_do_not() -> None:
+    with_seeds = coverage_of(lambda off, own: tuple(t_interval(off, patients=60, trainings=own)[0][1:]))
+    without = coverage_of(lambda off, own: tuple(percentile_interval(off)[1:]))
+    assert 0.93 <= with_seeds <= 0.99
+    assert without < 0.7

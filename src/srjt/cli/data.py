@@ -215,6 +215,12 @@ def split(
             help="Split patients at random (the paper), or stratify by their highest grade.",
         ),
     ] = "random",
+    hold_out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="A fold for each value of this column, such as a site: its test side."
+        ),
+    ] = None,
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="CSV file to write, with id, fold, split.")
     ] = Path("splits.csv"),
@@ -242,7 +248,7 @@ def split(
     reading = read(source, **how)
     manifest = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     manifest = samples.grouped(manifest, near=group_near_duplicates)
-    splits = make_folds(manifest, folds=folds, seed=seed, by=by)
+    splits = make_folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
     with output.writing(out):
         write_splits(out, manifest, splits)
     Console(markup=False).print(_fold_table(manifest, splits))
@@ -264,7 +270,9 @@ def _fold_table(manifest: Manifest, splits: list[Split]) -> Table:
             owners = "" if part.patients is None else f" ({len(set(part.patients)):,})"
             sides.append(f"{len(part):,}{owners}")
         tested = manifest.select(split.test).class_counts
-        table.add_row(str(fold), *sides, " / ".join(f"{count:,}" for count in tested))
+        table.add_row(
+            f"{fold} {split.held_out}".strip(), *sides, " / ".join(f"{count:,}" for count in tested)
+        )
     return table
 
 

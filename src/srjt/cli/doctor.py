@@ -38,6 +38,7 @@ EXTRAS = {
     "wandb": "train --log wandb",
     "ray": "studies on a cluster",
     "onnx": "export to ONNX",
+    "hub": "runs on the Hugging Face Hub",
 }
 LITTLE_SPACE = 2 * 2**30  # bytes; decoded images of a middle-sized data set
 

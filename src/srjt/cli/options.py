@@ -253,6 +253,16 @@ Splits = Annotated[
         rich_help_panel=EVALUATION,
     ),
 ]
+HoldOut = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN[=VALUE]",
+        help="Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or "
+        "for all folds, the column alone.",
+        show_default=False,
+        rich_help_panel=EVALUATION,
+    ),
+]
 GroupNearDuplicates = Annotated[
     bool,
     typer.Option(

@@ -168,6 +168,7 @@ def evaluate(
     folds: options.Folds = 5,
     split_seed: options.SplitSeed = 0,
     splits: options.Splits = None,
+    hold_out: options.HoldOut = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
     grade_names: options.GradeNames = None,
     out: Annotated[
@@ -204,7 +205,7 @@ def evaluate(
     from srjt.inference.evaluate import evaluate
     from srjt.reports.pages.evaluation import evaluation_page
 
-    if splits is None:
+    if splits is None and hold_out is None:
         check_fold(fold, folds)
     refuse_overwrite(out, force=force)
     check_html(html, out, force=force)
@@ -219,14 +220,15 @@ def evaluate(
     )  # fmt: skip
     reading = read(source, grades=list(trained.grades), **how)
     manifest = usable(reading, on_bad_image=asked.on_bad_image, skipped=skipped)
-    if side is not None or fold is not None or splits is not None:
+    chosen = fold is not None or splits is not None or hold_out is not None
+    if side is not None or chosen:
         split = chosen_split(
             fold=fold, folds=folds, seed=split_seed, file=splits,
-            official=None if fold is not None or splits is not None else True,
-            skipping=asked.on_bad_image == "skip",
+            official=None if chosen else True,
+            skipping=asked.on_bad_image == "skip", hold_out=hold_out,
         )  # fmt: skip
         assert split is not None
-        if fold is not None and splits is None:
+        if chosen and splits is None:
             manifest = grouped(manifest, near=group_near_duplicates)
         sides = split(manifest).sides()
         if (side := side or "test") not in sides:
@@ -271,8 +273,12 @@ def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str
     import shlex
 
     command = (trained.facts and trained.facts.provenance.get("command")) or ""
-    words = shlex.split(str(command).replace("=", " "))
-    named = ("--fold", "--folds", "--split-seed", "--splits")
+    words = [
+        part
+        for word in shlex.split(str(command))
+        for part in (word.split("=", 1) if word.startswith("--") else [word])
+    ]
+    named = ("--fold", "--folds", "--split-seed", "--splits", "--hold-out")
     given = [f"{name} {shlex.quote(words[k + 1])}" for k, name in enumerate(words[:-1]) if name in named]
     if given:
         return " ".join(given + [word for word in words if word == "--group-near-duplicates"])

@@ -32,20 +32,29 @@ SEEDS_TRIED = 50  # for one whose sides have all grades
 
 
 def chosen_split(
-    *, fold: int | None, folds: int, seed: int, file: Path | None, official: bool | None, skipping: bool
+    *,
+    fold: int | None,
+    folds: int,
+    seed: int,
+    file: Path | None,
+    official: bool | None,
+    skipping: bool,
+    hold_out: str | None = None,
 ) -> Callable[[Manifest], Split] | None:
     """How to split the samples that remain after bad images are skipped; None: train on all of them."""
     from srjt.data.duplicates import group_duplicates
     from srjt.data.splits import folds as make_folds
     from srjt.data.splits import official_split, read_splits
 
-    if official and (fold is not None or file is not None):
+    if hold_out is not None and file is not None:
+        raise SrjtError("--splits has its folds already: leave out --hold-out.")
+    if official and (fold is not None or file is not None or hold_out is not None):
         raise SrjtError(
-            "--official-split uses the data's own split: it cannot be combined with --fold or --splits."
+            "--official-split uses the data's own split: it cannot be combined with --fold, --splits or --hold-out."
         )
     if official:
         return official_split
-    if fold is None and file is None:
+    if fold is None and file is None and hold_out is None:
         from srjt.training.single_run import own_split
 
         return None if official is False else partial(own_split, all_samples="--no-official-split")
@@ -56,6 +65,19 @@ def chosen_split(
             found = read_splits(file, manifest, allow_missing=skipping)
             check_fold(wanted, len(found))
             return found[wanted]
+        if hold_out is not None:
+            column, _, value = hold_out.partition("=")
+            sites = make_folds(manifest, folds=folds, seed=seed, hold_out=column)
+            if not value and fold is None:
+                names = ", ".join(split.held_out for split in sites)
+                raise SrjtError(f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}.")
+            if value:
+                by_name = {split.held_out: split for split in sites}
+                if value not in by_name:
+                    raise unknown_name(column, value, by_name)
+                return by_name[value]
+            check_fold(wanted, len(sites))
+            return sites[wanted]
         check_fold(wanted, folds)
         manifest = group_duplicates(manifest) if manifest.duplicates is None else manifest
         chosen = make_folds(manifest, folds=folds, seed=seed)[wanted]

@@ -91,6 +91,12 @@ def run(
     splits: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
     ] = None,
+    hold_out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="A fold for each value of this column, such as a site: its test side."
+        ),
+    ] = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML file of the study; options override it.")
@@ -180,6 +186,7 @@ def run(
             "only_folds": fold,
             "seeds": seed,
             "splits": None if splits is None else str(splits),
+            "hold_out": hold_out,
             "group_near_duplicates": group_near_duplicates or None,
             "reading": reading or None,
             "grade_names": parse_grade_names(grade_names),
@@ -230,6 +237,8 @@ def export(
 
     results = collect_results(folder)
     table = results.scores if scores else results.metrics
+    if names := results.facts.get("held_out"):
+        table = table.assign(held_out=table["fold"].map(dict(enumerate(names))))
     if out.suffix == ".parquet":
         try:
             content = table.to_parquet(index=False)
@@ -453,6 +462,22 @@ def report(
         bool,
         typer.Option("--maps", help="Show where the networks of an audit look, for its doubtful labels."),
     ] = False,
+    checklist: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Write a checklist for a journal, filled in where files of a run know the answer: tripod-ai, claim "
+            "or stard-ai.",
+        ),
+    ] = None,
+    also: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PATH",
+            help="For the checklist: an audit, readers, or a JSON file of evaluate. Repeatable. "
+            "[default: those beside the run]",
+        ),
+    ] = None,
     grade_names: options.GradeNames = None,
     force: options.Force = False,
     import_: options.Import = None,
@@ -471,8 +496,12 @@ def report(
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
     names = parse_grade_names(grade_names)
     page, *others = write_report(
-        folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps, grade_names=names
-    )
+        folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps, grade_names=names,
+        checklist=checklist, also=also or (),
+    )  # fmt: skip
+    if checklist is not None:
+        say(f"The checklist is in {page}, for a word processor, and in {others[0]}.")
+        return
     say(f"The report is in {page}.")
     drawn = [file for file in others if file.suffix in (".svg", ".png")]
     if figures is not None:

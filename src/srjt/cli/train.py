@@ -150,6 +150,7 @@ def train(
     folds: options.Folds = 5,
     split_seed: options.SplitSeed = 0,
     splits: options.Splits = None,
+    hold_out: options.HoldOut = None,
     official_split: Annotated[
         bool | None,
         typer.Option(
@@ -231,7 +232,7 @@ def train(
         given={**settings, "imports": import_},
         method_options={"per_class": per_class, "ramp_epochs": ramp_epochs, "temperature": temperature},
     )
-    check_settings(run_config.with_recipe(), fold=fold, folds=None if splits else folds)
+    check_settings(run_config.with_recipe(), fold=fold, folds=None if splits or hold_out else folds)
     refuse_other_files(out)
     reading = read(source, **how, progress=not quiet)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
@@ -244,6 +245,7 @@ def train(
         file=splits,
         official=official_split,
         skipping=on_bad_image == "skip",
+        hold_out=hold_out,
     )
     if dry_run:
         from srjt.training.single_run import resolve_split
@@ -252,7 +254,11 @@ def train(
         print_dry_run(manifest, parts, run_config, device=device)
         return
     own_sides = set(manifest.table.get("split", ())) if official_split is not False else set()
-    if not quiet and fold is None and splits is None and not own_sides & {"validation", "test"}:
+    if (
+        not quiet
+        and (fold, splits, hold_out) == (None, None, None)
+        and not own_sides & {"validation", "test"}
+    ):
         what = "rows of features" if manifest.are_features else "images"
         say(
             f"All {len(manifest):,} {what} are used for training: how well the run grades new ones will not be "

@@ -4,7 +4,7 @@ images; and tables that no spreadsheet runs as a formula.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -130,6 +130,8 @@ class Manifest:
         A hash of the pixels of each image. None: not computed.
     duplicates : (N,) int64, optional
         Samples with the same number show the same image; see ``srjt.data.group_duplicates``. None: not known.
+    left_out : mapping of str to int, optional
+        Kind of problem → how many rows and files of the source were left out for it. None: not known.
 
     Examples
     --------
@@ -149,6 +151,7 @@ class Manifest:
     source: str = ""
     hashes: npt.NDArray[np.uint64] | None = None
     duplicates: Ints | None = None
+    left_out: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         missing = {"id", "image", "grade"} - set(self.table.columns)

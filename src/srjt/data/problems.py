@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -84,6 +84,11 @@ class Problem:
 def errors_in(problems: Iterable[Problem]) -> list[Problem]:
     """The problems that make a sample unusable."""
     return [problem for problem in problems if problem.severity == "error"]
+
+
+def left_out_counts(problems: Iterable[Problem]) -> dict[str, int]:
+    """Kind → number of rows and files that are not used because of it."""
+    return dict(Counter(p.kind for p in problems if p.severity == "error" or p.kind in LEFT_OUT))
 
 
 def examples(
@@ -178,7 +183,7 @@ def drop_unusable(
     usable = manifest.select([row for row, sample in enumerate(manifest.ids) if sample not in unusable])
     if not len(usable):
         raise SrjtError("No sample can be used: all of them have problems.")
-    return usable
+    return replace(usable, left_out=left_out_counts(problems))
 
 
 def count_kinds(problems: Sequence[Problem]) -> str:

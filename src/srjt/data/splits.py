@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from srjt import noise
 from srjt.data.duplicates import LeakageWarning, group_duplicates
+from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.data.sources.assemble import SPLIT_NAMES
 from srjt.errors import SrjtError, count_of, unknown_name, warn
@@ -26,6 +27,7 @@ from srjt.files import text_output
 # store them.
 
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 BY = ("random", "stratified")
 SIDES = ("train", "validation", "test")
 SPLIT_COLUMNS = ("split", "part", "set", "subset", "fold", "phase", "partition", "usage", "dataset", "side")
@@ -39,6 +41,8 @@ class Split:
     ----------
     train, validation, test : (n,) int64
         Row positions, ascending. A row is on at most one side.
+    held_out : str
+        The value of a column, such as the site, that is the whole test side; empty if there is none.
 
     Examples
     --------
@@ -52,6 +56,7 @@ class Split:
     train: Ints
     validation: Ints
     test: Ints
+    held_out: str = ""
 
     def __repr__(self) -> str:
         return f"<Split: {', '.join(f'{len(rows):,} {side}' for side, rows in self.sides().items())}>"
@@ -61,7 +66,9 @@ class Split:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
-def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "random") -> list[Split]:
+def folds(
+    manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "random", hold_out: str | None = None
+) -> list[Split]:
     """Split the samples into folds whose sides share no patient and no image.
 
     The patients are divided into ``folds`` parts. In fold k, part k is for test, part k+1 for validation and the
@@ -83,11 +90,14 @@ def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "rando
         ``"random"`` balances only the numbers of patients and samples, as the paper says. ``"stratified"`` balances the
         patients' highest grades too, as the authors' published code does, by true grades where they are known: then
         a corrected label moves others, so keep such folds in a file (``write_splits``).
+    hold_out : str, optional
+        A column, such as ``"site"``: each of its values is the test side of one fold (leave-one-site-out). Of the
+        other patients one of ``folds`` − 1 parts is for validation. A patient at two sites is an error.
 
     Returns
     -------
     list of Split
-        One split per fold.
+        One split per fold; with ``hold_out``, one per value of the column, in alphabetical order.
 
     Examples
     --------
@@ -101,6 +111,8 @@ def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "rando
         raise unknown_name("split rule", by, BY)
     if folds < 3:
         raise SrjtError(f"At least 3 folds are needed for train, validation and test, not {folds}.")
+    if hold_out is not None:
+        return _hold_out(manifest, hold_out, parts=folds - 1, seed=seed, by=by)
     part = assign_folds(manifest, folds=folds, seed=seed, by=by)
     return [_fold(part, k, folds) for k in range(folds)]
 
@@ -175,7 +187,7 @@ def unused_split_column(manifest: Manifest) -> str | None:
 
 
 def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> None:
-    """Write folds as a CSV file with the columns id, fold and split.
+    """Write folds as a CSV file with the columns id, fold and split and, of sites that are held out, held_out.
 
     Parameters
     ----------
@@ -197,10 +209,11 @@ def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> Non
     warn_about_formulas(manifest.table[["id"]], Path(path))
     with text_output(Path(path)) as file:
         rows = csv.writer(file)
-        rows.writerow(["id", "fold", "split"])
+        names = [[split.held_out] if any(one.held_out for one in splits) else [] for split in splits]
+        rows.writerow(["id", "fold", "split", *(["held_out"] if any(names) else [])])
         for fold, split in enumerate(splits):
             side_of = {int(row): side for side, members in split.sides().items() for row in members}
-            rows.writerows([ids[row], fold, side_of[row]] for row in sorted(side_of))
+            rows.writerows([ids[row], fold, side_of[row], *names[fold]] for row in sorted(side_of))
 
 
 def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) -> list[Split]:
@@ -232,7 +245,7 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     5
     """
     path = Path(path)
-    side_of = _read_sides(path)
+    side_of, names = _read_sides(path)
     row_of = {sample: row for row, sample in enumerate(manifest.ids)}
     splits = []
     for fold in range(len(side_of)):
@@ -253,7 +266,10 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         for sample, side in sides.items():
             if sample in row_of:
                 members[side].append(row_of[sample])
-        split = Split(**{side: np.array(sorted(rows), dtype=np.int64) for side, rows in members.items()})
+        split = Split(
+            **{side: np.array(sorted(rows), dtype=np.int64) for side, rows in members.items()},
+            held_out=names.get(fold, ""),
+        )
         shared = _shared_patient(manifest, split)
         if shared is not None:
             raise SrjtError(f"{path} puts the patient {shared!r} on two sides of fold {fold}.")
@@ -295,12 +311,43 @@ def _random_key(owner: str, seed: int) -> bytes:
 
 
 def _fold(part: Ints, k: int, parts: int) -> Split:
-    test, validation = part == k, part == (k + 1) % parts
+    return _split(part == k, part == (k + 1) % parts)
+
+
+def _split(test: Mask, validation: Mask, *, held_out: str = "") -> Split:
     return Split(
         train=np.flatnonzero(~test & ~validation).astype(np.int64),
-        validation=np.flatnonzero(validation).astype(np.int64),
+        validation=np.flatnonzero(validation & ~test).astype(np.int64),
         test=np.flatnonzero(test).astype(np.int64),
+        held_out=held_out,
     )
+
+
+def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str) -> list[Split]:
+    """Each value of a column is the test side once; part k of the patients is for validation where it is not test."""
+    if column not in manifest.table:
+        raise unknown_name("column (for `hold_out`)", column, [str(name) for name in manifest.table.columns])
+    if manifest.duplicates is None:
+        manifest = group_duplicates(manifest)
+    sites = np.array([as_text(cell).strip() for cell in manifest.table[column]], dtype=object)
+    if unknown := sum(site.casefold() in MISSING for site in sites):
+        raise SrjtError(
+            f"{count_of(unknown, 'sample')} without a {column}: fill it in, or leave them out, to hold each out."
+        )
+    first: dict[str, str] = {}
+    for owner, site in zip(manifest.groups or manifest.ids, sites, strict=True):
+        if first.setdefault(owner, site) != site:
+            raise SrjtError(
+                f"The patient {owner!r}, or another one with the same image, has samples of two values of {column}, "
+                f"{first[owner]!r} and {site!r}: give every patient one {column} to hold each out."
+            )
+    names = sorted(set(sites))
+    if len(names) < 2:
+        raise SrjtError(
+            f"To hold out each {column} in turn, there must be two or more; there is only {names}."
+        )
+    part = assign_folds(manifest, folds=parts, seed=seed, by=by)
+    return [_split(sites == name, part == k % parts, held_out=name) for k, name in enumerate(names)]
 
 
 def _shared_patient(manifest: Manifest, split: Split) -> str | None:
@@ -340,8 +387,11 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
             return
 
 
-def _read_sides(path: Path) -> list[dict[str, str]]:
-    """For each fold, the side of each id. The folder of a run has one fold: the sides that it was trained with."""
+def _read_sides(path: Path) -> tuple[list[dict[str, str]], dict[int, str]]:
+    """For each fold, the side of each id, and what is held out.
+
+    The folder of a run has one fold: the sides that it was trained with.
+    """
     if os.path.isdir(path):
         learnt = _rows_of(path / "history.csv", ("id",), what="run")
         held_out = path / "held_out.csv"
@@ -353,6 +403,7 @@ def _read_sides(path: Path) -> list[dict[str, str]]:
     else:
         rows = _rows_of(path, ("id", "fold", "split"), what="split")
     found: dict[int, dict[str, str]] = {}
+    names: dict[int, str] = {}
     for line, row in rows:
         where = f"{path}, line {line}"
         if row["split"] not in SIDES:
@@ -361,9 +412,10 @@ def _read_sides(path: Path) -> list[dict[str, str]]:
             raise SrjtError(f"{where}: the fold must be a whole number (0, 1, 2, …), not {row['fold']!r}.")
         if found.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
             raise SrjtError(f"{where}: {row['id']!r} is on two sides of fold {row['fold']}.")
+        names.setdefault(int(row["fold"]), row.get("held_out") or "")
     if sorted(found) != list(range(len(found))) or not found:
         raise SrjtError(f"{path}: the folds must be numbered 0, 1, 2, …; found {sorted(found) or 'none'}.")
-    return [found[fold] for fold in sorted(found)]
+    return [found[fold] for fold in sorted(found)], names
 
 
 def _rows_of(path: Path, columns: Sequence[str], *, what: str) -> list[tuple[int, dict[str, str]]]:

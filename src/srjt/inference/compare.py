@@ -19,7 +19,7 @@ from srjt.inference.evaluate import shared_labels
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.ordinal import Purpose
-from srjt.ordinal.intervals import Interval, holm, percentile_interval, resampled_metrics
+from srjt.ordinal.intervals import Interval, holm, percentile_interval, resampled_metrics, t_interval
 from srjt.ordinal.metrics import METRICS
 from srjt.reported import Reported
 from srjt.settings import from_names
@@ -130,9 +130,9 @@ class Difference:
     value, first : float
         The metric of this run, and of the first one.
     difference : Interval
-        ``value − first``, with its interval over the patients.
+        ``value − first``, with its interval over the patients and, where there are several seeds, the trainings.
     p_value : float
-        Two-sided, of no difference, from the same bootstrap draws.
+        Two-sided, of no difference, by the same draws.
     adjusted : float
         The p-value after Holm's correction for the number of runs that are compared with the first.
     """
@@ -153,7 +153,7 @@ class Comparison(Reported):
     Attributes
     ----------
     runs : tuple of str
-        Names of the runs; the others are compared with the first.
+        Names of the runs; the others are compared with the first. Runs that differ in their seed only are one.
     samples : int
         Number of images.
     patients : int or None
@@ -169,6 +169,8 @@ class Comparison(Reported):
         The metric that the grades are for.
     trained_on : dict of str to int
         Run → how many of the images it was trained on, or have the ids of such, if there are any.
+    trainings : tuple of int
+        How many trainings, with other seeds, each of ``runs`` is the mean of.
     """
 
     runs: tuple[str, ...]
@@ -179,6 +181,7 @@ class Comparison(Reported):
     differences: list[Difference]
     purpose: Purpose
     trained_on: dict[str, int]
+    trainings: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
@@ -201,7 +204,9 @@ def compare(
 ) -> Comparison:
     """Compare runs on the same images, each with the first one.
 
-    The patients are resampled, the same ones for all runs, so that the differences are paired.
+    The patients are resampled, the same ones for all runs, so that the differences are paired. Runs that differ in
+    their seed only count as one, whose scores are the means; the intervals then contain the variation between
+    trainings, too (see ``srjt.ordinal.intervals.t_interval``).
 
     Parameters
     ----------
@@ -221,7 +226,7 @@ def compare(
     Returns
     -------
     Comparison
-        The differences with intervals. They do not contain the variation between seeds.
+        The differences with intervals.
 
     Examples
     --------
@@ -270,14 +275,20 @@ def compare(
         )
         for t in tested
     ]  # fmt: skip
+    methods = _same_but_seed(opened)
+    if len(methods) == 1:  # trainings of one method: each is compared with the first
+        methods = [[place] for place in range(len(opened))]
+    units = len(first.ids) if groups is None else len(set(groups))
+    shown = [names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods]
+    draws = [[metrics[place] for place in rows] for rows in methods]
     return Comparison(
-        runs=tuple(names),
+        runs=tuple(shown),
         samples=len(first.ids),
         patients=first.patients,
         judged_by=last.judged_by
         + (f" of {last.name}, {corrected:,} of which others have not" if corrected else ""),
         level=level,
-        differences=_differences(names, metrics, level=level),
+        differences=_differences(shown, draws, patients=units, level=level),
         purpose=grading.optimise or opened[0].config.optimise,
         trained_on={}
         if test is None  # no run was trained on its own test side
@@ -286,19 +297,48 @@ def compare(
             for name, run in zip(names, opened, strict=True)
             if (count := len(run.trained_on(test)) or len(shared_labels(run.training_labels, test)))
         },
+        trainings=tuple(map(len, methods)),
     )
 
 
+def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
+    """The places of the runs with the same settings and training labels, but other seeds, in the order of the first.
+
+    Where true grades are known, noise was injected: the seed decides it, and the labels may differ.
+    """
+    methods: dict[tuple[str, frozenset[object]], list[int]] = {}
+    for place, run in enumerate(runs):
+        test = run.held_out.get("test")
+        labels = run.training_labels
+        samples = frozenset(labels.items() if test is None or test.true_labels is None else labels)
+        rows = methods.setdefault((repr(run.config.replace(seed=0).determining()), samples), [])
+        rows.append(place)
+    seeds = [[runs[place].config.seed for place in rows] for rows in methods.values()]
+    if any(len(set(own)) < len(own) for own in seeds):  # equal runs, or runs that nothing tells apart
+        return [[place] for place in range(len(runs))]
+    return list(methods.values())
+
+
 def _differences(
-    names: Sequence[str], metrics: Sequence[dict[str, Floats]], *, level: float
+    names: Sequence[str], methods: Sequence[Sequence[dict[str, Floats]]], *, patients: int, level: float
 ) -> list[Difference]:
+    """methods: for each the draws of every training."""
     found = []
     for metric in METRICS:
-        first, *others = (draws[metric] for draws in metrics)
-        rows = [
-            (other[0], percentile_interval(other - first, level=level), _p_value((other - first)[1:]))
-            for other in others
-        ]
+        (first, first_scores), *others = (
+            (
+                np.mean([draws[metric] for draws in trainings], axis=0),
+                [draws[metric][0] for draws in trainings],
+            )
+            for trainings in methods
+        )
+        rows = []
+        for other, scores in others:
+            off, trainings = other - first, [first_scores, scores]
+            if max(map(len, trainings)) > 1:
+                rows.append((other[0], *t_interval(off, patients=patients, trainings=trainings, level=level)))
+            else:
+                rows.append((other[0], percentile_interval(off, level=level), _p_value(off[1:])))
         adjusted = holm([p for _, _, p in rows])
         for place, (value, difference, p) in enumerate(rows):
             found.append(

@@ -26,14 +26,23 @@ from srjt.inference.answers import (
     probabilities_of,
     units_of,
 )
-from srjt.inference.calibrate import AfterTraining, Labelled, read_labelled
-from srjt.inference.decide import Abstention, Decision, abstain_from, decide
+from srjt.inference.calibrate import (
+    AfterTraining,
+    Labelled,
+    doubted_noise_of,
+    label_noise_of,
+    read_labelled,
+)
+from srjt.inference.decide import Abstention, Decision, abstain_from, decide, referred
 from srjt.inference.options import Evaluating
 from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
 from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
+from srjt.inference.true_scores import TrueScores, true_scores
+from srjt.noise.quality import NoiseBounds
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import (
+    SMALLEST,
     CalibrationBin,
     calibration_bins,
     expected_calibration_error,
@@ -47,7 +56,7 @@ from srjt.readers.compare import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
 from srjt.reported import Reported
 from srjt.settings import from_names
-from srjt.training.folder import HeldOut, baseline_from, compare_with_naive
+from srjt.training.folder import HeldOut, baseline_from, compare_with_naive, same_samples
 from srjt.training.trained import Trained
 
 # Evaluated samples that something was fitted to after training: scores on them look too good.
@@ -169,8 +178,14 @@ def are_row_numbers(data: Manifest) -> bool:
 MOST_READERS = 200  # each needs a consensus of the others
 
 
+def readings_of(readings: Readings, manifest: Manifest) -> Readings:
+    """The readings of these samples, in their order and with their patients."""
+    own = select_readings(readings, manifest.ids)
+    return own if own.groups is not None else replace(own, groups=manifest.groups)
+
+
 def beside_readers(
-    readings: Readings, manifest: Manifest, predicted: npt.NDArray[np.int64], *, resamples: int
+    readings: Readings, predicted: npt.NDArray[np.int64], *, resamples: int
 ) -> tuple[NetworkComparison | None, str]:
     """The comparison, or None and why there is none: what else is known of the network does not depend on it.
 
@@ -178,13 +193,49 @@ def beside_readers(
     """
     if len(readings.readers) > MOST_READERS:
         return None, f"The network is compared with at most {MOST_READERS} readers; there are more."
-    own = select_readings(readings, manifest.ids)
-    if own.groups is None and manifest.groups is not None:
-        own = replace(own, groups=manifest.groups)
     try:
-        return compare_network(own, predicted, resamples=max(resamples, 1)), ""
+        return compare_network(readings, predicted, resamples=max(resamples, 1)), ""
     except SrjtError as problem:
         return None, str(problem)
+
+
+# Scores against the true grades, where labels may be wrong.
+
+
+def against_true_grades(
+    prepared: Prepared, answers: Answers, manifest: Manifest, readings: Readings | None, *, resamples: int
+) -> TrueScores | None:
+    """What the verified grades, the readings or the noise of the run's labels tell; None if nothing does.
+
+    answers, readings: of the samples of the manifest.
+    """
+    few = readings is not None and len(readings.readers) <= MOST_READERS
+    rule = prepared.refer
+    return true_scores(
+        answers.grades,
+        answers.labels,
+        num_classes=manifest.num_classes,
+        groups=answers.groups,
+        referred=None if rule is None else referred(answers, rule),
+        refer_from=None if rule is None else rule.position,
+        verified=manifest.verified_labels,
+        readings=readings if few else None,
+        noise=None if readings is not None else _noise_of(prepared),
+        label_noise=prepared.options.label_noise,
+        resamples=resamples,
+    )
+
+
+def _noise_of(prepared: Prepared) -> NoiseBounds | None:
+    """Of the labels of the run, as its ranges of grades take it."""
+    run, network = prepared.run, prepared.options.network
+    side = run.held_out.get("validation")
+    if side is None or len(side) < SMALLEST[0] or prepared.options.label_noise == "none":
+        return None
+    noise = label_noise_of(side, config=run.config, estimate=run.noise_estimate, network=network)
+    if run.noise_estimate is not None:
+        return noise
+    return doubted_noise_of(noise, side, config=run.config, network=network)
 
 
 # The result of ``srjt.evaluate``.
@@ -235,6 +286,9 @@ class Evaluation(Reported):
         Which labels it was fitted by, as a sentence; empty if it is not learned.
     unknown_units : int
         Images without a value in a column of ``per``; each of them is judged alone.
+    own_samples : int or None
+        How many of them the run was trained, validated or tested on, by what they show; 0: an external test. None: not
+        known.
     decision : Decision or None
         Whether to refer, with ``refer_from``.
     abstention : Abstention or None
@@ -247,6 +301,9 @@ class Evaluation(Reported):
         The network as one more reader, if several readers graded the samples.
     not_compared : str
         Why it could not be compared with them; "" otherwise.
+    true_scores : TrueScores or None
+        What can be known about the scores against the true grades, where labels may be wrong; None if nothing is known
+        about the labels, if they are the true grades, or if answers are pooled.
     run : str
         Name of the run.
     side : str
@@ -284,12 +341,14 @@ class Evaluation(Reported):
     learned_pooling: LearnedPooling | None = None
     pooling_labels: str = ""
     unknown_units: int = 0
+    own_samples: int | None = None
     decision: Decision | None = None
     abstention: Abstention | None = None
     overlaps: tuple[Overlap, ...] = ()
     subgroups: Subgroups | None = None
     readers: NetworkComparison | None = None
     not_compared: str = ""
+    true_scores: TrueScores | None = None
     run: str = ""
     side: str = ""
     grades: Grades = field(default_factory=lambda: Grades(()))
@@ -321,6 +380,7 @@ class Evaluation(Reported):
         """Plain values, for JSON; what several readers say only if there are some."""
         plain = asdict(replace(self, readers=None, answers=pd.DataFrame()))
         del plain["readers"], plain["not_compared"], plain["answers"]
+        plain["true_scores"] = self.true_scores and self.true_scores.to_dict()
         if self.readers is not None:
             plain["readers"] = self.readers.to_dict()
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
@@ -408,9 +468,12 @@ def evaluate(
 
     truth = manifest.true_labels
     answers = answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups)
-    compared, reason = None, ""
-    if readings is not None:  # readers grade images, not patients
-        compared, reason = beside_readers(readings, manifest, answers.grades, resamples=resamples)
+    compared, reason, truly = None, "", None
+    own = None if readings is None else readings_of(readings, manifest)
+    if own is not None:  # readers grade images, not patients
+        compared, reason = beside_readers(own, answers.grades, resamples=resamples)
+    if truth is None and units is None:
+        truly = against_true_grades(prepared, answers, manifest, own, resamples=resamples)
     if units is not None:
         answers = prepared.pool(answers, units.codes)
     predicted, labels = answers.grades, answers.labels
@@ -461,8 +524,18 @@ def evaluate(
         else None,
         readers=compared,
         not_compared=reason,
+        true_scores=truly,
+        own_samples=_own_samples(run, manifest),
         answers=answer_rows(run, answers, manifest, units),
     )
+
+
+def _own_samples(run: Trained, manifest: Manifest) -> int | None:
+    held_out = [run.held_out[side].ids for side in ("validation", "test") if side in run.held_out]
+    ids = [*run.training_ids, *(name for side in held_out for name in side)]
+    if run.hashes is None or len(ids) != len(run.hashes):
+        return None
+    return len(same_samples(manifest, ids=ids, hashes=run.hashes))
 
 
 def judge(

@@ -26,6 +26,7 @@ from srjt.inference.explain import Explanation
 from srjt.inference.prepare import RunLike, open_run
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
+from srjt.reports.checklist import checklist_page, write_checklist
 from srjt.reports.figures.canvas import figure_bytes, save_figure
 from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_figures, write_page
@@ -95,6 +96,8 @@ def report(
     metrics: Sequence[str] = PAPER_METRICS,
     maps: bool = False,
     grade_names: Mapping[str, str] | None = None,
+    checklist: str | None = None,
+    also: Sequence[str | Path] = (),
 ) -> list[Path]:
     """Write a study, a run, an audit, several readers, predictions or an evaluation as one self-contained HTML page.
 
@@ -121,6 +124,12 @@ def report(
         Show where the networks of an audit look, for its most doubtful labels.
     grade_names : mapping of str to str, optional
         Grade → its name. Default: the names that the folder was made with.
+    checklist : {"tripod-ai", "claim", "stard-ai"}, optional
+        Write the items of this checklist of reporting instead, with what the files of a finished run know, as HTML for
+        a word processor and as Markdown. Each answer names its file.
+    also : sequence of path
+        For a checklist: folders of an audit and of readers, and files of ``srjt evaluate --out``. Default: those beside
+        the run, if they are about the same table or run.
 
     Returns
     -------
@@ -142,6 +151,16 @@ def report(
     if run is not None or data is not None:
         raise SrjtError("run and data belong to predictions and evaluations: leave them out for a folder.")
     folder = Path(folder)
+    if checklist is not None:
+        if figures is not None or tables is not None or maps:
+            raise SrjtError(
+                "A checklist has neither figures nor tables as files, and no maps: leave them out."
+            )
+        page = checklist_page(folder, checklist, also=[Path(path) for path in also])
+        path = Path(out) if out is not None else folder / f"{checklist}.html"
+        return write_checklist(page, path, follow_links=path.parent.resolve() != folder.resolve())
+    if also:
+        raise SrjtError("`also` belongs to a checklist: leave it out, or choose one with `checklist`.")
     for name in metrics:
         if name not in METRICS:
             raise unknown_name("metric", name, METRICS)

@@ -55,6 +55,9 @@ TEST_CAPTION: list[Rule[Any]] = [
     (lambda f: f.folds > 2,
      "{f.confidence:.0%} interval and two-sided p-value by the corrected resampled t-test (Nadeau and Bengio, 2003; "
      "test/train = {f.ratio:.3g}); p, Holm: corrected for the {f.count}."),
+    (lambda f: f.folds > 2 and f.seeds == 1,
+     "One seed: the intervals do not contain what all folds share, such as the initial weights."),
+    (lambda f: f.folds > 2 and f.seeds > 1, "The intervals contain the variation between the {f.seeds} seeds."),
     (lambda f: not f.pooled and f.folds > 1, "The best of several methods is chosen for each fold by the other folds."),
     (lambda f: not f.pooled and f.folds == 1, "The best of several methods is chosen by the same results."),
 ]  # fmt: skip
@@ -444,6 +447,7 @@ class StudyTables:
         interval = "the two folds" if two else f"{self.confidence:.0%} interval"
         facts = CaptionFacts(
             folds=self.folds,
+            seeds=len({seed for runs in self.planned.values() for _, seed in runs}),
             pooled=slug == "pooled",
             confidence=self.confidence,
             ratio=self.test_train_ratio,

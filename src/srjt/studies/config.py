@@ -172,6 +172,9 @@ class StudyConfig:
     split_by: str = setting("random", takes="random or stratified")
     split_seed: int = setting(0)
     splits: str | None = setting(None, takes="a path")  # a file of srjt data split; replaces the three above
+    hold_out: str | None = setting(
+        None, takes="the name of a column"
+    )  # each of its values is tested in one fold
     # nearly identical images are not split either; identical ones never are
     group_near_duplicates: bool = setting(False, takes="true or false")
     seeds: tuple[Seed, ...] = setting((0,), takes="whole numbers from 0 up, at least one", listed=True)
@@ -193,6 +196,8 @@ class StudyConfig:
             )
         if self.source not in ("", "synthetic"):
             self._check_reading()
+        if self.splits is not None and self.hold_out is not None:
+            raise SrjtError("`splits` has its folds already: leave out `hold_out`.")
         for text in self.noises:
             parse_noise(text)
         runs = TrainConfig().replace(**self.train)

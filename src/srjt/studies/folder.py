@@ -82,6 +82,7 @@ class StudyFile(BaseModel, extra="allow"):
     samples: NonNegativeInt
     patients: NonNegativeInt | None
     folds: PositiveInt
+    held_out: list[str] = []
     seeds: list[NonNegativeInt]
     methods: list[str]
     noises: list[str]
@@ -156,6 +157,7 @@ def _write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedR
             "samples": len(data.manifest),
             "patients": None if patients is None else len(set(patients)),
             "folds": len(data.splits),
+            "held_out": [split.held_out for split in data.splits if split.held_out],
             "seeds": list(data.config.seeds),
             "methods": [spec.name for spec in data.config.method_specs()],
             "noises": [spec.label for spec in data.noises],

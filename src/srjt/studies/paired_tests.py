@@ -50,7 +50,12 @@ def corrected_t_test(
     confidence: float = 0.95,
     largest: float = math.inf,
 ) -> PairedTest:
-    """Nadeau and Bengio's corrected resampled t-test of paired differences (n,) against 0.
+    """Nadeau and Bengio's corrected resampled t-test of paired differences against 0: of n folds (n,), or of n folds
+    and S seeds (n, S), nan where there is no run.
+
+    Seeds are averaged within a fold. What a seed does to all folds, such as its initial weights, does not show between
+    the folds: its variance over S, estimated between the seeds, is added (a two-way random-effects model), with
+    Satterthwaite's degrees of freedom. One seed cannot show it.
 
     test_train_ratio: size of a test set over that of a training set, 1/3 for 60/20/20; 0 gives the plain
     paired t-test. With one or two differences, or with equal ones, there is no test, only the mean: an interval of two
@@ -64,7 +69,9 @@ def corrected_t_test(
         )
     if not 0.0 < confidence < 1.0:
         raise SrjtError(f"confidence must be between 0 and 1, for example 0.95; got {confidence:g}.")
-    values = np.asarray(differences, dtype=np.float64).reshape(-1)
+    table = np.asarray(differences, dtype=np.float64)
+    table = table if table.ndim == 2 else table.reshape(-1, 1)
+    values = np.nanmean(table, axis=1) if table.size else np.empty(0)
     n = len(values)
     if n < 2:
         return PairedTest(n=n, difference=float(values[0]) if n else None)
@@ -73,17 +80,33 @@ def corrected_t_test(
         return PairedTest(n=n, difference=mean, std=0.0)
     if n < 3:
         return PairedTest(n=n, difference=mean, std=std)
-    error = std * math.sqrt(1.0 / n + test_train_ratio)
-    half = float(student.ppf(0.5 + confidence / 2.0, n - 1)) * error
+    between_folds = std**2 * (1.0 / n + test_train_ratio)
+    between_seeds, free = _seed_variance(table)
+    error = math.sqrt(between_folds + between_seeds)
+    degrees = error**4 / (between_folds**2 / (n - 1) + between_seeds**2 / free)
+    half = float(student.ppf(0.5 + confidence / 2.0, degrees)) * error
     return PairedTest(
         n=n,
         difference=mean,
         std=std,
         t=mean / error,
-        p_value=float(2.0 * student.sf(abs(mean / error), n - 1)),
+        p_value=float(2.0 * student.sf(abs(mean / error), degrees)),
         low=max(mean - half, -largest),
         high=min(mean + half, largest),
     )
+
+
+def _seed_variance(table: npt.NDArray[np.float64]) -> tuple[float, int]:
+    """(n, S) differences of folds and seeds → the variance of their mean by effects of the seeds on all folds, and its
+    degrees of freedom. Of the variance between the seeds' means, 1/n of that of single runs is chance."""
+    table = table[np.isfinite(table).all(axis=1)]
+    folds, seeds = table.shape
+    if folds < 2 or seeds < 2:
+        return 0.0, 1
+    single = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+    chance = float((single**2).sum()) / ((folds - 1) * (seeds - 1))
+    variance = float(table.mean(axis=0).var(ddof=1)) - chance / folds
+    return max(0.0, variance) / seeds, seeds - 1
 
 
 def largest_difference(metric: str) -> float:
@@ -102,7 +125,7 @@ def fold_differences(
     counting them as folds would overstate the evidence.
     """
     wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
-    return _differences(wide, method, against)
+    return _differences(wide, method, against).mean(axis=1)
 
 
 def compare_ours(
@@ -181,15 +204,18 @@ def _runs_by_method(scores: pd.DataFrame, *, noise: str, metric: str, split: str
     return plain.pivot_table(index=["fold", "seed"], columns="method", values="value", aggfunc="mean")
 
 
-def _differences(wide: pd.DataFrame, method: str, against: str) -> pd.Series[float]:
+def _differences(wide: pd.DataFrame, method: str, against: str) -> pd.DataFrame:
+    """One row per fold, one column per seed."""
     if method not in wide or against not in wide:
-        return pd.Series(dtype=np.float64)
-    return (wide[method] - wide[against]).dropna().groupby(level="fold").mean()
+        return pd.DataFrame(dtype=np.float64)
+    return (wide[method] - wide[against]).unstack("seed").dropna(how="all")
 
 
-def _differences_by_fold(wide: pd.DataFrame, method: str, chosen: Mapping[int, str]) -> list[float]:
+def _differences_by_fold(
+    wide: pd.DataFrame, method: str, chosen: Mapping[int, str]
+) -> list[npt.NDArray[np.float64]]:
     found = {name: _differences(wide, method, name) for name in set(chosen.values())}
-    return [float(found[name][fold]) for fold, name in chosen.items() if fold in found[name].index]
+    return [found[name].loc[fold].to_numpy() for fold, name in chosen.items() if fold in found[name].index]
 
 
 def _best_elsewhere(
@@ -212,10 +238,10 @@ def _best_elsewhere(
 def ours_minus_host(
     scores: pd.DataFrame, *, noise: str, metric: str, split: str = "test"
 ) -> dict[str, pd.Series[float]]:
-    """Name of each "+ours" that has its host in the study → their differences per fold."""
+    """Name of each "+ours" that has its host in the study → their differences. Index: fold, seed."""
     wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
     pairs = [(name, host) for name in paper_order(wide.columns) if (host := host_of(name))]
-    return {name: _differences(wide, name, host) for name, host in pairs if host in wide.columns}
+    return {name: (wide[name] - wide[host]).dropna() for name, host in pairs if host in wide.columns}
 
 
 def _best(wide: pd.DataFrame, baselines: Sequence[str], *, other: str, metric: str) -> str | None:
@@ -253,8 +279,8 @@ def pool_ours(
 ) -> pd.DataFrame:
     """The mean of "+ours" minus host over the hosts and noises of each group, one row per group and metric.
 
-    groups: name → noises. Only folds that all pairs have are used. Columns: group, metric, hosts and noises (how
-    many), pairs, and the fields of PairedTest; no row for a group with fewer than two pairs.
+    groups: name → noises. Only folds and seeds that all pairs have are used. Columns: group, metric, hosts and noises
+    (how many), pairs, and the fields of PairedTest; no row for a group with fewer than two pairs.
     """
     rows = []
     for group, noises in groups.items():
@@ -267,7 +293,7 @@ def pool_ours(
             }
             if len(pairs) < 2:
                 continue
-            by_fold = pd.DataFrame(pairs).dropna().mean(axis=1)
+            by_fold = pd.DataFrame(pairs).dropna().mean(axis=1).unstack("seed")
             test = corrected_t_test(
                 by_fold.to_numpy(),
                 test_train_ratio=test_train_ratio,

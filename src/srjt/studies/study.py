@@ -267,6 +267,8 @@ def study(
         Seeds of the injected noise and of the networks. Default: 0.
     splits : path, optional
         Use the folds of a file that ``srjt data split`` has written.
+    hold_out : str, optional
+        A column, such as ``"site"``: each of its values is tested in one fold, and never trained on in it.
     group_near_duplicates : bool
         Keep nearly identical images on one side of a split, as identical ones always are.
     reading : mapping, optional

@@ -114,6 +114,8 @@ class _Data(BaseModel, extra="allow"):
     made: str = ""
     source: _Source | None = None
     patients: int | None = None
+    side_patients: dict[str, NonNegativeInt] | None = None
+    left_out: dict[str, NonNegativeInt] | None = None
 
     @model_validator(mode="after")
     def _one_name_per_feature(self) -> _Data:

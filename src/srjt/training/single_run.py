@@ -5,6 +5,7 @@ several readers, and the files of the finished run.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -301,7 +302,7 @@ def single_run(
     facts = RunFacts(
         config=config,
         grades=Grades(manifest.grades, grade_names),
-        data=_data_facts(manifest, parts, used, in_shape=in_shape),
+        data=_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
         own_network=setup.network is not None,
         noise=noise,
         provenance=describe_provenance(device, command=command, processes=process.world_size),
@@ -420,9 +421,11 @@ def _skipped(store: ImageStore) -> str:
 
 
 def _data_facts(
-    manifest: Manifest, parts: Split, used: Manifest, *, in_shape: tuple[int, ...]
+    manifest: Manifest, parts: Split, used: Manifest, *, in_shape: tuple[int, ...], unreadable: int
 ) -> dict[str, Any]:
-    """``data`` of ``run.json``. used: the samples of all sides, those of the training side first."""
+    """``data`` of ``run.json``. used: the samples of all sides, those of the training side first. unreadable: images
+    that were left out when they were decoded."""
+    patients, left_out = manifest.patients, manifest.left_out
 
     def counts(rows: npt.NDArray[np.int64]) -> list[int]:
         per_grade: list[int] = np.bincount(manifest.labels[rows], minlength=manifest.num_classes).tolist()
@@ -438,7 +441,13 @@ def _data_facts(
         "feature_names": list(manifest.feature_names),
         **({"made": manifest.made} if manifest.made else {}),
         **({"source": describe_source(manifest.source)} if manifest.source else {}),
-        "patients": None if manifest.patients is None else len(set(used.patients or ())),
+        "patients": None if patients is None else len(set(used.patients or ())),
+        "side_patients": None
+        if patients is None
+        else {name: len({patients[row] for row in rows}) for name, rows in parts.sides().items()},
+        "left_out": None
+        if left_out is None
+        else dict(Counter(left_out) + Counter({"unreadable-image": unreadable})),
     }
 
 

@@ -24,6 +24,7 @@ from srjt.data.manifest import Manifest, as_features, match_names
 from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of
 from srjt.files import as_path
+from srjt.hub import download, is_address
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.progress import Reporter
@@ -406,7 +407,7 @@ def load_run(
     Parameters
     ----------
     folder : path
-        Folder of the run. Opening it executes no code from it.
+        Folder of the run, or ``hf://owner/name`` on the Hugging Face Hub. Opening it executes no code from it.
     device : str, optional
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
     network : callable, optional
@@ -429,6 +430,8 @@ def load_run(
     ('0', '1', '2', '3')
     """
     path = as_path(folder, "A run is what srjt.train returns, or the path of its folder")
+    if is_address(path):
+        path = download(path)
     facts: RunFacts = read_facts(path)
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():

@@ -19,7 +19,7 @@ import pandas as pd
 from srjt.data.images.decode import OnBadImage
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.options import ReadOptions
-from srjt.data.problems import drop_unusable
+from srjt.data.problems import drop_unusable, left_out_counts
 from srjt.data.sources import columns, features, folders, published, table
 from srjt.data.sources.assemble import (
     LoadedData,
@@ -126,7 +126,8 @@ def read(
     else:
         reading, origin = SOURCES[kind].read(path, asked), str(path)
     reading = with_patients_of_headers(reading, progress=progress)
-    return replace(reading, manifest=replace(reading.manifest, source=origin))
+    left_out = left_out_counts(reading.problems)
+    return replace(reading, manifest=replace(reading.manifest, source=origin, left_out=left_out))
 
 
 def _kind_of_frame(frame: pd.DataFrame, asked: ReadOptions) -> str:

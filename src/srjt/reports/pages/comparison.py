@@ -30,6 +30,12 @@ class ComparisonFacts:
     samples: str
     judged_by: str
     by_patient: bool
+    trainings: tuple[int, ...]  # of each run
+
+    @property
+    def seeds(self) -> bool:
+        """Whether the intervals contain the variation between trainings."""
+        return max(self.trainings) > 1
 
     @property
     def two(self) -> bool:
@@ -60,9 +66,15 @@ VERDICT: list[Rule[Facts]] = [
 NOTES: list[Rule[Facts]] = [
     (lambda f: True, "{f.samples}, compared with their {f.judged_by}."),
     (
-        lambda f: f.by_patient,
-        "Intervals and p-values resample patients, not trainings: another seed is another run.",
+        lambda f: not f.seeds,
+        "One training per method: the interval does not contain the variation between trainings.",
     ),
+    (lambda f: f.seeds, "Intervals and p-values contain the variation between trainings (Student's t)."),
+    (
+        lambda f: f.seeds and min(f.trainings) == 1,
+        "A method with one training is taken to vary as the others do.",
+    ),
+    (lambda f: f.by_patient, "Intervals and p-values resample patients, the same ones for all runs."),
     (
         lambda f: not f.by_patient,
         "No patient ids: intervals and p-values resample images, and are too narrow if a patient has several.",
@@ -91,6 +103,7 @@ def comparison_facts(comparison: Comparison) -> ComparisonFacts:
         samples=f"{count_of(comparison.samples, 'test sample')}{patients}",
         judged_by=comparison.judged_by,
         by_patient=comparison.patients is not None,
+        trainings=comparison.trainings or (1,) * len(comparison.runs),
     )
 
 

@@ -23,6 +23,7 @@ from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import decision_figures, reliability_figure, risk_coverage_figure
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
 from srjt.reports.pages.subgroups import subgroups_sections
+from srjt.reports.pages.true_scores import true_scores_lead, true_scores_section
 from srjt.reports.sections import made_section, model_section, thumbnail, thumbnails_of
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
@@ -66,6 +67,7 @@ class EvaluationFacts:
     pool: str
     pooling: str  # what a learned pooling is
     unknown_units: int
+    unjudged: bool  # whether nothing is known about the scores against the true grades
 
     @property
     def first_words(self) -> str:
@@ -90,6 +92,11 @@ VERDICT: list[Rule[Facts]] = [
 NOTES: list[Rule[Facts]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
     (lambda f: f.judged_by == "given grades", "Given grades may be wrong themselves."),
+    (
+        lambda f: f.unjudged,
+        "What the scores against the true grades are cannot be told: verify a random part of the labels (column "
+        "verified_grade), or have images read twice.",
+    ),
     (lambda f: f.by_patient, "The 95 % intervals resample patients, not trainings."),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
@@ -143,6 +150,9 @@ def evaluation_facts(found: Evaluation) -> EvaluationFacts:
         pool=POOLS.get(found.pool, ""),
         pooling=pooling.strip(),
         unknown_units=found.unknown_units,
+        unjudged=found.judged_by == "given grades"
+        and not (found.per or found.side)
+        and found.true_scores is None,
     )
 
 
@@ -202,6 +212,7 @@ def evaluation_page(
         None if found.ranges is None else _ranges(found.ranges, found),
         *subgroups_sections(found, brief=brief),
         None if found.readers is None else _readers(found.readers),
+        true_scores_section(found),
     ]
     if not brief:
         sections += [examples_section(found, data), calibration_section(found)]
@@ -210,7 +221,7 @@ def evaluation_page(
     return Page(
         kind="Evaluation",
         title=found.run or "run",
-        lead=verdict(found),
+        lead=verdict(found) + true_scores_lead(found),
         key_numbers=key_numbers(found),
         figure=None if brief else confusion_of(found),
         figure_table=confusion_table(found),

@@ -286,10 +286,48 @@ def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
     tests = [*kinds["pooled"], *kinds["paired"]]
     sections = [
         Section(slug="tables", heading="Results", tables=kinds["comparison"], brief=True),
+        Section(
+            slug="held-out",
+            heading=f"Each {_column(results)} held out",
+            tables=_held_out(results),
+            brief=True,
+        ),
         Section(slug="ablation", heading="Selection and updating", tables=kinds["ablation"], figures=figures),
         Section(slug="paired", heading="Paired tests", tables=tests, closed=True),
     ]
     return [section for section in sections if section.tables or section.figures]
+
+
+def _column(results: StudyResults) -> str:
+    """The column whose values are held out, in words."""
+    return str(results.facts.get("study", {}).get("hold_out") or "value")
+
+
+def _held_out(results: StudyResults) -> list[Table]:
+    """For each noise a table: methods and one grade for all, by the site, or other value, that is the test side."""
+    names = results.facts.get("held_out") or []
+    if not names:
+        return []
+    purpose = str(results.facts.get("config", {}).get("optimise", "mae"))
+    scores = finished(results.scores, results.runs)
+    scores = scores[(scores["split"] == "test") & (scores["metric"] == purpose)]
+    tables = []
+    for noise in study_noises(results):
+        means = (
+            scores[scores["noise"] == noise]
+            .groupby(["method", "variant", "fold"], sort=False)["value"]
+            .mean()
+        )
+        naive = results.naive[(results.naive["noise"] == noise) & (results.naive["metric"] == purpose)]
+        rows = {display_name(*row): values for row, values in means.unstack("fold").iterrows()}
+        if len(naive):
+            rows[NAIVE_LABEL.capitalize()] = naive.groupby("fold")["value"].mean()
+        frame = pd.DataFrame(rows).T.reindex(columns=range(len(names)))
+        frame = frame.set_axis(names, axis=1).rename_axis("method").reset_index()
+        caption = f"Trained on the others; {count_of(len(results.facts.get('seeds', [0])), 'seed')}."
+        title = f"Test {METRICS[purpose].long_name} {noise_phrase(noise)}"
+        tables.append(data_table(frame, title=title, caption=caption, slug=f"held-out-{len(tables)}"))
+    return tables
 
 
 def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
@@ -349,12 +387,14 @@ def _runs(results: StudyResults) -> Section:
     test = results.scores[results.scores["split"] == "test"].pivot_table(
         index="key", columns="metric", values="value", aggfunc="last"
     )
-    runs = results.runs
+    runs, held_out = results.runs, dict(enumerate(results.facts.get("held_out") or []))
     names = {METRIC_NAMES[metric][0]: metric for metric in PAPER_METRICS}
     frame = pd.DataFrame(
         {
             "method": [display_name(*row) for row in runs[["method", "variant"]].itertuples(index=False)],
-            **{name: runs[name].to_numpy() for name in ("noise", "fold", "seed")},
+            **{name: runs[name].to_numpy() for name in ("noise", "fold")},
+            **({"held out": [held_out.get(fold, "") for fold in runs["fold"]]} if held_out else {}),
+            "seed": runs["seed"].to_numpy(),
             "status": [STATUSES.get(status, str(status)) for status in runs["status"]],
             "minutes": pd.to_numeric(runs["seconds"]).to_numpy(float) / 60,
             **{
@@ -380,6 +420,8 @@ def _data(results: StudyResults) -> Section:
     counts = [int(count) for count in study["class_counts"]]
     folds, used = int(study["folds"]), results.runs["fold"].nunique()
     split = count_of(folds, "fold") + (f", {used} of them used" if 0 < used < folds else "")
+    if study.get("held_out"):
+        split += f", each with one {_column(results)} as its test side: {', '.join(study['held_out'])}"
     entries = {
         "source": str(study.get("source") or MISSING),
         "samples": f"{sum(counts):,}",

@@ -1,0 +1,428 @@
+"""Scores against the true grades, from labels that may be wrong: what can be known of them, with intervals that contain
+the doubt about the labels.
+
+Everything is a function of one table: how many samples have which true grade and which answer. What is known decides
+how the table is estimated, the strongest first.
+
+- **Verified grades** of a random part: the table by the labels of all samples, corrected by the verified ones
+  (prediction-powered inference, Angelopoulos et al. 2023, with the factor that makes the variance smallest). Nothing is
+  assumed about the errors of the labels.
+- **Several readings**: the posterior of the true grades by the model of ``srjt.readers``.
+- **A matrix of the label noise**, given or estimated.
+- **The share of wrong labels** alone: bounds of the accuracy and the absolute error.
+
+Readings and a matrix do not tell whether the network errs on the images on which readers err. Two extremes are
+computed, and the interval reaches from one to the other:
+
+- *apart*: given the true grade, the network errs independently of the readers. It is one more reader (or, with a
+  matrix P, row ỹ of P⁻¹ has the mean of the true grade).
+- *alike*: given the readings, the answer tells nothing more about the true grade. A network that repeats the readers'
+  errors is such a one; one that is right where they err is better. Only a network that is wrong *more* often where the
+  readers err than the readings themselves tell lies outside.
+
+Readers may all be misled by the same image. No reading shows it: the intervals reach from never to as often as one
+reader errs alone, and assume that such an image misleads the network, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
+from srjt.noise.verified import exact_interval
+from srjt.ordinal.intervals import Interval, patient_codes, patient_draws, percentile_interval
+from srjt.ordinal.metrics import METRICS, divide
+from srjt.readers.consensus import consensus
+from srjt.readers.model import Evidence, Variants, evidence_of, fit_variants, maximise
+from srjt.readers.readings import Readings
+from srjt.readers.uncertainty import true_given_seen
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Score = Callable[[Floats], Floats]  # from tables (..., C, K) by true grade and answer
+Scores = dict[str, Interval]
+Basis = Literal["verified grades", "readings", "noise matrix", "share of wrong labels"]
+
+ENOUGH = 20  # verified patients, or wrong ends of an interval, from which a score can be told
+DRAWS = 40  # fits of the readers' model to patients drawn with replacement
+_METRICS = ("mae", "accuracy", "qwk")
+_ITERATIONS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrueScores:
+    """Scores against the true grades, as far as they can be known.
+
+    Attributes
+    ----------
+    basis : {"verified grades", "readings", "noise matrix", "share of wrong labels"}
+        What they are known from.
+    scores : dict of str to Interval
+        ``mae``, ``accuracy``, ``qwk``, ``recall_0`` … of each grade and, with a referral, ``sensitivity`` and
+        ``specificity``. nan where nothing can be told.
+    apart, alike : dict of str to Interval
+        The two extremes that ``scores`` reach between: the network errs independently of the labels, or repeats their
+        errors. Empty where nothing has to be assumed.
+    verified : int
+        Number of verified grades.
+    wrong : tuple of float or None
+        The lowest and the highest plausible share of wrong labels, if that is what is used.
+    """
+
+    basis: Basis
+    scores: Scores
+    apart: Scores
+    alike: Scores
+    verified: int = 0
+    wrong: tuple[float, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = asdict(replace(self, scores={}, apart={}, alike={}))
+        for name in ("scores", "apart", "alike"):
+            plain[name] = {key: interval._asdict() for key, interval in getattr(self, name).items()}
+        return plain
+
+
+def true_scores(
+    predicted: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    num_classes: int,
+    groups: Sequence[str] | None = None,
+    referred: npt.ArrayLike | None = None,
+    refer_from: int | None = None,
+    verified: npt.ArrayLike | None = None,
+    readings: Readings | None = None,
+    noise: NoiseBounds | None = None,
+    label_noise: LabelNoise = "unknown",
+    resamples: int = 1000,
+    seed: int = 0,
+) -> TrueScores | None:
+    """What can be known about the scores of answers against the true grades.
+
+    Parameters
+    ----------
+    predicted, labels : (N,) array of int
+        The answers, and labels that may be wrong.
+    num_classes : int
+        C, the number of grades.
+    groups : sequence of str, length N, optional
+        Patients, which the intervals resample. Default: each sample is its own.
+    referred : (N,) array of bool, optional
+        Whether each sample is referred.
+    refer_from : int, optional
+        The lowest true grade that should be.
+    verified : (N,) array of int, optional
+        True grades of a random part of the samples, −1 for the others; used if 20 patients or more have one.
+    readings : Readings, optional
+        Of the same N samples in the same order.
+    noise : NoiseBounds, optional
+        What is known of the noise of the labels.
+    label_noise : {"unknown", "class-conditional", "none"}
+        What wrong labels depend on. "class-conditional": on the true grade alone, so the network errs independently.
+    resamples, seed
+        Of the bootstrap.
+
+    Returns
+    -------
+    TrueScores or None
+        None if nothing is known about the labels.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> true = rng.integers(0, 3, size=2000)
+    >>> labels = np.where(rng.random(2000) < 0.2, (true + 1) % 3, true)
+    >>> verified = np.where(rng.random(2000) < 0.2, true, -1)
+    >>> found = true_scores(true, labels, num_classes=3, verified=verified)
+    >>> bool((true == labels).mean() < 0.85), found.scores["accuracy"].high > 0.97
+    (True, True)
+    """
+    grade, label = np.asarray(predicted, dtype=np.int64), np.asarray(labels, dtype=np.int64)
+    owner = patient_codes(groups, len(grade))
+    answer = grade if referred is None else grade + num_classes * np.asarray(referred, dtype=np.int64)
+    table = _Table(
+        answer=answer, owner=owner, classes=num_classes, refer_from=None if referred is None else refer_from
+    )
+    if verified is not None:
+        known = np.asarray(verified, dtype=np.int64)
+        if len(np.unique(owner[known >= 0])) >= ENOUGH:
+            scores = _by_verified(table, label, known)
+            return TrueScores(
+                basis="verified grades", scores=scores, apart={}, alike={}, verified=int((known >= 0).sum())
+            )
+    if readings is not None:
+        agreed = consensus(readings)
+        if agreed.determined:
+            ends = _by_readings(table, grade, readings, agreed.evidence, agreed.variants, resamples, seed)
+            return _between("readings", *ends)
+    if noise is None or label_noise == "none":
+        return None
+    if noise.determined:
+        return replace(_by_matrix(table, label, noise, label_noise, resamples, seed), wrong=noise.rates)
+    return TrueScores(
+        basis="share of wrong labels",
+        scores=_bounds(table, label, noise, resamples, seed),
+        apart={},
+        alike={},
+        wrong=noise.rates,
+    )
+
+
+# The table of true grades and answers, and the scores that are functions of it.
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    answer: Ints  # (N,) the predicted grade; + C if the sample is referred
+    owner: Ints  # (N,) patients
+    classes: int
+    refer_from: int | None
+
+    @property
+    def answers(self) -> int:
+        """K, the number of different answers."""
+        return self.classes * (1 if self.refer_from is None else 2)
+
+    def scores(self) -> dict[str, Score]:
+        """Functions of tables (..., C, K), which may hold small negative numbers."""
+        classes = self.classes
+
+        def by_grade(counts: Floats) -> Floats:
+            return np.asarray(counts.reshape(*counts.shape[:-1], -1, classes).sum(axis=-2))
+
+        def metric(name: str) -> Score:
+            return lambda counts: METRICS[name].function(by_grade(counts))
+
+        def recall(grade: int) -> Score:
+            def share(counts: Floats) -> Floats:
+                whole = counts[..., grade, :].sum(axis=-1)
+                return divide(by_grade(counts)[..., grade, grade], np.maximum(whole, 0.0), empty=np.nan)
+
+            return share
+
+        def decided(rows: slice, columns: slice) -> Score:
+            def share(counts: Floats) -> Floats:
+                part = counts[..., rows, columns].sum(axis=(-2, -1))
+                return divide(part, np.maximum(counts[..., rows, :].sum(axis=(-2, -1)), 0.0), empty=np.nan)
+
+            return share
+
+        found = {name: metric(name) for name in _METRICS}
+        found |= {f"recall_{grade}": recall(grade) for grade in range(classes)}
+        if self.refer_from is not None:
+            found["sensitivity"] = decided(slice(self.refer_from, None), slice(classes, None))
+            found["specificity"] = decided(slice(None, self.refer_from), slice(None, classes))
+        return found
+
+    def by_patient(self, weights: Floats) -> Floats:
+        """(G, C, K) the table of each patient. weights: (N, C) of each true grade."""
+        own = np.zeros((int(self.owner.max()) + 1, self.answers, weights.shape[1]))
+        np.add.at(own, (self.owner, self.answer), weights)
+        return own.transpose(0, 2, 1)
+
+    def resampled(self, weights: Floats, *, resamples: int, seed: int) -> Scores:
+        """Each score with its interval over patients."""
+        own = self.by_patient(weights)
+        flat = own.reshape(len(own), -1)
+        drawn = [draw @ flat for draw in patient_draws(len(own), max(resamples, 1), seed=seed)]
+        tables = np.concatenate(drawn).reshape(-1, *own.shape[1:])
+        return {
+            name: _inside(name, percentile_interval(score(tables))) for name, score in self.scores().items()
+        }
+
+
+def _inside(name: str, interval: Interval) -> Interval:
+    """An interval within the values that the score can have."""
+    least, most = (0.0, np.inf) if name == "mae" else (-1.0 if name == "qwk" else 0.0, 1.0)
+    return Interval(*(float(np.clip(end, least, most)) for end in interval))
+
+
+# Verified grades: the labels of all samples, corrected by a random part.
+
+
+def _by_verified(table: _Table, labels: Ints, verified: Ints) -> Scores:
+    one_hot = np.eye(table.classes)
+    rows = np.flatnonzero(verified >= 0)
+    size, total = len(rows), len(labels)
+    cells = table.answer, table.owner
+    by_label = table.by_patient(one_hot[labels]).sum(axis=0) / total
+    part = replace(table, answer=cells[0][rows], owner=cells[1][rows])
+    true_part, label_part = (
+        part.by_patient(one_hot[grades]).sum(axis=0) / size for grades in (verified[rows], labels[rows])
+    )
+    patients = len(np.unique(cells[1][rows]))
+    quantile = float(stdtrit(patients - 1, 0.975))
+    found: Scores = {}
+    for name, score in table.scores().items():
+        # The score is linear in the table near the estimate: each sample counts with the slope of its cell.
+        slope = _slopes(score, true_part)
+        if not np.isfinite(slope).all():
+            found[name] = Interval(np.nan, np.nan, np.nan)
+            continue
+        by = slope[labels, table.answer] - float((slope * by_label).sum())
+        true = slope[verified[rows], table.answer[rows]] - float((slope * true_part).sum())
+        factor = _factor(true, by[rows]) / (1.0 + size / total)
+        estimate = factor * by_label + true_part - factor * label_part
+        value = float(score(estimate))
+        left = true - factor * by[rows]
+        influence = factor * by / total
+        influence[rows] += (left - left.mean()) / size
+        together = np.bincount(table.owner, influence)
+        variance = float(together @ together) * patients / (patients - 1)
+        if name in ("mae", "qwk"):
+            # Errors may be too rare for the sample: as Agresti and Coull do, two that are a grade off are added.
+            jumps = np.diff(slope, axis=0) ** 2
+            mass = (true_part[:-1] + true_part[1:]) / 2.0
+            variance += 2.0 * float((mass * jumps).sum() / mass.sum()) / (size * patients)
+            half = quantile * np.sqrt(variance)
+            found[name] = _inside(name, Interval(value, value - half, value + half))
+        else:
+            share = min(max(value, 0.0), 1.0)
+            counted = float(true_part[np.abs(slope).max(axis=1) > 1e-9].sum()) * patients
+            equal = max(share * (1.0 - share) / (variance + 2.0 / counted**2), counted)
+            found[name] = Interval(share, *exact_interval(share, equal))
+    return found
+
+
+def _slopes(score: Score, counts: Floats, *, step: float = 1e-4) -> Floats:
+    """(C, K) the derivatives of a score by the cells of a table."""
+    cells = counts.size
+    moved = counts.reshape(-1) + step * np.concatenate([np.eye(cells), -np.eye(cells)])
+    values = score(moved.reshape(-1, *counts.shape))
+    return np.asarray((values[:cells] - values[cells:]) / (2.0 * step)).reshape(counts.shape)
+
+
+def _factor(true: Floats, by: Floats) -> float:
+    """How far to trust the labels: the regression of the true values on those by the labels, from 0 to 1."""
+    spread = float(by.var())
+    return float(np.clip(np.cov(true, by, ddof=0)[0, 1] / spread, 0.0, 1.0)) if spread > 0 else 0.0
+
+
+# Several readings, or a matrix: two extremes, and everything between them.
+
+
+def _between(basis: Basis, apart: Iterable[Scores], alike: Iterable[Scores]) -> TrueScores:
+    """From the cases of each extreme."""
+    ends = [_hull(list(cases)) for cases in (apart, alike)]
+    both = [end for end in ends if end]
+    return TrueScores(basis=basis, scores=_hull(both), apart=ends[0], alike=ends[1])
+
+
+def _hull(cases: list[Scores]) -> Scores:
+    """The smallest interval that holds those of all cases, around the mean of their values."""
+    hull: Scores = {}
+    for name in cases[0] if cases else ():
+        values, lows, highs = zip(*(case[name] for case in cases), strict=True)
+        hull[name] = Interval(float(np.mean(values)), float(np.min(lows)), float(np.max(highs)))
+    return hull
+
+
+def _by_readings(
+    table: _Table,
+    predicted: Ints,
+    readings: Readings,
+    evidence: Evidence,
+    variants: Variants,
+    resamples: int,
+    seed: int,
+) -> tuple[list[Scores], list[Scores]]:
+    items = np.arange(len(predicted))
+    joined = replace(
+        readings,
+        readers=[*readings.readers, "the network"],
+        item=np.concatenate([readings.item, items]),
+        reader=np.concatenate([readings.reader, np.full(len(items), len(readings.readers))]),
+        grade=np.concatenate([readings.grade, predicted]),
+        times=None,
+    )
+    with_network = evidence_of(joined, repeats="one reading")
+    draws = min(DRAWS, max(resamples, 2))
+    apart = _refitted(table, with_network, fit_variants(with_network), draws, seed)
+    alike = _refitted(table, evidence, variants, draws, seed)
+    mean = sum(
+        weight * fit.counts.sum(axis=0) for weight, fit in zip(variants.weights, variants.fits, strict=True)
+    )
+    mean = mean / mean.sum(axis=1, keepdims=True)
+    found = []
+    for tables in (apart, alike):
+        cases = []
+        for amount in (0.0, 1.0):  # of errors that all readers, and the network, share
+            true = np.einsum("sc,nsk->nck", true_given_seen(mean, amount), tables)
+            cases.append(
+                {name: _inside(name, _normal(score(true))) for name, score in table.scores().items()}
+            )
+        found.append(cases)
+    return found[0], found[1]
+
+
+def _refitted(table: _Table, evidence: Evidence, variants: Variants, draws: int, seed: int) -> Floats:
+    """(1 + draws, C, K) the expected table, and those of fits to patients drawn with replacement.
+
+    A draw has one variant of the model, as often as the variant is likely: their differences are part of the doubt.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    posterior = variants.mean(lambda fit: fit.posterior)
+    tables = [table.by_patient(posterior).sum(axis=0)]
+    order = np.argsort(table.owner, kind="stable")
+    samples = np.split(order, np.cumsum(np.bincount(table.owner))[:-1])
+    for _ in range(draws):
+        fit = variants.fits[int(rng.choice(len(variants.fits), p=variants.weights))]
+        rows = np.concatenate([samples[one] for one in rng.integers(len(samples), size=len(samples))])
+        own = maximise(
+            evidence.items(rows),
+            fit.states,
+            fit.family,
+            strength=fit.strength,
+            start=replace(fit, posterior=fit.posterior[rows]),
+            iterations=_ITERATIONS,
+            tolerance=1e-3,
+        )
+        drawn = replace(table, answer=table.answer[rows], owner=table.owner[rows])
+        tables.append(drawn.by_patient(own.posterior).sum(axis=0))
+    return np.stack(tables)
+
+
+def _normal(values: Floats) -> Interval:
+    """(1 + B,) a score as it is and of a few draws, whose percentiles would be rough."""
+    drawn = values[1:][np.isfinite(values[1:])]
+    if len(drawn) < 2:
+        return Interval(float(values[0]), np.nan, np.nan)
+    half = float(stdtrit(len(drawn) - 1, 0.975)) * float(drawn.std(ddof=1))
+    return Interval(float(values[0]), float(values[0]) - half, float(values[0]) + half)
+
+
+def _by_matrix(
+    table: _Table, labels: Ints, noise: NoiseBounds, label_noise: LabelNoise, resamples: int, seed: int
+) -> TrueScores:
+    joints = [noise.lowest(), noise.joint, noise.highest()]
+    inverse = [inverse_weights(labels, joint) for joint in joints]
+    apart = [
+        table.resampled(weights, resamples=resamples, seed=seed) for weights in inverse if weights is not None
+    ]
+    alike = []
+    if label_noise != "class-conditional" or not apart:
+        alike = [
+            table.resampled(posterior_weights(labels, joint), resamples=resamples, seed=seed)
+            for joint in joints
+        ]
+    return _between("noise matrix", apart, alike)
+
+
+def _bounds(table: _Table, labels: Ints, noise: NoiseBounds, resamples: int, seed: int) -> Scores:
+    """Whatever the errors depend on: the accuracy changes by at most their share, the MAE by their mean distance."""
+    by_label = table.resampled(np.eye(table.classes)[labels], resamples=resamples, seed=seed)
+    distance = sum(noise.wrong_by(grades) for grades in range(1, table.classes))
+    most = {"accuracy": noise.rates[1], "mae": distance}
+    found = {}
+    for name, (value, low, high) in by_label.items():
+        more = most.get(name, np.nan)
+        found[name] = _inside(name, Interval(value if name in most else np.nan, low - more, high + more))
+    return found

@@ -1,0 +1,557 @@
+"""``srjt report RUN --checklist``: every item of TRIPOD+AI, CLAIM or STARD-AI with what the run, its audit, its
+readers and its evaluations know, or that the authors must write it. Nothing is guessed: each sentence has its file.
+
+``checklists.csv`` has the items, in our words, and the names of the facts that answer each; ``FACTS`` has the facts.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pydantic import BaseModel, NonNegativeInt
+
+from srjt import methods
+from srjt.auditing import folder as audit_folder
+from srjt.data.readers_folder import read_reader_facts
+from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.files import read_json, write_atomically
+from srjt.inference.sides import evaluate_sides
+from srjt.ordinal.metrics import METRICS
+from srjt.reports.page import KeyNumber, Page, Section, markdown
+from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name
+from srjt.reports.table import Table, data_table
+from srjt.studies.results import display_name
+from srjt.training.config import TrainConfig
+from srjt.training.folder import RunFacts, read_facts, read_noise_estimate, read_summary
+from srjt.training.trained import load_run
+
+CHECKLISTS = {
+    "tripod-ai": "TRIPOD+AI (Collins et al., BMJ 2024, 385:e078378)",
+    "claim": "CLAIM, 2024 update (Tejani et al., Radiology: Artificial Intelligence 2024, 6(4):e240300)",
+    "stard-ai": "STARD-AI (Sounderajah et al., Nature Medicine 2025, 31:3283)",
+}
+AUTHORS = "To be written by the authors"
+SCORES = ("mae", "accuracy", "macro_f1", "qwk")
+BINARY = {"sensitivity": "sensitivity", "specificity": "specificity", "roc_area": "area under the ROC curve"}
+AGREEMENT = {
+    "alpha": "Krippendorff's α",
+    "quadratic": "quadratic κ of pairs",
+    "exact": "share of equal pairs",
+}
+SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
+
+# fact: the file that it comes from, then its sentences. A sentence is used if all that it names is known.
+FACTS: dict[str, tuple[str, ...]] = {
+    "source": ("run.json", "Labels and {what} come from {source}."),
+    "sha256": ("run.json", "Its SHA-256 is {sha256}."),
+    "flow": ("run.json", "{used} were used: {sides}."),
+    "left_out": ("run.json", "{left_out}"),
+    "sizes": ("run.json", "Number of {what}: {sides}."),
+    "splits": ("run.json", "The {what} were divided once: {sides}.", "{disjoint}"),
+    "disjoint": ("run.json", "{disjoint}"),
+    "counts": ("run.json, held_out.csv", "{counts}", "{side_counts}"),
+    "grades": ("run.json", "The outcome is an ordinal grade, mildest first: {grades}."),
+    "input": ("run.json", "The only input is {input}."),
+    "preprocessing": ("run.json", "{preprocessing}"),
+    "model": ("run.json", "{model}", "All networks have {parameters:,} parameters together."),
+    "weights": ("run.json", "{weights}", "Seed: {seed}."),
+    "training": ("run.json", "{training}"),
+    "selection": ("run.json, summary.json", "{selection}"),
+    "imbalance": ("run.json", "{imbalance}"),
+    "noise": ("run.json, noise.json", "{noise}"),
+    "ensemble": ("run.json", "{ensemble}"),
+    "output": ("run.json", "The output is a probability of each grade; a predicted grade is {grade_rule}."),
+    "software": ("run.json", "Software: {software}."),
+    "command": ("run.json", "Command: {command}"),
+    "availability": ("summary.json", "The networks are weights.safetensors, SHA-256 {weights_sha256}."),
+    "judged": ("held_out.csv", "The {side} side is judged by {judged_by}."),
+    "stored": ("held_out.csv", "The probabilities of every sample of the {side} side are stored."),
+    "metrics": ("held_out.csv", "Metrics: {metrics}."),
+    "uncertainty": (
+        "held_out.csv",
+        "95 % confidence intervals (CI) are percentiles of 1,000 bootstrap samples of {unit}; "
+        "the variation between trainings is not in them.",
+    ),
+    "performance": ("held_out.csv", "{performance}", "One grade for all has {naive}."),
+    "crosstab": ("held_out.csv", "See the table of predicted grades of the {side} side below."),
+    "calibration": ("held_out.csv", "{calibration}"),
+    "recalibration": ("held_out.csv", "{recalibration}"),
+    "failures": ("held_out.csv", "{failures}"),
+    "audit_noise": (
+        "{audit_file}",
+        "An audit puts the share of wrong labels at {audit_rate}.",
+        "{audit_reason}",
+    ),
+    "verified": ("{audit_file}", "{verified}"),
+    "readers": ("{readers_file}", "{readers}", "{consensus}"),
+    "agreement": ("{readers_file}", "Agreement of the readers: {agreement}."),
+    **{
+        name: (f"{{{name}_file}}", f"{{{name}}}")
+        for name in ("external", "decision", "ranges", "unsure", "subgroups", "sites", "true_scores")
+    },
+}
+# the facts of the two paragraphs, in their order
+METHODS = """
+    source flow left_out disjoint grades readers agreement verified noise preprocessing model weights training
+    selection imbalance ensemble output recalibration uncertainty software
+"""
+RESULTS = "performance true_scores calibration decision ranges subgroups sites failures external audit_noise"
+
+
+# What is known: the names in the sentences, with their values; what is not known is not there.
+
+
+class EvaluationFile(BaseModel, extra="allow"):
+    """What ``srjt evaluate --out`` writes; the rest is read as it is needed."""
+
+    run: str
+    grades: list[str]
+    samples: NonNegativeInt
+    own_samples: NonNegativeInt | None = None  # that the run knows; None: not recorded
+
+
+def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[dict[str, Any], list[Table]]:
+    """What a run and the files beside it know, and the tables that belong to it.
+
+    also: folders of an audit or of readers, and files of ``srjt evaluate --out``. Default: those beside the run that
+    are about the same table or run.
+    """
+    facts = read_facts(folder)
+    side, tables = _side_facts(folder, facts)
+    known: dict[str, Any] = {**_run_facts(folder, facts), **side}
+    for path, kind in [(path, _kind(path)) for path in also] or list(_beside(folder, facts)):
+        about: Mapping[str, Any]
+        if kind == "audit":
+            about = audit_folder.read_facts(path)
+            known |= _audit_facts(path)
+        elif kind == "readers":
+            about = read_reader_facts(path)
+            known |= _reader_facts(about, path, facts)
+        else:
+            about = read_json(path, EvaluationFile).model_dump()
+            try:
+                found = list(_evaluation_facts(about))
+            except (KeyError, TypeError, ValueError, AttributeError) as problem:
+                raise SrjtError(
+                    f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
+                ) from None
+            for name, text in found:
+                known[name] = f"{known[name]} {text}" if name in known else text
+                files = known.get(f"{name}_file")
+                known[f"{name}_file"] = f"{files}, {path.name}" if files else path.name
+        if list(about["grades"]) != list(facts.grades):
+            raise SrjtError(f"{path} is about other grades, {', '.join(about['grades'])}, than {folder}.")
+    return {name: value for name, value in known.items() if value not in (None, "")}, tables
+
+
+def _kind(path: Path) -> str:
+    for kind in ("audit", "readers"):
+        if (path / f"{kind}.json").is_file():
+            return kind
+    if path.is_file() and path.suffix == ".json":
+        return "evaluation"
+    raise SrjtError(
+        f"{path} is not the folder of an audit or of readers, nor a JSON file of srjt evaluate --out."
+    )
+
+
+def _beside(folder: Path, facts: RunFacts) -> Iterator[tuple[Path, str]]:
+    """The audit, the readers and the evaluations in the run's folder and in the one around it."""
+    here, table = folder.resolve(), source_name(facts)
+    for path in sorted([*here.parent.iterdir(), *here.iterdir()]):
+        try:
+            kind = _kind(path)
+            if kind == "audit":
+                fits = Path(audit_folder.read_facts(path)["source"]).name == table
+            elif kind == "readers":
+                same = Path(str(read_reader_facts(path).get("source"))).name == table
+                fits = same or _is_consensus(path, facts)
+            else:
+                fits = read_json(path, EvaluationFile).run == here.name
+        except (SrjtError, OSError, ValueError, AttributeError):  # of something else
+            continue
+        if fits:
+            yield path, kind
+
+
+def _run_facts(folder: Path, facts: RunFacts) -> dict[str, Any]:
+    """What ``run.json``, ``summary.json`` and ``noise.json`` say."""
+    summary, data, made = read_summary(folder), facts.data, facts.provenance
+    features = data["in_shape"][0] if len(data["in_shape"]) == 1 else 0
+    config = facts.config.for_data(features=bool(features))
+    what, patients, by_side = (
+        "rows of features" if features else "images",
+        data.get("patients"),
+        data.get("side_patients"),
+    )
+    sides = {name: n for name, n in data.get("samples", {}).items() if n}
+    method = methods.lookup(config.method) if config.method in methods.names() else None
+    network = "a network of the authors' own" if facts.own_network else str(config.network)
+    packages = [f"{name} {version}" for name, version in made.get("packages", {}).items()]
+    left_out, shared = data.get("left_out"), sum((by_side or {}).values()) - (patients or 0)
+    return {
+        "what": what,
+        "source": source_name(facts),
+        "sha256": (data.get("source") or {}).get("sha256"),
+        "used": f"{sum(sides.values()):,} {what}"
+        + (f" of {count_of(patients, 'patient')}" if patients else ""),
+        "sides": _listed(
+            f"{n:,} for {'training' if name == 'train' else name}"
+            + (f" ({count_of(by_side[name], 'patient')})" if by_side and name in by_side else "")
+            for name, n in sides.items()
+        ),
+        "left_out": None
+        if left_out is None
+        else "Left out, by reason: "
+        + ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in left_out.items())
+        + "."
+        if left_out
+        else "No row of the table was left out.",
+        "disjoint": None
+        if not by_side
+        else f"{count_of(shared, 'patient is', 'patients are')} on more than one side."
+        if shared
+        else "No patient is on two sides.",
+        "counts": " ".join(
+            f"Labels of the {side} side: {_counted(facts.grades.shown, labels)}."
+            for side, labels in (
+                ("training", data.get("class_counts")),
+                ("validation", data.get("validation_counts")),
+            )
+            if labels and sum(labels)
+        ),
+        "grades": ", ".join(facts.grades.shown),
+        "input": f"a row of {features:,} features"
+        if features
+        else f"the image, {config.crop} × {config.crop} pixels",
+        "preprocessing": _preprocessing(config, features=bool(features)),
+        "model": (f"{('One network', 'Two networks')[method.networks - 1]}" if method else "The networks")
+        + f" ({network}) learnt with the method {display_name(config.method)}"
+        + (f" ({method.paper})." if method and method.paper not in ("", "baseline", "this project") else "."),
+        "weights": _weights(facts),
+        "seed": config.seed,
+        "training": f"Training took {count_of(config.epochs, 'epoch')} in batches of {config.batch_size:,} with "
+        f"{config.optimizer}, learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g} and the "
+        f"schedule {config.schedule}.",
+        "selection": "The networks of the last epoch were kept."
+        if config.keep == "last"
+        else f"The networks of epoch {summary.get('kept_epoch', '?')} were kept, the best on the validation side.",
+        "imbalance": f"Rare grades were drawn more often (balance {config.balance:g})."
+        if config.balance
+        else "All samples were drawn equally often, whatever their grade.",
+        "noise": _noise(folder, facts),
+        "ensemble": method
+        and ("One network answers.", "The mean of both networks' probabilities is the answer.")[
+            method.networks - 1
+        ],
+        "software": ", ".join(
+            [f"srjt {facts.version}", f"Python {made['python']}", *packages, str(made.get("device"))]
+        )
+        if "python" in made
+        else f"srjt {facts.version}",
+        "command": made.get("command"),
+        "weights_sha256": (summary.get("files") or {}).get("weights.safetensors"),
+    }
+
+
+def _preprocessing(config: TrainConfig, *, features: bool) -> str:
+    if features:
+        return "Each feature was scaled to mean 0 and variance 1 on the training side."
+    size, crop = config.image_size, config.crop
+    how = "resized to" if config.resize == "squash" else "scaled by their short side and cut to"
+    mirrored = "; training images were mirrored at random" if config.flip else ""
+    return (
+        f"Images were {how} {size} × {size} pixels, of which {crop} × {crop} were used, in training at random places, "
+        f"otherwise in the centre{mirrored}."
+    )
+
+
+def _weights(facts: RunFacts) -> str:
+    config = facts.config
+    if facts.own_network:
+        return ""
+    if config.weights is not None:
+        return f"The networks start from the weights in {Path(config.weights).name}."
+    if (
+        config.pretrained
+        and config.network not in WITHOUT_PUBLISHED_WEIGHTS
+        and len(facts.data["in_shape"]) > 1
+    ):
+        return "The networks start from published ImageNet weights."
+    return "The networks start from random weights."
+
+
+def _noise(folder: Path, facts: RunFacts) -> str:
+    """What the training took the share of wrong labels to be."""
+    estimate, rate = read_noise_estimate(folder), (facts.noise or {}).get("used")
+    if not isinstance(rate, float):
+        return ""
+    if estimate is None:
+        return f"The share of wrong labels was given as {rate:.0%}."
+    low, high = estimate.rate_interval
+    return (
+        f"Training took the share of wrong labels to be {rate:.0%}; by the training labels it lies between {low:.0%} "
+        f"and {high:.0%} (95 % CI)."
+    )
+
+
+def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, Any], list[Table]]:
+    """The answers for the test side, else the validation side, and the table of grades."""
+    try:
+        run = load_run(folder, device="cpu")
+        sides = evaluate_sides(run)
+    except SrjtError:  # a network of your own, or a method that is not installed
+        return {}, []
+    parameters = {"parameters": sum(weight.numel() for weight in run.networks.parameters())}
+    side = sides.get("test") or sides.get("validation")
+    if side is None:
+        return parameters, []
+    grades, table = facts.grades.shown, pd.DataFrame(side.confusion, columns=facts.grades.shown)
+    distance = [
+        abs(true - answer)
+        for true, row in enumerate(side.confusion)
+        for answer, n in enumerate(row)
+        for _ in range(n)
+    ]
+    table.insert(0, side.judged_by.removesuffix("s"), list(grades))
+    title = f"Predicted grades (columns) of the {side.side} side by {side.judged_by}"
+    scores = ", ".join(_score(name, side.intervals[name]._asdict()) for name in SCORES)
+    return {
+        **parameters,
+        "side": side.side,
+        "judged_by": side.judged_by,
+        "side_counts": f"{side.judged_by.capitalize()} of the {side.side} side: "
+        f"{_counted(grades, [sum(row) for row in side.confusion])}.",
+        "metrics": ", ".join([*(METRICS[name].long_name for name in side.intervals), "calibration error"]),
+        "unit": "patients" if side.by_patient else "samples",
+        "grade_rule": side.grade_rule,
+        "performance": f"{side.side.capitalize()} side, {side.samples:,} answers judged by {side.judged_by}: {scores}.",
+        "naive": None if side.naive is None else f"{METRICS['mae'].long_name} {side.naive.mae:.3f}",
+        "calibration": f"Expected calibration error {side.calibration_error:.3f}, ranked probability score "
+        f"{side.ranked_probability_score:.3f}.",
+        "recalibration": f"Probabilities were recalibrated: {side.recalibration}."
+        if side.recalibration
+        else "Probabilities were not recalibrated.",
+        "failures": f"Of {side.samples:,} predicted grades {sum(d > 0 for d in distance):,} are wrong, "
+        f"{sum(d > 1 for d in distance):,} by more than one grade.",
+    }, [data_table(table, title=title, caption="From held_out.csv.")]
+
+
+def _audit_facts(path: Path) -> dict[str, Any]:
+    summary = audit_folder.read_summary(path)
+    verified, (low, high) = summary.get("verified"), summary["rate_interval"]
+    return {
+        "audit_file": f"{path.name}/summary.json",
+        "audit_rate": f"{summary['rate']:.0%} (95 % CI {low:.0%} to {high:.0%})",
+        "audit_reason": summary["reason"],
+        "verified": verified
+        and f"{verified['labels']:,} labels of a random sample were verified: {verified['wrong']:,} were wrong.",
+    }
+
+
+def _reader_facts(about: Mapping[str, Any], path: Path, facts: RunFacts) -> dict[str, Any]:
+    overall = about.get("agreement") or {}
+    read = (
+        f" gave {about['number_of_readings']:,} grades to {about['items']:,} {about['noun']}s"
+        if "items" in about
+        else ""
+    )
+    return {
+        "readers_file": f"{path.name}/readers.json",
+        "readers": f"{count_of(len(about['readers']), 'reader')}{read}.",
+        "consensus": "The labels of the run are their consensus." if _is_consensus(path, facts) else "",
+        "agreement": ", ".join(
+            f"{words} {_interval(overall[name])}" for name, words in AGREEMENT.items() if overall.get(name)
+        ),
+    }
+
+
+def _is_consensus(readers: Path, facts: RunFacts) -> bool:
+    """Whether the run was trained on the consensus of these readers."""
+    source = facts.data.get("source") or {}
+    return Path(source.get("path", "")).resolve() == (readers / "consensus.csv").resolve()
+
+
+def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """fact, sentence: what one evaluation says."""
+    if file["own_samples"] == 0:
+        patients = f" of {count_of(file['patients'], 'patient')}" if file["patients"] else ""
+        scores = ", ".join(_score(name, file["intervals"][name]) for name in SCORES)
+        error = f"calibration error {file['calibration_error']:.3f}"
+        judged = f"judged by {file['judged_by']}"
+        yield "external", f"{file['samples']:,} other samples{patients}, {judged}: {scores}, {error}."
+    if decision := file.get("decision"):
+        point = {**decision["operating_point"], **decision["areas"]}
+        values = [f"{words} {_interval(point[name])}" for name, words in BINARY.items() if name in point]
+        yield "decision", f"Referral from grade {decision['refer_from']}: {', '.join(values)}."
+    if ranges := file.get("ranges"):
+        covered, width = _interval(ranges["coverage"], ".0%"), _interval(ranges["width"], ".1f")
+        promise = f"Ranges that promise {ranges['promised']:.0%}"
+        yield "ranges", f"{promise} hold the grade for {covered}; grades in one: {width}."
+    if (abstention := file.get("abstention")) and abstention["wanted"] is not None:
+        yield "unsure", f"{abstention['share']:.0%} of the samples, the least sure, were left to a person."
+    groups = (file.get("subgroups") or {}).get("groups", [])
+    for column in dict.fromkeys(group["column"] for group in groups):
+        parts = [
+            f"{group['name']} {_interval(group['scores']['mae']) if group['scores'] else 'has too few'} "
+            f"({count_of(group['patients'], 'patient')})"
+            for group in groups
+            if group["column"] == column
+        ]
+        name = "sites" if column.casefold() in SITES else "subgroups"
+        yield name, f"{METRICS['mae'].long_name.capitalize()} by {column}: {', '.join(parts)}."
+
+
+def _score(name: str, values: Mapping[str, float | None]) -> str:
+    return f"{METRICS[name].long_name} {_interval(values)}"
+
+
+def _interval(values: Mapping[str, float | None], pattern: str = ".3f") -> str:
+    """ "0.310 (95 % CI 0.280 to 0.350)"."""
+    value, low, high = (
+        math.nan if (end := values.get(name)) is None else end for name in ("value", "low", "high")
+    )
+    ends = "" if math.isnan(low) else f" (95 % CI {low:{pattern}} to {high:{pattern}})"
+    return "not defined" if math.isnan(value) else f"{value:{pattern}}{ends}"
+
+
+def _counted(grades: Sequence[str], counts: Sequence[int]) -> str:
+    return ", ".join(f"{grade}: {n:,}" for grade, n in zip(grades, counts, strict=True))
+
+
+def _listed(parts: Iterable[str]) -> str:
+    *first, last = [*parts] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+# The page, and its two files.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """An item of a checklist: what it asks, in our words, what is known, from where, and what the authors add."""
+
+    item: str
+    section: str
+    asks: str
+    known: str
+    files: str
+    authors: str
+
+
+def checklist_items(name: str, known: Mapping[str, Any]) -> list[Item]:
+    """The items of a checklist, in its order."""
+    if name not in CHECKLISTS:
+        raise unknown_name("checklist", name, CHECKLISTS)
+    text = (resources.files("srjt.reports") / "checklists.csv").read_text(encoding="utf-8")
+    items = []
+    for row in csv.DictReader(text.splitlines()):
+        if row["checklist"] != name:
+            continue
+        answers = {fact: found for fact in row["facts"].split() if (found := answer(fact, known))}
+        files = dict.fromkeys(file for fact in answers for file in FACTS[fact][0].format(**known).split(", "))
+        rest = f"{AUTHORS}: {row['authors']}." if row["authors"] else ""
+        items.append(
+            Item(
+                item=row["item"],
+                section=row["section"],
+                asks=row["asks"],
+                known=" ".join(answers.values()),
+                files=", ".join(files),
+                authors=rest if answers else f"{AUTHORS}.",
+            )
+        )
+    return items
+
+
+def answer(fact: str, known: Mapping[str, Any]) -> str:
+    """The sentences of a fact of which everything is known; "" if there is none."""
+    filled = []
+    for sentence in FACTS[fact][1:]:
+        try:
+            filled.append(sentence.format(**known))
+        except KeyError:
+            continue
+    return " ".join(filled)
+
+
+def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Page:
+    """The checklist of a run as a page: paragraphs for the article, then every item."""
+    checklist_items(name, {})  # an error before anything is computed
+    known, tables = known_facts(folder, also)
+    items = checklist_items(name, known)
+    whole, partly = (
+        sum(not item.authors for item in items),
+        sum(bool(item.known and item.authors) for item in items),
+    )
+    frame = pd.DataFrame(
+        {
+            "item": [f"{item.item} {item.section}" for item in items],
+            "what it asks": [item.asks for item in items],
+            "answer": [f"{item.known} {item.authors}".strip() for item in items],
+            "from": [item.files for item in items],
+        }
+    )
+    paragraphs = {
+        heading: " ".join(filter(None, (answer(fact, known) for fact in facts.split())))
+        for heading, facts in (("Methods", METHODS), ("Results", RESULTS))
+    }
+    return Page(
+        kind="Checklist",
+        title=f"{CHECKLISTS[name].partition(' (')[0].partition(',')[0]}: {folder.resolve().name}",
+        lead=f"{CHECKLISTS[name]}, each item in our words.",
+        key_numbers=[
+            KeyNumber(label="answered from files", value=str(whole)),
+            KeyNumber(label="in part", value=str(partly)),
+            KeyNumber(label="for the authors", value=str(len(items) - whole - partly)),
+        ],
+        sections=[
+            *(
+                Section(slug=heading.lower(), heading=f"{heading}, as a paragraph", text=[text])
+                for heading, text in paragraphs.items()
+                if text
+            ),
+            Section(slug="items", heading="Items", tables=[data_table(frame, title="All items"), *tables]),
+        ],
+    )
+
+
+def write_checklist(page: Page, path: Path, *, follow_links: bool = True) -> list[Path]:
+    """Write the page as HTML that word processors open, and as Markdown beside it."""
+    files = {path: plain_html(page), path.with_suffix(".md"): markdown(page)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            write_atomically(file, text.encode("utf-8", "replace"), follow_links=follow_links)
+    except OSError as problem:
+        raise SrjtError(f"The checklist cannot be written to {path}: {problem.strerror}.") from None
+    return list(files)
+
+
+def plain_html(page: Page) -> str:
+    """Headings, paragraphs and tables, without styles or scripts."""
+    title, numbers = (
+        html.escape(page.title),
+        "; ".join(f"{one.label}: {one.value}" for one in page.key_numbers),
+    )
+    parts = [f"<h1>{title}</h1>", f"<p>{html.escape(page.lead)}</p>", f"<p>{html.escape(numbers)}</p>"]
+    for section in page.sections:
+        parts.append(f"<h2>{html.escape(section.heading)}</h2>")
+        parts += [f"<p>{html.escape(text)}</p>" for text in section.text]
+        for table in section.tables:
+            rows = [("th", [column.heading for column in table.columns])]
+            rows += [("td", [cell.text for cell in row.cells]) for row in table.rows]
+            lines = ["".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in row) for tag, row in rows]
+            body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+            parts.append(f"<h3>{html.escape(table.title)}</h3>")
+            parts.append(f'<table border="1" cellspacing="0" cellpadding="4">\n{body}\n</table>')
+    head = f'<head><meta charset="utf-8"><title>{title}</title></head>'
+    return f'<!DOCTYPE html>\n<html lang="en">{head}<body>\n' + "\n".join(parts) + "\n</body></html>\n"

@@ -1,0 +1,223 @@
+"""Scores against the true grades, from labels that are partly wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.stats import t as student  # type: ignore[import-untyped]
+
+import srjt
+from reports.page_text import all_sections
+from srjt.data import Manifest
+from srjt.inference.true_scores import TrueScores, true_scores
+from srjt.noise.quality import NoiseBounds, given_noise
+from srjt.noise.verified import exact_interval
+from srjt.ordinal.metrics import summary
+from srjt.readers import Readings
+from srjt.reports.page import sentences
+from srjt.reports.pages import true_scores as page
+from srjt.reports.pages.evaluation import evaluation_page
+from srjt.training.trained import Trained
+
+Ints = npt.NDArray[np.int64]
+P = np.array([[0.8, 0.2, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]])
+JOINT = np.array([[200, 100, 0], [50, 300, 50], [0, 100, 200]])  # images by true grade and answer
+
+
+def images() -> tuple[Ints, Ints, Ints]:
+    """True grades, labels and answers. Given the true grade, labels have exactly the shares of P for every answer."""
+    rows = [
+        (true, label, answer)
+        for true in range(3)
+        for answer in range(3)
+        for label in range(3)
+        for _ in range(round(JOINT[true, answer] * P[true, label]))
+    ]
+    true, label, answer = np.array(rows).T
+    return true, label, answer
+
+
+def known(found: TrueScores | None) -> TrueScores:
+    assert found is not None
+    return found
+
+
+def test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone() -> None:
+    _, label, answer = images()
+    bounds = given_noise(P, np.bincount(label) / len(label))
+    found = known(
+        true_scores(
+            answer, label, num_classes=3, noise=bounds, label_noise="class-conditional", resamples=100,
+            referred=answer >= 1, refer_from=1,
+        )
+    )  # fmt: skip
+    truth = summary(JOINT)
+    for name in ("mae", "accuracy", "qwk"):
+        assert found.scores[name].value == pytest.approx(truth[name])
+    assert found.scores["recall_1"].value == pytest.approx(0.75)
+    assert found.scores["sensitivity"].value == pytest.approx(650 / 700)
+    assert found.scores["specificity"].value == pytest.approx(200 / 300)
+    assert found.apart == found.scores
+    assert not found.alike
+    # Where the network may repeat the labels' errors, it may be as good as p(true grade | label) says.
+    both = known(true_scores(answer, label, num_classes=3, noise=bounds, resamples=100))
+    posterior = bounds.joint / bounds.joint.sum(axis=0)
+    alike = np.mean(posterior[answer, label])
+    assert both.alike["accuracy"].value == pytest.approx(alike)
+    assert both.scores["accuracy"].low == both.alike["accuracy"].low < found.scores["accuracy"].low
+    assert both.scores["accuracy"].high == both.apart["accuracy"].high
+
+
+def test_without_a_determined_noise_there_are_bounds_of_accuracy_and_error() -> None:
+    _, label, answer = images()
+    one_off = NoiseBounds(joint=np.diag([0.3, 0.4, 0.3]), rates=(0.0, 0.1), determined=False)
+    found = known(true_scores(answer, label, num_classes=3, noise=one_off, resamples=200))
+    exact = known(
+        true_scores(answer, label, num_classes=3, noise=replace(one_off, rates=(0.0, 0.0)), resamples=200)
+    )
+    for name in ("accuracy", "mae"):  # errors by one grade: both change by their share at most
+        assert found.scores[name].low == pytest.approx(exact.scores[name].low - 0.1)
+        assert found.scores[name].high == pytest.approx(exact.scores[name].high + 0.1)
+    assert np.isnan(found.scores["qwk"].low)
+    assert found.wrong == (0.0, 0.1)
+    assert true_scores(answer, label, num_classes=3) is None
+    assert true_scores(answer, label, num_classes=3, noise=one_off, label_noise="none") is None
+
+
+def test_all_verified_is_a_plain_mean_with_the_usual_interval() -> None:
+    """Labels that are no help: the mean of the true errors and Student's interval, with two more errors."""
+    rng = np.random.default_rng(0)
+    true, _, answer = images()
+    label = rng.integers(3, size=len(true))
+    scores = known(true_scores(answer, label, num_classes=3, verified=true)).scores
+    size = len(true)
+    error = np.abs(true - answer)
+    assert scores["mae"].value == pytest.approx(error.mean(), abs=0.01)
+    half = (scores["mae"].high - scores["mae"].low) / 2
+    assert half == pytest.approx(student.ppf(0.975, size - 1) * error.std() / np.sqrt(size), rel=0.02)
+    right = float((error == 0).mean())
+    assert scores["accuracy"].low == pytest.approx(exact_interval(right, size)[0], abs=0.01)
+
+
+def test_labels_of_all_make_the_interval_of_a_few_verified_ones_shorter() -> None:
+    rng = np.random.default_rng(1)
+    true = rng.integers(3, size=4000)
+    answer = np.where(rng.random(4000) < 0.4, rng.integers(3, size=4000), true)
+    label = np.where(rng.random(4000) < 0.02, (true + 1) % 3, true)
+    verified = np.where(np.arange(4000) < 200, true, -1)
+    scores = known(true_scores(answer, label, num_classes=3, verified=verified)).scores
+    alone = known(true_scores(answer[:200], label[:200], num_classes=3, verified=true[:200])).scores
+    for name in ("mae", "qwk", "accuracy"):
+        assert scores[name].high - scores[name].low < 0.6 * (alone[name].high - alone[name].low)
+        assert scores[name].low < summary(_counts(true, answer))[name] < scores[name].high
+    few = np.where(np.arange(4000) < 19, true, -1)
+    assert true_scores(answer, label, num_classes=3, verified=few) is None
+
+
+def _counts(true: Ints, answer: Ints) -> npt.NDArray[np.float64]:
+    counts = np.zeros((3, 3))
+    np.add.at(counts, (true, answer), 1.0)
+    return counts
+
+
+def test_copies_of_an_image_tell_nothing_new() -> None:
+    true, label, answer = images()
+    order = np.random.default_rng(0).permutation(len(true))[:300]
+    true, label, answer = true[order], label[order], answer[order]
+    verified = np.where(np.arange(300) < 100, true, -1)
+    once = known(true_scores(answer, label, num_classes=3, verified=verified)).scores
+    twice = known(
+        true_scores(
+            np.tile(answer, 2), np.tile(label, 2), num_classes=3, verified=np.tile(verified, 2),
+            groups=[str(k) for k in range(300)] * 2,
+        )
+    ).scores  # fmt: skip
+    for name in ("mae", "qwk", "accuracy", "recall_1"):
+        assert twice[name] == pytest.approx(once[name], abs=0.004)
+
+
+def simulated(images: int, readers: int, *, seed: int, copies: bool = False) -> tuple[Ints, Ints, Readings]:
+    """True grades, the network's and readings. copies: the network says what the first reader says."""
+    rng = np.random.default_rng(seed)
+    true = rng.integers(3, size=images)
+
+    def read(share: float, shape: tuple[int, ...]) -> Ints:
+        step = np.where(true == 0, 1, np.where(true == 2, -1, rng.choice([-1, 1], size=images)))
+        return np.where(rng.random(shape) < share, (true + step), true)
+
+    said = read(0.3, (readers, images))
+    answer = said[0] if copies else read(0.15, (images,))
+    readings = Readings(
+        items=[str(i) for i in range(images)], readers=[f"r{k}" for k in range(readers)], grades=("0", "1", "2"),
+        item=np.tile(np.arange(images), readers), reader=np.repeat(np.arange(readers), images), grade=said.ravel(),
+    )  # fmt: skip
+    return true, answer, readings
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_readings_bound_the_score_of_a_network(copies: bool) -> None:
+    true, answer, readings = simulated(300, 3, seed=2, copies=copies)
+    found = known(true_scores(answer, answer, num_classes=3, readings=readings, resamples=8))
+    assert found.basis == "readings"
+    truth = summary(_counts(true, answer))
+    for name in ("accuracy", "mae", "qwk"):
+        low, high = found.scores[name][1:]
+        assert low < truth[name] < high
+        assert low == min(found.apart[name].low, found.alike[name].low)
+        assert high == max(found.apart[name].high, found.alike[name].high)
+    assert found.alike["accuracy"].value < found.apart["accuracy"].value
+
+
+def test_one_reading_of_each_image_says_nothing() -> None:
+    _, answer, readings = simulated(60, 1, seed=0)
+    assert true_scores(answer, answer, num_classes=3, readings=readings, resamples=20) is None
+
+
+@pytest.mark.slow
+def test_intervals_from_verified_grades_hold() -> None:
+    """95 % within 3 standard errors of 200 trials, with patients of two images."""
+    hits = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        true = np.repeat(rng.integers(3, size=200), 2)
+        label = np.where(rng.random(400) < 0.2, (true + 1) % 3, true)
+        answer = np.where(np.repeat(rng.random(200) < 0.25, 2), (true + 2) % 3, true)
+        verified = np.where(np.repeat(rng.random(200) < 0.4, 2), true, -1)
+        groups = [str(k // 2) for k in range(400)]
+        scores = known(true_scores(answer, label, num_classes=3, verified=verified, groups=groups)).scores
+        truth = {"accuracy": 0.75, "mae": 1 / 3, "recall_0": 0.75}
+        hits.append([scores[name].low <= value <= scores[name].high for name, value in truth.items()])
+    assert (np.mean(hits, axis=0) > 0.9).all()
+
+
+# In an evaluation.
+
+
+def test_an_evaluation_says_what_is_known_of_the_true_grades(features: Manifest, run: Trained) -> None:
+    test = features.select(srjt.data.folds(features)[0].test)
+    truth = test.true_labels
+    assert truth is not None
+    assert srjt.evaluate(run, test, resamples=20).true_scores is None  # these are the true grades
+    table = test.table.drop(columns="true_grade")
+    by_noise = srjt.evaluate(run, replace(test, table=table), resamples=50, refer_from="2")
+    assert by_noise.true_scores is not None
+    assert by_noise.true_scores.basis in ("noise matrix", "share of wrong labels")
+    verified = replace(test, table=table.assign(verified_grade=np.where(np.arange(len(test)) % 2, truth, -1)))
+    by_part = srjt.evaluate(run, verified, resamples=50, refer_from="2")
+    assert by_part.true_scores is not None
+    for found in (by_noise, by_part):
+        assert found.true_scores is not None
+        assert found.to_dict()["true_scores"] == found.true_scores.to_dict()
+        shown = evaluation_page(found)
+        section = next(one for one in all_sections(shown) if one.slug == "true-scores")
+        facts = page.truth_facts(found)
+        assert section.text == sentences(page.WHY, facts)
+        assert (facts.low, facts.high) == found.true_scores.scores["mae"][1:]
+        assert f"{facts.high:.3f}" in shown.lead
+    assert by_part.true_scores.basis == "verified grades"
+    assert by_part.true_scores.verified == facts.verified == len(test) // 2
+    assert {"sensitivity", "specificity"} < by_part.true_scores.scores.keys()
+    assert srjt.evaluate(run, verified, resamples=20, per="patient").true_scores is None

@@ -1,0 +1,199 @@
+"""Checklists for journals: all items are there, and what they say is what the files say."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import srjt
+from fixtures.audit_folders import make_audit
+from fixtures.run_folders import edit_json
+from srjt.errors import SrjtError
+from srjt.reports.checklist import (
+    AUTHORS,
+    CHECKLISTS,
+    FACTS,
+    METHODS,
+    RESULTS,
+    answer,
+    checklist_items,
+    known_facts,
+)
+
+ITEMS = {"tripod-ai": 27, "claim": 44, "stard-ai": 40}  # as published, without their parts
+
+
+@pytest.fixture
+def folder(run_with_images: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run_with_images, tmp_path / "run"))
+
+
+def evaluation(folder: Path, **changes: Any) -> Path:
+    """A file of ``srjt evaluate --out`` beside the run."""
+    score = {"value": 0.5, "low": 0.25, "high": 0.75}
+    values = {
+        "run": "run", "grades": ["0", "1", "2", "3"], "samples": 80, "patients": 20, "judged_by": "true grades",
+        "own_samples": 0, "calibration_error": 0.125,
+        "intervals": dict.fromkeys(("mae", "accuracy", "macro_f1", "qwk"), score),
+        "ranges": {"promised": 0.9, "coverage": score, "width": score},
+        "decision": {"refer_from": "2", "operating_point": {"sensitivity": score}, "areas": {}},
+        "subgroups": {
+            "groups": [
+                {"column": "site", "name": "Lyon", "patients": 12, "scores": {"mae": score}},
+                {"column": "sex", "name": "f", "patients": 3, "scores": {}},
+            ]
+        },
+    }  # fmt: skip
+    path = folder.parent / "second_centre.json"
+    path.write_text(json.dumps({**values, **changes}))
+    return path
+
+
+@pytest.mark.parametrize("name", CHECKLISTS)
+def test_every_item_is_there_once_and_names_facts_that_exist(name: str) -> None:
+    items = [item.item for item in checklist_items(name, {})]
+    assert len(set(items)) == len(items)
+    numbers = [int(re.sub("[a-z]", "", item)) for item in items]
+    assert numbers == sorted(numbers)
+    assert set(numbers) == set(range(1, ITEMS[name] + 1))
+
+
+def test_every_fact_is_used_and_exists() -> None:
+    text = (resources.files("srjt.reports") / "checklists.csv").read_text()
+    table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    named = {fact for cell in table["facts"] for fact in cell.split()}
+    assert named == set(FACTS)
+    assert {*METHODS.split(), *RESULTS.split()} <= named
+
+
+def test_what_is_not_known_is_left_to_the_authors() -> None:
+    assert {item.authors for item in checklist_items("claim", {})} == {f"{AUTHORS}."}
+    assert answer("source", {"what": "images"}) == ""
+    assert answer("weights", {"seed": 3}) == "Seed: 3."
+
+
+def test_the_numbers_are_those_of_the_files(folder: Path) -> None:
+    known, (table,) = known_facts(folder)
+    facts = json.loads((folder / "run.json").read_text())["data"]
+    held_out = pd.read_csv(folder / "held_out.csv")
+    test = held_out[held_out["side"] == "test"]
+    assert f"{facts['samples']['test']} for test ({test['patient'].nunique()} patients)" in known["sides"]
+    assert known["disjoint"] == "No patient is on two sides."
+    assert known["left_out"] == "No row of the table was left out."
+    networks = np.stack([test[[f"p{k}_{grade}" for grade in range(4)]] for k in (1,)]).mean(axis=0)
+    median = (networks.cumsum(axis=1) < 0.5).sum(axis=1)
+    wrong = np.abs(median - test["grade"].to_numpy())
+    assert f"{(wrong > 0).sum()} are wrong, {(wrong > 1).sum()} by more" in known["failures"]
+    assert f"mean absolute error {wrong.mean():.3f} (" in known["performance"]
+    assert [int(cell.text) for row in table.rows for cell in row.cells[1:]] == [
+        int(((test["grade"] == true) & (median == given)).sum()) for true in range(4) for given in range(4)
+    ]
+
+
+def test_each_answer_names_a_file_that_is_there(folder: Path) -> None:
+    evaluation(folder)
+    for name in CHECKLISTS:
+        items = checklist_items(name, known_facts(folder)[0])
+        assert [item.item for item in items if bool(item.known) != bool(item.files)] == []
+        files = {file for item in items for file in item.files.split(", ") if file}
+        missing = {
+            file for file in files if not (folder / file).exists() and not (folder.parent / file).exists()
+        }
+        assert missing <= {"noise.json"}  # of a method that estimates it
+
+
+def test_rows_that_were_left_out_and_shared_patients_are_said(folder: Path) -> None:
+    data = json.loads((folder / "run.json").read_text())["data"]
+    sides = {name: count + 1 for name, count in data["side_patients"].items()}
+    edit_json(folder / "run.json", data={**data, "side_patients": sides, "left_out": {"missing-grade": 2}})
+    known, _ = known_facts(folder)
+    assert known["left_out"] == "Left out, by reason: missing grade: 2."
+    assert known["disjoint"] == "3 patients are on more than one side."
+    edit_json(
+        folder / "run.json",
+        data={name: data[name] for name in data if name not in ("side_patients", "left_out")},
+    )
+    assert not {"left_out", "disjoint"} & set(known_facts(folder)[0])
+
+
+def test_evaluations_beside_the_run_are_found_and_others_are_not(folder: Path) -> None:
+    path = evaluation(folder)
+    known, _ = known_facts(folder)
+    assert known["external"].startswith(
+        "80 other samples of 20 patients, judged by true grades: mean absolute error 0.500"
+    )
+    assert known["external_file"] == path.name
+    assert known["sites"] == "Mean absolute error by site: Lyon 0.500 (95 % CI 0.250 to 0.750) (12 patients)."
+    assert "f has too few (3 patients)" in known["subgroups"]
+    assert "sensitivity 0.500" in known["decision"]
+    evaluation(folder, own_samples=80)
+    assert "external" not in known_facts(folder)[0]
+    evaluation(folder, run="another")
+    assert "decision" not in known_facts(folder)[0]
+    assert "decision" in known_facts(folder, [path])[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"grades": ["0", "1"]}, "other grades"),
+        ({"ranges": {"promised": "much"}}, "damaged or not from srjt"),
+        ({"intervals": 3}, "damaged or not from srjt"),
+        ({"subgroups": {"groups": [{"column": "site"}]}}, "damaged or not from srjt"),
+        ({"samples": -1}, "damaged or not from srjt"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_one_sentence(folder: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(SrjtError, match=said):
+        known_facts(folder, [evaluation(folder, **changes)])
+
+
+def test_the_audit_of_the_same_table_is_found(folder: Path, tmp_path: Path) -> None:
+    audit = make_audit(tmp_path / "audit", images=16, grades=["0", "1", "2", "3"])
+    summary = {
+        "samples": 16, "caveat": "", "learnt": True, "rate": 0.25, "rate_interval": [0.125, 0.5], "identifiable": True,
+        "reason": "", "assumption": "", "form": "x", "form_weight": 1.0, "matrix": [[1.0]], "expected_errors": 4.0,
+        "another_likelier": 4, "verify_more": 0, "grades": [], "patients": None, "readers": None,
+        "verified": {"labels": 9, "wrong": 2, "rate": 0.2, "interval": [0.1, 0.4]},
+    }  # fmt: skip
+    (audit / "summary.json").write_text(json.dumps(summary))
+    known, _ = known_facts(folder)
+    assert known["audit_rate"] == "25% (95 % CI 12% to 50%)"
+    assert known["verified"] == "9 labels of a random sample were verified: 2 were wrong."
+    edit_json(audit / "audit.json", source="elsewhere/other.csv")
+    assert "audit_rate" not in known_facts(folder)[0]
+
+
+def test_the_files_for_a_journal_are_plain(folder: Path) -> None:
+    page, text = srjt.report(folder, checklist="claim")
+    assert (page, text) == (folder / "claim.html", folder / "claim.md")
+    written = page.read_text()
+    assert not re.search("<script|<style|style=|<svg|<b>moderate", written)
+    assert written.count("<tr>") == 1 + 44 + 1 + 4
+    assert text.read_text().count(AUTHORS) > 10
+    with pytest.raises(SrjtError, match="did you mean 'claim'"):
+        srjt.report(folder, checklist="clam")
+    with pytest.raises(SrjtError, match="belongs to a checklist"):
+        srjt.report(folder, also=["audit"])
+    with pytest.raises(SrjtError, match="neither figures"):
+        srjt.report(folder, checklist="claim", figures="x")
+
+
+def test_an_evaluation_knows_the_samples_of_its_run(folder: Path) -> None:
+    data = srjt.data.read(
+        Path(json.loads((folder / "run.json").read_text())["data"]["source"]["path"])
+    ).manifest
+    run = srjt.load_run(folder, device="cpu")
+    with pytest.warns(UserWarning, match="trained on"):
+        assert srjt.evaluate(run, data, resamples=2, progress=False).own_samples == len(data)
+    others = srjt.data.synthetic.generate(images=20, patients=5, size=32, seed=9)
+    assert srjt.evaluate(run, others, resamples=2, progress=False).own_samples == 0

@@ -1,0 +1,140 @@
+"""A run goes to the Hugging Face Hub and comes back: a stand-in of huggingface_hub keeps repositories in a folder."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import srjt
+from fixtures.small_images import SETTINGS, Data
+from srjt import hub
+from srjt.errors import SrjtError
+from srjt.run import Run
+
+
+class StandIn(ModuleType):
+    """The three functions, with the names of their arguments, as in huggingface_hub 0.26 to 2.4."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("huggingface_hub")
+        self.folder = folder
+        self.private: dict[str, bool] = {}
+
+    def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> None:
+        assert exist_ok
+        self.private.setdefault(repo_id, private)
+        (self.folder / repo_id).mkdir(parents=True, exist_ok=True)
+
+    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str) -> None:
+        shutil.copytree(folder_path, self.folder / repo_id, dirs_exist_ok=True)
+
+    def snapshot_download(
+        self, repo_id: str, *, revision: str | None, local_dir: Path, allow_patterns: Sequence[str]
+    ) -> str:
+        if revision not in (None, "main"):
+            raise RuntimeError(f"Revision {revision} not found.\nA long explanation.")
+        if not (self.folder / repo_id).is_dir():
+            raise RuntimeError("404 Client Error. Repository Not Found")
+        for file in (self.folder / repo_id).iterdir():
+            if any(fnmatch.fnmatch(file.name, pattern) for pattern in allow_patterns):
+                local_dir.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, local_dir / file.name)
+        return str(local_dir)
+
+
+@pytest.fixture
+def repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", StandIn(tmp_path / "hub"))
+    return sys.modules["huggingface_hub"]  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def run(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return srjt.train(
+        data.manifest, out=folder, split=data.split, command="srjt train /home/jane/x.csv", **SETTINGS
+    )
+
+
+def test_a_run_comes_back_with_the_same_predictions(run: Run, data: Data, repositories: StandIn) -> None:
+    assert run.push_to_hub("me/mayo") == "hf://me/mayo"
+    assert repositories.private == {"me/mayo": True}
+    sent = {file.name for file in (repositories.folder / "me/mayo").iterdir()}
+    assert sent == {"README.md", "run.json", "summary.json", "weights.safetensors"}
+    text = "".join((repositories.folder / "me/mayo" / name).read_text() for name in ("run.json", "README.md"))
+    assert "jane" not in text
+    assert "srjt predict hf://me/mayo" in text
+    back = srjt.load_run("hf://me/mayo", device="cpu")
+    some = data.manifest.select(data.split.test)
+    columns = [f"p_{grade}" for grade in run.grades]
+    assert (back.predict(some)[columns] == run.predict(some, recalibrate=False)[columns]).all(axis=None)
+    assert not back.held_out
+
+
+def test_the_files_about_samples_are_sent_if_that_is_asked_for(run: Run, repositories: StandIn) -> None:
+    run.push_to_hub("me/all", private=False, samples=True)
+    assert repositories.private["me/all"] is False
+    back = srjt.load_run(Path("hf://me/all@main"), device="cpu")  # the path of a command has one slash
+    assert back.scores.equals(run.scores)
+
+
+def test_only_files_of_a_run_are_downloaded_and_they_are_checked(run: Run, repositories: StandIn) -> None:
+    run.push_to_hub("me/sent")
+    theirs = repositories.folder / "me/sent"
+    (theirs / "setup.py").write_text("raise SystemExit")
+    (theirs / "weights.pt").write_bytes(b"a pickle")
+    folder = hub.download("hf://me/sent")
+    assert {file.name for file in folder.iterdir()} <= {*hub.MODEL, *hub.SAMPLES}
+    weights = theirs / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8] + b"\0" * 8)
+    with pytest.raises(SrjtError, match="damaged: its checksum"):
+        srjt.load_run("hf://me/sent")
+    facts = json.loads((theirs / "run.json").read_text())
+    (theirs / "run.json").write_text(json.dumps({**facts, "grades": "x"}))
+    with pytest.raises(SrjtError, match="damaged or not from srjt"):
+        srjt.load_run("hf://me/sent")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("hf://me/none", "404 Client Error. Repository Not Found."),
+        ("hf://me/empty", "holds no run"),
+        ("hf://me/empty@v2", "Revision v2 not found. A long explanation."),
+        ("hf://me", "is not the address of a run"),
+        ("hf://me/../../etc", "is not the address of a run"),
+    ],
+)
+def test_an_address_without_a_run_is_one_sentence(repositories: StandIn, address: str, said: str) -> None:
+    (repositories.folder / "me/empty").mkdir(parents=True)
+    with pytest.raises(SrjtError, match=said) as raised:
+        srjt.load_run(address)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_cannot_be_sent_is_one_sentence(
+    run: Run, repositories: StandIn, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SrjtError, match="owner/name"):
+        run.push_to_hub("mayo")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(SrjtError, match="huggingface_hub, which is not installed: pip install"):
+        run.push_to_hub("me/mayo")
+
+
+def test_the_stand_in_has_the_arguments_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    import inspect
+
+    package: Any = pytest.importorskip("huggingface_hub")
+    for name in ("create_repo", "upload_folder", "snapshot_download"):
+        theirs = set(inspect.signature(getattr(package, name)).parameters)
+        assert set(inspect.signature(getattr(StandIn, name)).parameters) - {"self"} <= theirs
