@@ -12,7 +12,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
@@ -39,7 +39,7 @@ from srjt.data.images.decode import (
 from srjt.data.manifest import Features, Manifest, as_features
 from srjt.data.sources.columns import no_image_exists
 from srjt.errors import SrjtError, cores, unknown_name
-from srjt.files import cache_folder, read_json, sync_folder, wait_for_lock, write_json
+from srjt.files import cache_folder, explain_write_errors, read_json, sync_folder, wait_for_lock, write_json
 
 # Build the image store of one folder so that no crash, second process or full disk can corrupt it.
 #
@@ -103,14 +103,10 @@ def lock_store(folder: Path, *, waiting: Progress | None, count: int) -> Iterato
             waiting(int(np.count_nonzero(_read_marks(folder, count))), count)
 
     with ExitStack() as stack:
-        try:
+        advice = "Set the environment variable SRJT_CACHE to another folder."
+        with explain_write_errors(f"Cannot keep decoded images in {folder}", advice):
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(wait_for_lock(folder, waiting=report_waiting))
-        except OSError as error:
-            raise SrjtError(
-                f"Cannot keep decoded images in {folder}: {error.strerror or error}. "
-                "Set the environment variable SRJT_CACHE to another folder."
-            ) from error
         yield
 
 
@@ -277,22 +273,16 @@ def _file_bytes(count: int, size: int) -> int:
 def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise _cannot_write(folder, needed, f"only {free:,} bytes are free there")
+        with _explain_write_errors(folder, needed):
+            raise OSError(f"only {free:,} bytes are free there")
 
 
-@contextmanager
-def _explain_write_errors(folder: Path, needed: int) -> Iterator[None]:
-    """Turn the system's errors (disk full, over quota, file too large) into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise _cannot_write(folder, needed, error.strerror or str(error)) from error
-
-
-def _cannot_write(folder: Path, needed: int, reason: str) -> SrjtError:
-    return SrjtError(
-        f"The image store needs {needed:,} bytes in {folder}: {reason}. Free some space and run the command again "
-        "(finished images are kept), or set the environment variable SRJT_CACHE to another folder."
+def _explain_write_errors(folder: Path, needed: int) -> AbstractContextManager[None]:
+    """Disk full, over quota, file too large: one sentence."""
+    return explain_write_errors(
+        f"The image store needs {needed:,} bytes in {folder}",
+        "Free some space and run the command again (finished images are kept), or set the environment variable "
+        "SRJT_CACHE to another folder.",
     )
 
 

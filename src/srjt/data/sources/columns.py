@@ -253,7 +253,7 @@ def with_common_values(values: Mapping[str, set[str]]) -> list[str]:
 def folder_without_grades(folder: Path) -> str:
     """What a folder has that is not one of the sources."""
     listed = list(islice(_below(folder), WALKED + 1))
-    files = [path for path, is_folder in listed[:WALKED] if not is_folder]
+    files = [path for path in listed[:WALKED] if path is not None]
     tables = [path for path in files if _is_table(path)]
     images = sum(is_image(path) for path in files[:COUNTED] if not _is_table(path))
     if not images and not tables:
@@ -274,11 +274,11 @@ def _is_table(path: Path) -> bool:
     return path.suffix.lower() in TABLE_SUFFIXES
 
 
-def _below(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Each file and folder below a folder, and whether it is a folder."""
+def _below(folder: Path) -> Iterator[Path | None]:
+    """Each file below a folder; None for each folder."""
     for parent, folders, names in os.walk(folder):
-        yield from ((Path(parent) / name, True) for name in folders)
-        yield from ((Path(parent) / name, False) for name in sorted(names))
+        yield from (None for _ in folders)
+        yield from (Path(parent) / name for name in sorted(names))
 
 
 def no_image_exists(manifest: Manifest) -> str:

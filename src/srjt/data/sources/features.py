@@ -175,8 +175,9 @@ SINGULAR = {
     "grades": "grade", "labels": "label", "y": "label", "true_grades": "true_grade", "true_labels": "true_label",
     "verified_grades": "verified_grade", "verified_labels": "verified_label",
     "patients": "patient", "groups": "patient", "splits": "split", "images": "image", "ids": "id", "readers": "reader",
-    "file_": "file", "allow_pickle_": "allow_pickle",
+    "file_": "file", "allow_pickle_": "allow_pickle",  # parameters of np.savez, which no array can be named after
 }  # fmt: skip
+PLURAL = {column: array for array, column in reversed(SINGULAR.items()) if column != "label"}
 # not per sample: the order of the grades, how the features were computed, and their names
 ABOUT = ("grade_names", "made", "feature_names")
 
@@ -496,7 +497,7 @@ def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
             texts = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
         elif column == "image":
             texts = [_absolute(manifest.root, name) for name in texts]
-        contents[_plural(str(column))] = np.array(texts, dtype=str)
+        contents[PLURAL.get(str(column), str(column))] = np.array(texts, dtype=str)
     if graded:
         contents["grade_names"] = np.array(manifest.grades, dtype=str)
     if manifest.feature_names:
@@ -583,19 +584,6 @@ def _rows(found: FeatureFile, chosen: Mapping[str, str]) -> pd.DataFrame:
         "image": [image or name for image, name in zip(images, ids, strict=True)]
     }
     return pd.DataFrame({"id": ids, **cells, **other_columns(frame, chosen, own)})
-
-
-def _plural(column: str) -> str:
-    return {
-        "grade": "grades",
-        "true_grade": "true_grades",
-        "verified_grade": "verified_grades",
-        "patient": "patients",
-        "image": "images",
-        "id": "ids",
-        "file": "file_",  # parameters of np.savez, which no array can be named after
-        "allow_pickle": "allow_pickle_",
-    }.get(column, column)
 
 
 def _absolute(root: Path, name: str) -> str:
