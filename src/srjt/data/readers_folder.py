@@ -192,7 +192,8 @@ def _same(path: Path, table: pd.DataFrame) -> bool:
         old, new = pd.read_csv(path, **form), pd.read_csv(written, **form)
     except (OSError, ValueError):
         return False
-    return old.drop(columns=_COMPUTED, errors="ignore").equals(new.drop(columns=_COMPUTED, errors="ignore"))
+    old, new = (frame.drop(columns=_COMPUTED, errors="ignore") for frame in (old, new))
+    return bool(old.equals(new))
 
 
 class _Reader(BaseModel, extra="allow"):
