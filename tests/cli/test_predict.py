@@ -263,8 +263,8 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
     table = pd.read_csv("ranges.csv")
     assert ((table["grade_low"] <= table["grade"]) & (table["grade"] <= table["grade_high"])).all()
     patients = pd.read_csv(labelled).query("split == 'validation'")["patient"].nunique()
-    assert "Ranges contain the true grade of a random image of a new patient" in out
-    assert f"at least 0.7; calibrated on {patients} patients" in out
+    assert "Ranges hold for at least 70% of random images of new patients, " in out
+    assert f"Calibrated on {patients} patients" in out
     unseen = pd.read_csv(labelled).query("split != 'train'")
     unseen.to_csv(labelled.parent / "unseen.csv", index=False)
     patients = unseen["patient"].nunique()
@@ -276,7 +276,7 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
         "predict", finished, labelled, *own, "--calibrate-on", labelled.parent / "unseen.csv"
     )
     assert code == 0
-    said = f"calibrated on {patients} patients ({len(unseen)} samples), by their labels, which are taken as right."
+    said = f"if the calibration labels are right. Calibrated on {patients} patients ({len(unseen)} samples)."
     assert said in out
     for wrong, said in (
         (["--coverage", "2"], "--coverage lies in (0, 1)"),
@@ -315,19 +315,19 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(
     ranges = pd.read_csv("patients.csv")
     assert list(ranges.columns[:5]) == ["patient", "images", "grade", "grade_low", "grade_high"]
     assert ((ranges["grade_low"] <= ranges["grade"]) & (ranges["grade"] <= ranges["grade_high"])).all()
-    assert "Ranges contain the true grade of a new patient, the highest of its images" in out
+    assert "70% of new patients, each by the highest of its images" in out
     # the table's own columns
     names = ("--calibrate-set", "grade_column=severity", "--calibrate-set", "patient_column=person")
     code, out, err = command(*options, "--calibrate-on", other, *names, "--out", "other.csv")
     assert (code, err) == (0, "")
-    assert f"calibrated on {patients} patients ({len(unseen)} samples)" in out
+    assert f"Calibrated on {patients} patients ({len(unseen)} samples)" in out
     # the columns that are named for the source, too
     code, out, err = command(
         "evaluate", finished, other, "--grade-column", "severity", "--patient-column", "person", "--per", "patient",
         "--per", "eye", "--coverage", "0.7", "--calibrate-on", other, "--label-noise", "none",
     )  # fmt: skip
     assert code == 0
-    said = f"calibrated on {patients} patients ({eyes} answers of {len(unseen)} samples)"
+    said = f"Calibrated on {patients} patients ({eyes} answers of {len(unseen)} samples)"
     assert said in " ".join(out.split())
     for wrong, said in (
         (["--calibrate-set", "grade_column=severity"], "give --calibrate-on, too"),

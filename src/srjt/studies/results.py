@@ -22,7 +22,7 @@ from srjt.files import is_inside, read_json
 from srjt.methods.registry import lookup
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import NaiveBaseline
-from srjt.progress import html_block, html_table
+from srjt.reported import Reported
 from srjt.studies.config import parse_noise, rate_source
 from srjt.studies.folder import NoiseRow, read_error, read_study, run_folder, run_status
 from srjt.training.checkpoint import is_complete, last_epochs, read_metrics
@@ -210,7 +210,7 @@ NAIVE_COLUMNS = ["noise", "fold", "seed", "metric", "value"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyResults:
+class StudyResults(Reported):
     """The results of a study, as ``srjt.study`` returns them. Tables, figures and the report are made from these.
 
     The tables ``runs``, ``metrics`` and ``scores`` share the columns that identify a run: ``key`` (its folder in
@@ -289,15 +289,6 @@ class StudyResults:
 
     def __repr__(self) -> str:
         return f"<StudyResults: {self.folder}, {self._counts()}>"
-
-    def _repr_html_(self) -> str:
-        shown = self.table()
-        header = ("method", *(" ".join(column) for column in shown.columns.to_list()))
-        rows = [(name, *cells) for name, cells in zip(shown.index, shown.to_numpy().tolist(), strict=True)]
-        return html_block(
-            f"Study in {self.folder}: {self._counts()}",
-            html_table(header, rows, caption="Test side: mean ± standard deviation over the finished runs."),
-        )
 
     def _counts(self) -> str:
         status = self.runs["status"].value_counts(sort=False)

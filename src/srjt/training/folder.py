@@ -63,7 +63,8 @@ from srjt.training.devices import device_name
 # Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
 
 FORMAT = 2
-NOISE_FILES = ("noise.json", "warmup")  # written by the noise estimate before the run itself begins
+# written by the noise estimate, and by --log html, before the run itself begins
+NOISE_FILES = ("noise.json", "warmup", "live.html")
 
 
 @dataclass(frozen=True, kw_only=True)

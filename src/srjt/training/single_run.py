@@ -161,6 +161,8 @@ def reader_targets(
 ) -> ReaderTargets:
     """The targets of the training rows (N,) that ``config.reader_targets`` asks for."""
     choice = config.reader_targets
+    if choice == "auto":
+        choice = "posterior" if manifest.posterior is not None and method.takes_probabilities else "consensus"
     if choice == "consensus":
         return NO_READERS
     if manifest.posterior is None:
@@ -180,12 +182,20 @@ def reader_targets(
                 "probabilities are true grades: use `reader_targets='consensus'`, 'posterior' or 'certainty'."
             )
         return ReaderTargets(draw_from=posterior)
+    if choice == "readers":
+        if not method.takes_likelihoods:
+            raise SrjtError(
+                f"{config.method} does not correct the errors of labels, which `reader_targets='readers'` needs: use "
+                "srjt or f-correction."
+            )
+        # Bayes' rule backwards: the readers' posterior without the prior, which the network learns itself
+        return ReaderTargets(targets=(posterior / posterior.mean(dim=0)).unsqueeze(1))
     if not method.takes_probabilities:
         raise SrjtError(
             f"{config.method} learns from grades, not from probabilities: use `reader_targets='consensus'`, or a "
             "method such as standard, sord or co-teaching+ours."
         )
-    return ReaderTargets(probabilities=posterior)
+    return ReaderTargets(targets=posterior)
 
 
 # The files of a finished run: what its training has found, written once and read again.
