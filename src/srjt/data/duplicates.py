@@ -239,7 +239,8 @@ def _hash_all(
             if made is not None:
                 made[row] = thumbnails(pixels)
 
-    parts = [range(count)[start : start + CHUNK] for start in range(0, count, CHUNK)]
+    step = CHUNK if progress is None else 1
+    parts = [range(count)[start : start + step] for start in range(0, count, step)]
     pool = ThreadPoolExecutor(workers, thread_name_prefix="hash")
     try:
         for part, _ in zip(parts, pool.map(hash_rows, parts), strict=True):
