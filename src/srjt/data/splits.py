@@ -8,6 +8,7 @@ import csv
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -303,6 +304,21 @@ def _assign_patients(
                 part_of[owner] = part
                 load[part] += images[owner]
     return part_of
+
+
+def share_of_patients(manifest: Manifest, share: float, *, seed: int = 0) -> Mask:
+    """(N,) whether a sample belongs to a random part of the patients with about this share of the samples.
+
+    An error if all or none of them would.
+    """
+    owners = manifest.groups or manifest.ids
+    order = sorted(set(owners), key=lambda owner: _random_key(owner, seed))
+    samples = Counter(owners)
+    before = np.cumsum([0, *(samples[owner] for owner in order)])
+    chosen = {owner for owner, start in zip(order, before, strict=False) if start < share * len(owners)}
+    if not 0 < len(chosen) < len(order):
+        raise SrjtError(f"A share of {share:g} of {count_of(len(order), 'patient')} leaves none on one side.")
+    return np.array([owner in chosen for owner in owners])
 
 
 def _random_key(owner: str, seed: int) -> bytes:
