@@ -116,8 +116,9 @@ class ReadOptions:
         grades: Any = self.grades
         if grades is not None and not isinstance(grades, str):
             object.__setattr__(self, "grades", tuple(str(grade) for grade in grades))
-        if isinstance(self.map_grades, Mapping):
-            pairs = tuple(f"{own}={grade}" for own, grade in self.map_grades.items())
+        mapping: Any = self.map_grades
+        if isinstance(mapping, Mapping):
+            pairs = tuple(f"{own}={grade}" for own, grade in mapping.items())
             object.__setattr__(self, "map_grades", pairs)
         check_types(self)
 

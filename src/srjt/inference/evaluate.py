@@ -473,6 +473,7 @@ def evaluate(
             "new ones. Evaluate others, such as the test side of its split.",
             LeakageWarning,
         )
+    test = run.held_out.get("test")
     units = units_of(manifest.table, per) if per else None  # an error before images are predicted
     probabilities, grades = prepared.probabilities(store)
     table = prepared.predictions(probabilities, grades, samples=manifest.table)
@@ -523,9 +524,13 @@ def evaluate(
         abstention=None
         if rule is None and asked.abstain is None
         else abstain_from(answers, rule=rule, share=asked.abstain, validation=prepared.validation),
-        external=beside_own_test_side(
-            prepared, answers, manifest, probabilities=probabilities, grades=grades, resamples=resamples
-        ),
+        external=None
+        if seen
+        or (
+            test is not None
+            and shared_labels(dict(zip(test.ids, test.labels.tolist(), strict=True)), manifest)
+        )
+        else beside_own_test_side(prepared, answers, probabilities, grades, resamples=resamples),
         overlaps=find_overlaps(run, fitted, manifest, threshold=asked.sensitivity is not None),
         subgroups=judge_subgroups(
             answers,

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt.data.manifest import Manifest
 from srjt.inference.answers import Answers, answers_from
 from srjt.inference.prepare import Prepared, prepare
 from srjt.ordinal.calibration import CalibrationBin, calibration_bins, expected_calibration_error
@@ -102,26 +101,25 @@ class External:
 def beside_own_test_side(
     prepared: Prepared,
     answers: Answers,
-    data: Manifest,
-    *,
     probabilities: npt.NDArray[np.float32],
     grades: Ints,
+    *,
     resamples: int = 1000,
 ) -> External | None:
-    """The comparison; None without a test side, for samples of that side itself, and for answers per patient.
+    """The comparison of samples that the run does not know; None without a test side, and for answers per patient.
 
     answers: for these samples, as they are given. probabilities, grades: (K, N, C) and (K, N) of the networks.
     """
     run, options = prepared.run, prepared.options
     side = run.held_out.get("test")
-    if side is None or not len(side) or options.per or set(data.ids) <= set(side.ids):
+    if side is None or not len(side) or options.per:
         return None
     fitted = prepared.fitted.calibrate_on
     trained = prepared
     if fitted is not None:
         trained = prepare(run, replace(options, calibrate_on=None, coverage=None, coverage_by=None))
     labels = side.labels if side.true_labels is None else side.true_labels
-    table = trained.predictions(probabilities, grades, samples=data.table)
+    table = replace(trained, fitted=replace(trained.fitted, ranges=None)).predictions(probabilities, grades)
     here = _scores(answers_from(run, table, answers.labels, groups=answers.groups), resamples=resamples)
     home = _scores(trained.side_answers(side, labels), resamples=resamples)
     mae, mixed = home.intervals["mae"].value, _weighted(here.shares, home.grade_errors)

@@ -460,13 +460,13 @@ def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> CaptionedFig
             name = printable(group.name, longest=24) + (" (too few)" if group.too_few else "")
             clear = bool(group.gaps) and group.gaps["mae"].adjusted <= 0.05
             rows.append(ForestRow(name, group.scores.get("mae", nothing), clear))
-    clear = sum(row.clear for row in rows)
+    differing = sum(row.clear for row in rows)
     return CaptionedFigure(
         name="subgroups",
         figure=_draw_subgroups(rows, all_samples),
         caption="Mean absolute error with its 95 % interval over patients; the line is that of all samples. Blue "
         "diamonds: the gap to all others is more than chance, after Holm's correction.",
-        alt=f"Forest plot of {len(subgroups.groups)} groups; {clear} differ from the rest.",
+        alt=f"Forest plot of {len(subgroups.groups)} groups; {differing} differ from the rest.",
     )
 
 
