@@ -1,14 +1,16 @@
-"""What a network should learn from k readings of each image: MAE on the true grade of images that it has not seen.
+"""What a network should learn from k readings of each image, judged by the true grades of images it has not seen.
 
-    python benchmarks/reader_targets.py votes FEATURES --out reader_targets.csv        # half an hour on one core
-    python benchmarks/reader_targets.py simulated --seeds 10 --out reader_targets.csv  # a quarter of an hour
+    python benchmarks/reader_targets.py doctors SETS DATA/acne160 --out reader_targets.csv
+    python benchmarks/reader_targets.py votes SETS --counts 3 10 --folds 0 1 --out reader_targets.csv
+    python benchmarks/reader_targets.py simulated --seeds 3 --out reader_targets.csv
     python benchmarks/reader_targets.py table reader_targets.csv
 
-``simulated``: rows of 32 features that show the severity through noise, and the readers of ``readers.py``. ``votes``:
-FEATURES holds appareal.npz, as ``recipe_on_features.py`` makes it: faces, and k random ones of the guesses of the age
-group, the same with each k and some more. The targets ``consensus`` to ``resample`` are the values of
-``reader_targets``; ``one reading``, ``majority`` and ``median`` (both the lower one of a tie) know nothing of the
-readers' model. Runs that the file holds already are not run again.
+SETS holds acne.npz and appareal.npz: features, as ``recipe_on_features.py`` makes them (seconds a run on one core), or
+images, as ``evidence/recipe_on_images.py pack`` does (add --weights lite0.safetensors --device cuda). ``doctors``: k of
+the readings of the named doctors of ACNE04, judged by its published grade. ``votes``: k random guesses of the age
+group of APPA-REAL's faces. ``simulated``: features that show the severity through noise, and the independent readers of
+``readers.py``. The targets ``consensus``, ``posterior`` and ``readers`` are values of ``reader_targets``; ``one
+reading`` and ``majority`` know nothing of the readers' model. Runs that the file holds already are not run again.
 """
 
 from __future__ import annotations
@@ -24,24 +26,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import recipe_cases
 import torch
 
 import readers
 import srjt
 from srjt.data import Manifest, Split, folds, from_arrays
-from srjt.ordinal import decode
+from srjt.ordinal import decode, metrics
 from srjt.readers import Consensus, Readings, consensus
-from srjt.readers.consensus import posterior_median
 
-TARGETS = ("one reading", "majority", "median", "consensus", "certainty", "posterior", "resample")
-COUNTS = (1, 2, 3, 5)
-METHODS = ("standard", "eae", "srjt")
-LACKING = (("srjt", "resample"), ("eae", "posterior"))  # combinations that srjt.train refuses
+TARGETS = ("one reading", "majority", "consensus", "posterior", "readers")
 WORLDS = ("severity", "irregular")
-FIRST_SEED = 92_000  # the default was chosen on other seeds, and on another split of the votes
-SPLIT_SEED = 1  # of the votes
+FIRST_SEED = 92_000
 FEATURES, BLUR = 32, 0.5  # of the simulated rows; the blur in grades
-KEY = ["set", "readings", "seed", "fold", "method", "target"]
+KEY = ["set", "network", "readings", "seed", "fold", "method", "target"]
+SCORES = ["MAE", "macro_f1", "log_loss"]
 Ints = npt.NDArray[np.int64]
 
 
@@ -51,73 +50,107 @@ class Case:
     clean: Manifest
     split: Split
     readings: Readings
-    found: Consensus
+    agreed: Consensus
 
 
 def simulated(args: argparse.Namespace) -> Iterator[Case]:
-    for seed in range(args.first_seed, args.first_seed + args.seeds):
+    for seed in range(FIRST_SEED, FIRST_SEED + args.seeds):
         for world in WORLDS:
             for count in args.counts:
-                found, true, _ = readers.simulate(world, count=count, seed=seed)
+                made, true, _ = readers.simulate(world, count=count, seed=seed)
                 rng = np.random.default_rng([seed, count])
                 severity = true + rng.uniform(-0.5, 0.5, size=len(true)) + BLUR * rng.normal(size=len(true))
                 direction = rng.normal(size=FEATURES) / FEATURES**0.5
                 x = 3.0 * np.outer(severity, direction) + rng.normal(size=(len(true), FEATURES))
                 # a grade may be missing among few items
-                clean = from_arrays(x.astype(np.float32), true, true_grades=true, names=found.grades).manifest
+                clean = from_arrays(x.astype(np.float32), true, true_grades=true, names=made.grades).manifest
                 split = folds(clean, folds=5, seed=0, by="stratified")[0]
-                agreed = consensus(found)
                 yield Case(
-                    key=(world, count, seed, 0), clean=clean, split=split, readings=found, found=agreed
+                    key=(world, count, seed, 0),
+                    clean=clean,
+                    split=split,
+                    readings=made,
+                    agreed=consensus(made),
                 )
 
 
+def doctors(args: argparse.Namespace) -> Iterator[Case]:
+    data = recipe_cases.open_set(args.sets / "acne.npz", limit=args.limit)
+    images = pd.read_csv(args.data / "labels.csv")["image"]
+    table = pd.read_csv(args.data / "readings.csv").dropna(subset=["grade"])
+    table["item"] = table["image"].map({image: row for row, image in enumerate(images)})
+    table["doctor"] = table["reader"].astype("category").cat.codes
+    table = table[table["item"] < len(data.clean)]
+    for seed in range(args.seeds):
+        shuffled = table.sample(frac=1, random_state=seed)
+        place = shuffled.groupby("item").cumcount()
+        for count in args.counts:
+            some = shuffled[place < count].sort_values("item")
+            item, doctor, grade = (some[name].to_numpy(np.int64) for name in ("item", "doctor", "grade"))
+            made = readers.make_readings(item, doctor, grade, classes=data.clean.num_classes)
+            yield from _folds(args, "doctors", data, made, consensus(made), count=count, seed=seed)
+
+
 def votes(args: argparse.Namespace) -> Iterator[Case]:
-    with np.load(args.features / "appareal.npz") as saved:
-        x, true, given = (saved[name] for name in ("x", "grade", "votes"))
-    clean = from_arrays(x.astype(np.float32), true, true_grades=true).manifest
-    splits = folds(clean, folds=5, seed=SPLIT_SEED, by="stratified")
-    for seed in range(args.first_seed, args.first_seed + args.seeds):
+    data = recipe_cases.open_set(args.sets / "appareal.npz", limit=args.limit)
+    given = data.votes
+    assert given is not None
+    for seed in range(args.seeds):
         rng = np.random.default_rng(seed)
         order = np.where(given >= 0, rng.random(given.shape), 2.0).argsort(axis=1)
         for count in args.counts:
-            grade = np.take_along_axis(given, order[:, :count], axis=1).ravel()
-            item, one = np.repeat(np.arange(len(true)), count), np.zeros(len(grade), dtype=np.int64)
-            found = readers.make_readings(item, one, grade, classes=clean.num_classes)
-            agreed = consensus(found, repeats="independent")
-            for fold in args.folds:
-                key = ("votes", count, seed, fold)
-                yield Case(key=key, clean=clean, split=splits[fold], readings=found, found=agreed)
+            grade = np.take_along_axis(given, order[:, :count], axis=1).ravel().astype(np.int64)
+            item, nobody = np.repeat(np.arange(len(given)), count), np.zeros(len(grade), dtype=np.int64)
+            made = readers.make_readings(item, nobody, grade, classes=data.clean.num_classes)
+            agreed = consensus(made, repeats="independent")
+            yield from _folds(args, "votes", data, made, agreed, count=count, seed=seed)
 
 
-def labels_of(case: Case, target: str) -> Ints:
-    """(N,) the grades that the target makes of the readings; on the test side the true ones."""
-    shares = readers.votes(case.readings)
+def _folds(
+    args: argparse.Namespace, name: str, data: recipe_cases.DataSet, made: Readings, agreed: Consensus, *,
+    count: int, seed: int,
+) -> Iterator[Case]:  # fmt: skip
+    for fold in args.folds:
+        key = (name, count, seed, fold)
+        yield Case(key=key, clean=data.clean, split=data.splits[fold], readings=made, agreed=agreed)
+
+
+def one_run(case: Case, *, method: str, target: str, args: argparse.Namespace) -> dict[str, float]:
+    """Scores of the networks' mean probabilities, decoded by their median, by the true grades of the test side."""
+    true, test = case.clean.labels, case.split.test
     labels = {
         "one reading": case.readings.grade[np.unique(case.readings.item, return_index=True)[1]],
-        "majority": shares.argmax(axis=1),
-        "median": posterior_median(shares),
-    }.get(target, case.found.grade)
-    true = case.clean.labels
-    return np.where(np.isin(np.arange(len(true)), case.split.test), true, labels).astype(np.int64)
-
-
-def one_run(case: Case, labels: Ints, *, method: str, target: str, **settings: Any) -> float:
-    """The MAE of the networks' mean probabilities, decoded by their median, on the true grades of the test side."""
-    found, true, test = case.found, case.clean.labels, case.split.test
-    manifest = case.clean.with_noisy_labels(labels)
-    if target in TARGETS[3:]:
-        columns = {f"p_true_{grade}": found.posterior[:, grade] for grade in range(case.clean.num_classes)}
+        "majority": readers.votes(case.readings).argmax(axis=1),
+    }.get(target, case.agreed.grade)
+    labels = np.where(np.isin(np.arange(len(true)), test), true, labels).astype(np.int64)
+    manifest, settings = case.clean.with_noisy_labels(labels), dict[str, Any]()
+    if target in ("posterior", "readers"):
+        columns = {f"p_true_{grade}": p for grade, p in enumerate(case.agreed.posterior.T)}
         manifest = replace(manifest, table=manifest.table.assign(**columns))
         settings["reader_targets"] = target
     if method == "srjt":
         settings["noise_rate"] = "auto"
+    if args.network != "mlp":
+        settings |= {
+            "weights": args.weights,
+            "pretrained": bool(args.weights),
+            "image_size": 128,
+            "crop": 112,
+        }
     run = srjt.train(
-        manifest, split=case.split, method=method, network="mlp", device="cpu", seed=case.key[2],
-        **settings,
+        manifest, split=case.split, method=method, network=args.network, device=args.device, seed=case.key[2],
+        epochs=args.epochs, **settings,
     )  # fmt: skip
     p = torch.as_tensor(run.held_out["test"].probabilities, dtype=torch.float64).mean(dim=0, keepdim=True)
-    return float(np.abs(decode(p, "median")[0].numpy() - true[test]).mean())
+    judged = torch.as_tensor(true[test])
+    counts = metrics.confusion_matrix(
+        judged, decode(p, "median")[0], num_classes=case.clean.num_classes
+    ).numpy()
+    return {
+        "MAE": metrics.METRICS["mae"](counts),
+        "macro_f1": metrics.METRICS["macro_f1"](counts),
+        "log_loss": float(-p[0, torch.arange(len(judged)), judged].log().mean()),
+    }
 
 
 def run_all(args: argparse.Namespace) -> None:
@@ -125,40 +158,31 @@ def run_all(args: argparse.Namespace) -> None:
     if args.out.exists():
         with args.out.open(newline="") as file:
             done = {tuple(row[name] for name in KEY) for row in csv.DictReader(file)}
-    same: dict[tuple[object, ...], float] = {}  # targets that give the same labels need one training
     for case in args.cases(args):
         for method in args.methods:
             for target in args.targets:
-                key = (*map(str, case.key), method, target)
-                if key in done or (method, target) in LACKING:
+                name, *rest = case.key
+                key = (name, args.network, *map(str, rest), method, target)
+                if key in done or (method, target) == ("standard", "readers"):
                     continue
-                start, labels = time.perf_counter(), labels_of(case, target)
-                kind = "labels" if method != "srjt" and target in TARGETS[:4] else (target, case.key[1])
-                told = (case.key[0], *case.key[2:], method, kind, labels.tobytes())
-                if told not in same:
-                    same[told] = one_run(case, labels, method=method, target=target, epochs=args.epochs)
-                error = same[told]
+                start = time.perf_counter()
+                scores = one_run(case, method=method, target=target, args=args)
                 fresh = not args.out.exists()
                 with args.out.open("a", newline="") as file:
                     writer = csv.writer(file)
                     if fresh:
-                        writer.writerow([*KEY, "MAE"])
-                    writer.writerow([*key, f"{error:.5f}"])
-                print(*key, f"{error:.3f}", f"{time.perf_counter() - start:.1f} s", flush=True)
+                        writer.writerow([*KEY, *SCORES])
+                    writer.writerow([*key, *(f"{scores[one]:.5f}" for one in SCORES)])
+                print(*key, f"{scores['MAE']:.3f}", f"{time.perf_counter() - start:.1f} s", flush=True)
 
 
 def table(args: argparse.Namespace) -> None:
-    """Mean MAE, and the mean difference from the consensus with its standard error over the runs."""
-    found = pd.concat([pd.read_csv(file) for file in args.files])
-    by = ["method", "set", "readings"]
-    wide = found.pivot_table(index=KEY[:-1], columns="target", values="MAE")
-    wide = wide[[target for target in TARGETS if target in wide]].dropna(subset="consensus")
-    off = wide.sub(wide["consensus"], axis=0)
-    print(wide.groupby(by).mean().round(3).to_string())
-    for name in ("method", ["method", "set"]):
-        grouped = off.groupby(name)
-        print(f"\ndifference from the consensus by {name}\n{grouped.mean().round(4).to_string()}")
-        print(f"standard error\n{grouped.sem().round(4).to_string()}")
+    """Means over folds and seeds."""
+    runs = pd.concat([pd.read_csv(file) for file in args.files])
+    by = ["set", "network", "readings", "method"]
+    for score in SCORES:
+        wide = runs.pivot_table(index=by, columns="target", values=score)
+        print(f"{score}\n{wide[[target for target in TARGETS if target in wide]].round(3).to_string()}\n")
 
 
 def main() -> None:
@@ -166,23 +190,27 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
-    one = commands.add_parser("simulated")
-    one.set_defaults(run=run_all, cases=simulated)
-    two = commands.add_parser("votes")
-    two.add_argument("features", type=Path)
-    two.add_argument("--folds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    two.set_defaults(run=run_all, cases=votes)
-    for command in (one, two):
-        command.add_argument("--seeds", type=int, default=2)
-        command.add_argument("--first-seed", type=int, default=FIRST_SEED)
-        command.add_argument("--counts", nargs="+", type=int, default=COUNTS)
-        command.add_argument("--methods", nargs="+", default=METHODS[:2], choices=METHODS)
+    for name, cases in (("doctors", doctors), ("votes", votes), ("simulated", simulated)):
+        command = commands.add_parser(name)
+        if cases is not simulated:
+            command.add_argument("sets", type=Path)
+        if cases is doctors:
+            command.add_argument("data", type=Path, help="the folder with labels.csv and readings.csv")
+        command.add_argument("--limit", type=int, help="so many images only, to try it out")
+        command.add_argument("--folds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+        command.add_argument("--seeds", type=int, default=1)
+        command.add_argument("--counts", nargs="+", type=int, default=[2, 3])
+        command.add_argument("--methods", nargs="+", default=["srjt"], choices=["standard", "srjt"])
         command.add_argument("--targets", nargs="+", default=TARGETS, choices=TARGETS)
+        command.add_argument("--network", default="mlp")
+        command.add_argument("--weights")
+        command.add_argument("--device", default="cpu")
         command.add_argument("--epochs", type=int, default=30)
         command.add_argument("--out", type=Path, required=True)
-    three = commands.add_parser("table")
-    three.add_argument("files", nargs="+", type=Path)
-    three.set_defaults(run=table)
+        command.set_defaults(run=run_all, cases=cases)
+    shown = commands.add_parser("table")
+    shown.add_argument("files", nargs="+", type=Path)
+    shown.set_defaults(run=table)
     args = parser.parse_args()
     torch.set_num_threads(1)
     args.run(args)

@@ -26,7 +26,6 @@ from recipe_tables import (
     recipe_rates,
     unseen,
 )
-from scipy import stats
 
 from srjt.studies.paired_tests import PairedTest, corrected_t_test
 
@@ -42,8 +41,7 @@ UNTUNED = {
     "nominal": "*random other grades*",
 }
 PEERS = ["ours", "ours, independent", "votes", "smoothed votes", "Dawid–Skene", "GLAD", "MACE", "cleanlab"]
-TARGETS = ["majority", "median", "certainty", "posterior", "resample"]
-CONFIRMED_FROM = 93_000  # seed
+TARGETS = ["one reading", "majority", "consensus", "posterior", "readers"]
 RANGES = {
     "labels": "labels taken as right",
     "TorchCP": "TorchCP",
@@ -142,50 +140,21 @@ def readers_seeds(folder: Path) -> str:
 
 
 def reader_targets(folder: Path) -> str:
-    """The MAE of networks that learn from the consensus, and the differences of what else they may learn from."""
-    runs = reader_target_runs(folder).query("seed < @CONFIRMED_FROM")
-    return difference_table(runs, ["case", "method", "readings"], ["one reading", *TARGETS])
-
-
-def reader_targets_confirmed(folder: Path) -> str:
-    """The same on data that no choice was made on, one reading apart from several."""
-    runs = reader_target_runs(folder).query("seed >= @CONFIRMED_FROM")
-    runs["readings"] = runs["count"].map(lambda count: "1" if count == 1 else "2, 3, 5")
-    return difference_table(runs, ["case", "readings", "method"], ["certainty", "posterior"])
-
-
-def reader_target_runs(folder: Path) -> pd.DataFrame:
+    """MAE, macro-F1 and log-loss of networks that learn from readings, by what they learn from; best in bold."""
     runs = pd.read_csv(folder / "reader_targets.csv")
-    votes = runs["set"] == "votes"
-    runs["case"], runs["count"] = np.where(votes, "APPA-REAL", "simulated"), runs["readings"]
-    runs["method"] = "`" + runs["method"] + "`"
-    # What is independent: folds have their own test images, simulated data sets share nothing.
-    runs["unit"] = np.where(
-        votes, "fold " + runs["fold"].astype(str), runs["set"] + " " + runs["seed"].astype(str)
-    )
-    return runs
-
-
-def difference_table(runs: pd.DataFrame, by: list[str], targets: list[str]) -> str:
-    """Differences of the MAE from that of the consensus in the same run; in bold if the 95 % interval excludes 0."""
-    wide = runs.pivot_table(
-        index=[*by, "unit", "set", "seed", "fold", "count"], columns="target", values="MAE"
-    )
+    names = {"doctors": "ACNE04, doctors", "votes": "APPA-REAL, votes"}
+    runs["case"] = runs["set"].map(lambda name: names.get(name, f"simulated, {name}"))
+    runs["network"] = np.where(runs["network"] == "mlp", "features", "images")
+    by = ["case", "network", "readings"]
     rows = []
-    for case, own in wide.groupby(by):
-        off = own.sub(own["consensus"], axis=0).groupby("unit").mean()
-        # folds of the same images share training sides; simulated data sets share nothing
-        ratio = TEST_TO_TRAIN if "APPA-REAL" in str(case) else 0.0
-        half = off.std() * np.sqrt(1 / len(off) + ratio) * stats.t.ppf(0.975, len(off) - 1)
-        cells = []
-        for name in targets:
-            mean = off[name].mean() if name in off else np.nan
-            text = "–" if np.isnan(mean) else f"{mean:+.3f} ± {half[name]:.3f}".replace("-", "−")
-            text = "the same" if name in off and (off[name] == 0).all() else text
-            cells.append(f"**{text}**" if "±" in text and abs(mean) > half[name] else text)
-        rows.append([*map(str, case), f"{own['consensus'].mean():.3f}", *cells])
-    names = {"case": "set"}
-    return pipes([*(names.get(name, name) for name in by), "consensus", *targets], rows)
+    for case, own in runs[runs["method"] == "srjt"].groupby(by):
+        scores = own.groupby("target")[["MAE", "macro_f1", "log_loss"]].mean().reindex(TARGETS)
+        best, cells = scores["MAE"].min(), []
+        for mae, f1, loss in scores.to_numpy():
+            error = f"**{mae:.3f}**" if mae == best else f"{mae:.3f}"
+            cells.append("–" if np.isnan(mae) else f"{error} / {f1:.3f} / {loss:.2f}")
+        rows.append([*map(str, case), str(own.groupby(["seed", "fold"]).ngroups), *cells])
+    return pipes([*by, "runs", *TARGETS], rows)
 
 
 def readers_real(folder: Path) -> str:
@@ -408,7 +377,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "readers-peers": readers_peers,
     "readers-seeds": readers_seeds,
     "reader-targets": reader_targets,
-    "reader-targets-confirmed": reader_targets_confirmed,
     "readers-real": readers_real,
     "ranges": ranges,
     "ranges-peers": ranges_peers,

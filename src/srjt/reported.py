@@ -16,6 +16,11 @@ def pages_come_from(make: Callable[[Any], Any]) -> None:
     _makers[:] = [make]
 
 
+def page_of(result: Any) -> Any:
+    """The page of a result."""
+    return _makers[0](result)
+
+
 class Reported:
     """A result that has a page."""
 
@@ -27,7 +32,7 @@ class Reported:
         srjt.reports.page.Page
             Verdict, key numbers, tables, figures and notes.
         """
-        return _makers[0](self)
+        return page_of(self)
 
     def _repr_html_(self) -> str:
         return str(self.report()._repr_html_())

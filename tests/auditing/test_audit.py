@@ -87,8 +87,8 @@ def test_networks_that_have_learnt_nothing_suggest_nothing_in_a_notebook(made: A
     unknown = replace(made.estimate, identifiable=False, reason="why not.")
     guessed = replace(made, estimate=unknown, summary=made.summary | {"identifiable": False})
     ignorant = replace(guessed, summary=guessed.summary | {"learnt": False, "caveat": "They know nothing."})
+    assert "They know nothing." in repr(ignorant.worst(5))
     for shown in (ignorant._repr_html_(), repr(ignorant.worst(5))):
-        assert "They know nothing." in shown
         assert "suggested" not in shown
         assert "guess" not in shown
 

@@ -68,6 +68,15 @@ def test_it_prints_agreement_and_readers_on_one_screen(command: Srjt, table: Pat
     assert len([line for text in said.splitlines() for line in textwrap.wrap(text, 80)]) <= 24
 
 
+def test_shared_errors_make_the_consensus_less_certain(command: Srjt, tmp_path: Path) -> None:
+    table, wrong = save(tmp_path, simulated(per_item=3)), []
+    for amount in (0, 1):
+        assert command("readers", table, "--shared-errors", amount, "--out", tmp_path / str(amount))[0] == 0
+        facts = json.loads((tmp_path / str(amount) / "readers.json").read_text())
+        wrong.append(facts["consensus"]["expected_wrong"])
+    assert wrong[0] < wrong[1]
+
+
 def test_the_folder_holds_page_consensus_readings_and_worklist(
     command: Srjt, table: Path, tmp_path: Path
 ) -> None:

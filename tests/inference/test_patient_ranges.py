@@ -163,7 +163,7 @@ def test_eyes_of_one_patient_share_its_weight() -> None:
     )
     assert (rule.patients, rule.answers) == (20, 40)
     assert "of a random eye of a new patient, the highest of its images," in str(rule)
-    assert f"calibrated on 20 patients (40 answers of {len(side)} samples)" in str(rule)
+    assert f"Calibrated on 20 patients (40 answers of {len(side)} samples)" in str(rule)
 
 
 def test_verified_patients_are_used_alone_only_if_they_are_a_random_sample() -> None:
@@ -216,7 +216,7 @@ def test_predict_and_evaluate_per_patient(run: Trained, features: Manifest, pool
         "of a new patient, the highest of its images, with a probability of at least 0.8"
         in table.attrs["ranges"]
     )
-    assert "calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
+    assert "Calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
     plain = srjt.predict(run, test, per="patient", pool=pool, label_noise="none")
     pd.testing.assert_frame_equal(plain, table.drop(columns=["grade_low", "grade_high"]), check_exact=True)
     found = srjt.evaluate(run, test, resamples=20, **how)
@@ -243,7 +243,7 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
         srjt.predict(replace(run, held_out=old), test, **how)
     assert list(table.columns[:6]) == ["patient", "eye", "images", "grade", "grade_low", "grade_high"]
     assert "a random eye of a new patient" in table.attrs["ranges"]
-    assert "calibrated on 30 patients (60 answers of 120 samples)" in table.attrs["ranges"]
+    assert "Calibrated on 30 patients (60 answers of 120 samples)" in table.attrs["ranges"]
     without = replace(validation, table=validation.table.drop(columns="eye"))
     with pytest.raises(SrjtError, match=r"Unknown column .*in the calibration samples.* 'eye'"):
         srjt.predict(run, test, calibrate_on=without, **how)

@@ -58,6 +58,55 @@ def test_alpha_equals_the_krippendorff_package(seed: int) -> None:
     assert agreement(from_table(table, classes=5), resamples=0).alpha.value == pytest.approx(expected)
 
 
+def test_fleiss_and_gwet_of_the_published_example() -> None:
+    """Fleiss' κ: 0.76117 in Gwet's own publication of these data; both by the package irrCAC 0.4.4."""
+    table = [[None if grade is None else grade - 1 for grade in row] for row in PUBLISHED]
+    found = agreement(from_table(table, classes=5), resamples=0)
+    assert found.fleiss.value == pytest.approx(0.761169, abs=1e-6)
+    assert found.ac2.value == pytest.approx(0.914001, abs=1e-6)
+
+
+# Six items, four readers (Shrout and Fleiss, Psychological Bulletin 1979, table 2), each row a reader
+SHROUT_FLEISS = [[9, 6, 8, 7, 10, 6], [2, 1, 4, 1, 5, 2], [5, 3, 6, 2, 6, 4], [8, 2, 8, 6, 9, 7]]
+
+
+def test_intraclass_correlations_of_the_published_example() -> None:
+    """Published as .17, .29 and .71; the digits are those of pingouin."""
+    table = [list(row) for row in SHROUT_FLEISS]
+    found = agreement(from_table(table, classes=11), resamples=0)
+    expected = {"icc_one_way": 0.165742, "icc_agreement": 0.289764, "icc_consistency": 0.714841}
+    assert {name: getattr(found, name).value for name in expected} == pytest.approx(expected, abs=1e-6)
+
+
+def test_intraclass_correlations_with_gaps() -> None:
+    """Two-way: of the items that all have read. One-way: the estimate of variances with unequal numbers of readings."""
+    table: list[list[int | None]] = [
+        [*row, extra] for row, extra in zip(SHROUT_FLEISS, (3, 9, None, None), strict=True)
+    ]
+    found = agreement(from_table(table, classes=11), resamples=0)
+    assert found.icc_agreement.value == pytest.approx(0.289764, abs=1e-6)
+    items = [
+        np.array([g for g in column if g is not None], dtype=float) for column in zip(*table, strict=True)
+    ]
+    sizes, means = np.array([len(one) for one in items]), np.array([one.mean() for one in items])
+    within = sum(((one - one.mean()) ** 2).sum() for one in items) / (sizes.sum() - len(items))
+    among = (sizes * (means - np.concatenate(items).mean()) ** 2).sum() / (len(items) - 1)
+    usual = (sizes.sum() - (sizes**2).sum() / sizes.sum()) / (len(items) - 1)
+    variance = (among - within) / usual
+    assert found.icc_one_way.value == pytest.approx(variance / (variance + within))
+    apart: list[list[int | None]] = [[1, None, 2], [None, 3, 4], [2, 3, None]]
+    assert np.isnan(agreement(from_table(apart, classes=5), resamples=0).icc_agreement.value)
+
+
+def test_limits_of_agreement() -> None:
+    pairs = agreement(from_table([list(row) for row in SHROUT_FLEISS], classes=11), resamples=0).pairs
+    for row in pairs.to_dict("records"):
+        difference = np.subtract(SHROUT_FLEISS[row["first"]], SHROUT_FLEISS[row["second"]])
+        middle, width = difference.mean(), 1.96 * difference.std(ddof=1)
+        limits = [row["difference"], row["limit_low"], row["limit_high"]]
+        assert limits == pytest.approx([middle, middle - width, middle + width])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_kappa_of_each_pair_equals_scikit_learn(seed: int) -> None:
     table = random_table(seed)

@@ -54,7 +54,7 @@ def test_the_page_of_an_audit_is_true(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     patients, features, identifiable, truth, images, twins, learnt = case
-    for name in ("matrix_figure", "_histogram"):  # captions are checked, not drawings
+    for name in ("transition_figure", "_histogram"):  # captions are checked, not drawings
         monkeypatch.setattr(audit_page, name, lambda *args, **kwargs: None)
     folder = folder_of(case, tmp_path / "audit", make_audit_folder)
     audit = read_audit(folder)
@@ -69,7 +69,7 @@ def test_the_page_of_an_audit_is_true(
         "thing": "sample" if features else "image",
         "samples": images,
         "several": False,
-        "twins": "1 image" if twins else "",
+        "twins": "2 labels" if twins else "",
         "another": f"{another} label{'s' * (another != 1)}" if another else "",
         "accuracy": pytest.approx(np.mean([g == audit.labels for g in audit.network_grades]), abs=1e-4),
         "naive_accuracy": pytest.approx(np.bincount(audit.labels).max() / images, abs=1e-4),

@@ -44,6 +44,7 @@ def evaluation(folder: Path, **changes: Any) -> Path:
         "run": "run", "grades": ["0", "1", "2", "3"], "samples": 80, "patients": 20, "judged_by": "true grades",
         "own_samples": 0, "calibration_error": 0.125,
         "intervals": dict.fromkeys(("mae", "accuracy", "macro_f1", "qwk"), score),
+        "true_scores": {"basis": "readings", "scores": {"mae": score, "recall_0": score}},
         "ranges": {"promised": 0.9, "coverage": score, "width": score},
         "decision": {"refer_from": "2", "operating_point": {"sensitivity": score}, "areas": {}},
         "subgroups": {
@@ -133,6 +134,8 @@ def test_evaluations_beside_the_run_are_found_and_others_are_not(folder: Path) -
     )
     assert known["external_file"] == path.name
     assert known["sites"] == "Mean absolute error by site: Lyon 0.500 (95 % CI 0.250 to 0.750) (12 patients)."
+    assert known["centres"] == "Evaluated by site: Lyon (12 patients)."
+    assert known["true_scores"].startswith("Against the true grades, by readings: mean absolute error 0.500")
     assert "f has too few (3 patients)" in known["subgroups"]
     assert "sensitivity 0.500" in known["decision"]
     evaluation(folder, own_samples=80)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import srjt
 from reports.html_tree import Tree
 from srjt.cli.study import report
 from srjt.data.grades import Grades
@@ -243,4 +244,4 @@ def test_the_command_says_where_it_wrote(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=r"neither a study, a run, an audit nor readers"):
-        report(tmp_path)
+        srjt.report(tmp_path)

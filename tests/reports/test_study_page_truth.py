@@ -12,7 +12,7 @@ from fixtures.run_folders import QUASI, edit_json, make_study
 from reports.page_text import all_sections, facts_of
 from srjt.reports.figures import study
 from srjt.reports.page import first_sentence, sentences
-from srjt.reports.pages.study import LEAD, NOISE, WARNINGS, study_facts, study_page, study_warnings
+from srjt.reports.pages.study import LEAD, NOISE, TITLE, WARNINGS, study_facts, study_page, study_warnings
 from srjt.studies.results import StudyResults, collect_results, display_name
 
 pytestmark = pytest.mark.slow
@@ -132,7 +132,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     assert own | {"damaged": bool(facts.damaged)} == expected
     page, methods, folds = study_page(results), options.get("methods", PLAIN), options.get("folds", 2)
     # nothing is said but what the rules say
-    assert page.lead == first_sentence(LEAD, facts)
+    assert (page.title, page.lead) == (first_sentence(TITLE, facts), first_sentence(LEAD, facts))
     assert page.warnings == study_warnings(facts)
     assert [note.text for note in page.remarks] == sentences(NOISE, facts)
     assert not any(section.text for section in all_sections(page))
@@ -144,7 +144,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     )
     if len(complete) > 1:
         best = {display_name(method) for method in complete.index[complete <= complete.min() + 1e-9]}
-        assert set(facts.winners.split(" (")[0].split(" and ")) == best
+        assert set(facts.leader.split(" and ")) == best
     naive = results.naive.loc[results.naive["metric"] == "mae", "value"].mean()
     worse = means.groupby("method")["value"].mean() >= naive - 1e-9
     for method in methods:

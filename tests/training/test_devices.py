@@ -7,6 +7,8 @@ import gc
 import os
 import signal
 import socket
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -350,3 +352,15 @@ def test_parts_cover_a_batch_once() -> None:
     assert Process().part(13) == slice(0, 13)
     assert Process().is_main
     assert not Process(rank=1, world_size=2).is_main
+
+
+@pytest.mark.slow
+def test_a_training_on_a_cpu_does_not_import_the_compiler() -> None:
+    """Its import takes seconds, and every command and every worker would pay for it."""
+    code = (
+        "import sys, numpy as np, srjt; draw = np.random.default_rng(0); "
+        "srjt.train((draw.normal(size=(60, 4)), draw.integers(0, 3, 60)), method='standard', epochs=2, "
+        "device='cpu', progress=False); print('torch._dynamo' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert ran.stdout.strip() == "False", ran.stderr

@@ -56,9 +56,8 @@ def test_the_run_uses_the_estimate_and_logs_it(
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["noise_rate"] == estimate.rate
     low, high = estimate.rate_interval
     expected = (
-        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), banded form, from "
-        f"{len(split.train)} training labels and 3 short trainings (3 epochs). srjt audit uses all labels and "
-        "trainings of its own, so its rate may differ."
+        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}) from {len(split.train)} training "
+        "labels."
     )
     assert expected in watching.notes
     recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]

@@ -89,6 +89,42 @@ def test_certain_probabilities_are_learnt_as_grades(name: str) -> None:
         torch.testing.assert_close(soft.total, hard.total)
 
 
+@pytest.mark.parametrize("name", ["f-correction", "srjt"])
+def test_the_likelihood_of_one_reading_is_forward_correction(name: str) -> None:
+    """Of a reading with the matrix P; two readings with their own matrices add up."""
+    matrix = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
+    method = create(name, num_classes=4, transition=matrix)
+    logits = torch.randn(
+        method.networks, 10, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
+    grades = torch.arange(10) % 4
+    column = torch.from_numpy(matrix).T[grades]  # (10, 4): P_iỹ over i
+    hard = method.loss(logits, grades)
+    torch.testing.assert_close(method.loss(logits, column[:, None]).total, hard.total)
+    twice = method.loss(logits, torch.stack([column, column], dim=1))
+    torch.testing.assert_close(twice.per_network, 2 * hard.per_network)
+
+
+def test_readers_are_learnt_without_their_prior(data: Manifest) -> None:
+    method = create("srjt", num_classes=4, transition=np.eye(4))
+    rows = np.arange(60)
+    targets = reader_targets(data, rows, TrainConfig(reader_targets="readers"), method).targets
+    assert data.posterior is not None
+    assert targets is not None
+    back = targets[:, 0].numpy() * data.posterior.mean(axis=0)
+    assert back == pytest.approx(data.posterior)
+    with pytest.raises(SrjtError, match="does not correct the errors of labels"):
+        srjt.train(data, method="standard", reader_targets="readers", **SETTINGS)
+
+
+def test_by_default_probabilities_are_learnt_where_the_method_takes_them(data: Manifest) -> None:
+    rows = np.arange(60)
+    for name, soft in (("standard", True), ("label-smooth", False)):
+        method = create(name, num_classes=4)
+        targets = reader_targets(data, rows, TrainConfig(method=name), method).targets
+        assert (targets is not None) == soft
+
+
 def test_methods_that_learn_from_grades_alone_say_so(data: Manifest) -> None:
     for name in ("f-correction", "co-teaching", "label-smooth"):
         with pytest.raises(SrjtError, match="learns from grades, not from probabilities"):
@@ -99,7 +135,7 @@ def test_targets_change_what_is_learnt(data: Manifest) -> None:
     """Each kind of targets leads to other weights; without several readers the setting is an error."""
     runs = [
         srjt.train(data, method="standard", reader_targets=targets, **SETTINGS)
-        for targets in ("consensus", "posterior", "resample", "certainty")
+        for targets in ("consensus", "auto", "resample", "certainty")
     ]
     weights = [next(iter(run.networks.parameters())) for run in runs]
     assert not any(torch.equal(one, other) for one, other in combinations(weights, 2))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
@@ -35,16 +35,16 @@ from srjt.auditing.scores import (
     summarise,
 )
 from srjt.data.grades import Grades
-from srjt.data.images.decode import read_image
-from srjt.data.images.store import OnBadImage
+from srjt.data.images.decode import OnBadImage, read_image
 from srjt.data.readers_folder import select_readings
-from srjt.data.sources.inputs import LabelledData, labelled_samples
+from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import lock_folder
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.progress import Reporter, html_block, html_text
+from srjt.progress import Reporter
 from srjt.readers.readings import Readings
+from srjt.reported import Reported
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit
 from srjt.training.reporters import reporter_in_python
@@ -94,12 +94,11 @@ def _open_run(folder: Path) -> Trained:
 
 # SORD needs no noise rate; 30 epochs are enough to learn the grades, too few to memorise wrong labels.
 DEFAULTS: dict[str, Any] = {"method": "sord", "epochs": 30}
-SHOWN = 8  # doubtful labels that a notebook shows with an audit
 NEIGHBOURS = 4  # similar samples of each grade
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audit:
+class Audit(Reported):
     """The result of ``srjt.audit``.
 
     Attributes
@@ -114,6 +113,8 @@ class Audit:
         The contents of ``summary.json``: rates by grade, patient and reader.
     fitted : CrossFit
         The held-out probabilities that the scores come from.
+    facts : dict
+        The contents of ``audit.json``: what was audited, and how.
     folder : Path or None
         Where the audit was written.
     readings : DataFrame or None
@@ -124,6 +125,7 @@ class Audit:
     estimate: NoiseEstimate
     summary: dict[str, Any]
     fitted: CrossFit
+    facts: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     readings: pd.DataFrame | None = None
 
@@ -159,14 +161,6 @@ class Audit:
         if not self.estimate.identifiable:
             rate = f"share of wrong ones not determined ({low:.1%} to {high:.1%})"
         return f"<Audit: {count_of(len(self.scores), 'label')}, {rate}{where}>"
-
-    def _repr_html_(self) -> str:
-        if judges_labels(self.summary) or self.estimate.identifiable:
-            noise = self.estimate._repr_html_()
-        else:  # the matrix is made of nothing
-            low, high = self.estimate.rate_interval
-            noise = html_block("Noise rate", html_text(f"Not known: {low:.0%} to {high:.0%}."))
-        return f"{noise}{self.worst(SHOWN)._repr_html_()}"
 
 
 def with_noise_rate(config: TrainConfig) -> TrainConfig:
@@ -313,31 +307,31 @@ def audit(
             summary["readings"] = len(reading_scores)
         elif not judges_labels(summary):
             scores["caveat"] = "the networks have not learnt to tell the grades apart"
+        facts = {
+            "version": __version__,
+            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "source": source,
+            "grades": list(samples.grades),
+            **({"grade_names": names} if names else {}),
+            "samples": len(samples),
+            "method": config.method,
+            "network": config.for_data(features=samples.are_features).network,
+            "epochs": config.epochs,
+            "folds": folds,
+            "seed": config.seed,
+            "estimate": estimate.to_dict(),
+            "notice": review_notice(summary),
+            "judged": judges_labels(summary),
+            "trusted": not summary["caveat"],
+            "columns": {
+                name: name in scores for name in ("patient", "reader", "true_grade", "verified_grade")
+            },
+            "label_column": label_column,
+            "read_with": list(read_options),
+            "features": samples.are_features,
+            "table": None if table is None else str(Path(table).absolute()),
+        }
         if folder is not None:
-            facts = {
-                "version": __version__,
-                "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "source": source,
-                "grades": list(samples.grades),
-                **({"grade_names": names} if names else {}),
-                "samples": len(samples),
-                "method": config.method,
-                "network": config.for_data(features=samples.are_features).network,
-                "epochs": config.epochs,
-                "folds": folds,
-                "seed": config.seed,
-                "estimate": estimate.to_dict(),
-                "notice": review_notice(summary),
-                "judged": judges_labels(summary),
-                "trusted": not summary["caveat"],
-                "columns": {
-                    name: name in scores for name in ("patient", "reader", "true_grade", "verified_grade")
-                },
-                "label_column": label_column,
-                "read_with": list(read_options),
-                "features": samples.are_features,
-                "table": None if table is None else str(Path(table).absolute()),
-            }
             assert fitted.neighbours is not None
             write_audit(
                 folder,
@@ -353,6 +347,7 @@ def audit(
         estimate=estimate,
         summary=summary,
         fitted=fitted,
+        facts=facts,
         folder=folder,
         readings=reading_scores,
     )

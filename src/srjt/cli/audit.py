@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from srjt.cli import options
+from srjt.cli.options import argument, option
 from srjt.cli.output import OptionsReporter, say, show
 from srjt.errors import SrjtError, count_of
+from srjt.inference.options import COMPUTING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,31 +39,20 @@ ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column", 
 def audit(
     *,
     source: options.SourceArgument,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of the audit; finished trainings are not repeated.")
-    ],
-    folds: Annotated[
-        int, typer.Option(help="Number of trainings; each predicts the patients that it was not trained on.")
-    ] = 5,
-    reader_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Column that names the reader of each label. [default: reader, if it exists]",
-            show_default=False,
-        ),
-    ] = None,
+    out: Path = option(..., "Folder of the audit; finished trainings are not repeated.", metavar="DIR"),
+    folds: int = option(5, "Number of trainings; each predicts the patients that it was not trained on."),
+    reader_column: str | None = option(
+        None, "Column that names the reader of each label. [default: reader, if it exists]", metavar="NAME"
+    ),
     settings: dict[str, Any],
     import_: options.Import = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
-    jobs: Annotated[
-        str,
-        typer.Option(
-            metavar="N|auto",
-            help="Trainings at the same time. auto: one per GPU or CPU core, if memory allows and they are long.",
-            rich_help_panel=options.COMPUTING,
-        ),
-    ] = "auto",
+    jobs: str = option(
+        "auto",
+        "Trainings at the same time. auto: one per GPU or CPU core, if memory allows and they are long.",
+        metavar="N|auto",
+        panel=COMPUTING,
+    ),
     device: options.Device = None,
     config: options.Config = None,
     set_: options.Set = None,
@@ -199,63 +190,38 @@ TABLES = (
 @options.reads_a_source(only=TABLES)
 def readers(
     *,
-    table: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TABLE",
-            help="A CSV, TSV, Excel or Parquet file: a row per reading, or a column per reader.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder for the page, the consensus and every reading.", show_default=False
-        ),
-    ] = None,
-    next_: Annotated[
-        int | None,
-        typer.Option(
-            "--next",
-            min=1,
-            metavar="N",
-            help="List the N readings that would gain most: which image, by whom.",
-            show_default=False,
-        ),
-    ] = None,
-    per_reader: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="With --next: at most N readings by one reader. [default: no limit]",
-            show_default=False,
-        ),
-    ] = None,
-    worklist: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file for that list. [default: worklist.csv in --out]",
-            show_default=False,
-        ),
-    ] = None,
-    probabilities: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Predictions of a network (srjt predict) that was not trained on these images: one more witness.",
-            show_default=False,
-        ),
-    ] = None,
-    date_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Column of the reading's date. [default: found by its name]",
-            show_default=False,
-            rich_help_panel="How the source is read",
-        ),
-    ] = None,
+    table: Path = argument(
+        ..., "A CSV, TSV, Excel or Parquet file: a row per reading, or a column per reader.", metavar="TABLE"
+    ),
+    out: Path | None = option(None, "Folder for the page, the consensus and every reading.", metavar="DIR"),
+    next_: int | None = option(
+        None, "List the N readings that would gain most: which image, by whom.", "--next", metavar="N", min=1
+    ),
+    per_reader: int | None = option(
+        None, "With --next: at most N readings by one reader. [default: no limit]", metavar="N", min=1
+    ),
+    worklist: Path | None = option(
+        None, "CSV file for that list. [default: worklist.csv in --out]", metavar="FILE"
+    ),
+    probabilities: Path | None = option(
+        None,
+        "Predictions of a network (srjt predict) that was not trained on these images: one more witness.",
+        metavar="FILE",
+    ),
+    shared_errors: float = option(
+        0.5,
+        "How often something in an image misleads all its readers, relative to one reader's own errors. A reference "
+        "of 20 images or more tells it instead.",
+        metavar="X",
+        min=0.0,
+        max=1.0,
+    ),
+    date_column: str | None = option(
+        None,
+        "Column of the reading's date. [default: found by its name]",
+        metavar="NAME",
+        panel="How the source is read",
+    ),
     grade_names: options.GradeNames = None,
     force: options.Force = False,
     how: dict[str, Any],
@@ -296,7 +262,7 @@ def readers(
     readings = found.readings
     names = Grades(readings.grades, parse_grade_names(grade_names)).names
     witness = None if probabilities is None else read_probabilities(probabilities, readings)
-    agreed = combine(readings, probabilities=witness)
+    agreed = combine(readings, probabilities=witness, shared_errors=shared_errors)
     wanted: pd.DataFrame | None = None
     if next_ is not None:
         best = next_readings(agreed, readings, count=next_, per_reader=per_reader)

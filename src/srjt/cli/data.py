@@ -7,22 +7,21 @@ import os
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from srjt.cli import App, options, output, samples
-from srjt.cli.options import machine_options
+from srjt.cli.options import argument, machine_options, option
 from srjt.cli.output import say
-from srjt.errors import SrjtError, count_of, printable
+from srjt.errors import SrjtError, count_of
 from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-    from rich.table import Table
 
-    from srjt.data.checks import Examination
     from srjt.data.manifest import Manifest
+    from srjt.data.sources.assemble import LoadedData
     from srjt.data.splits import Split
     from srjt.noise.matrices import NoiseReport
 
@@ -32,20 +31,17 @@ if TYPE_CHECKING:
 @options.reads_a_source()
 def inspect(
     source: options.SourceArgument,
-    sheet: Annotated[Path, typer.Option(metavar="FILE", help="PNG file of examples per grade.")] = Path(
-        "contact_sheet.png"
+    sheet: Path = option(Path("contact_sheet.png"), "PNG file of examples per grade.", metavar="FILE"),
+    pairs: Path = option(
+        Path("duplicates.png"),
+        "PNG file of identical and nearly identical images, if there are any.",
+        metavar="FILE",
     ),
-    pairs: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE", help="PNG file of identical and nearly identical images, if there are any."
-        ),
-    ] = Path("duplicates.png"),
-    problems_file: Annotated[
-        Path, typer.Option("--problems", metavar="FILE", help="CSV file of all problems, if there are any.")
-    ] = Path("problems.csv"),
-    folds: Annotated[int, typer.Option(help="Warn about grades with fewer patients than this.")] = 5,
-    decode: Annotated[bool, typer.Option(help="Read every image, and draw the examples.")] = True,
+    problems_file: Path = option(
+        Path("problems.csv"), "CSV file of all problems, if there are any.", "--problems", metavar="FILE"
+    ),
+    folds: int = option(5, "Warn about grades with fewer patients than this."),
+    decode: bool = option(True, "Read every image, and draw the examples."),
     *,
     how: dict[str, Any],
 ) -> None:
@@ -60,7 +56,7 @@ def inspect(
     Warnings: duplicate rows, identical and nearly identical images, identical
     images with different grades, patients unknown, too few patients in a grade.
     """
-    from srjt.console import Console
+    from srjt.data.checks import contact_sheet, examine, pair_sheet
     from srjt.data.problems import errors_in, write_problems
     from srjt.data.sources import read
 
@@ -71,11 +67,12 @@ def inspect(
         say(f"• {note}")
     for sentence in sentences:
         say(sentence)
-    Console(markup=False).print(samples.grade_table(manifest))
+    samples.print_grades(manifest)
     for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest), *_features(manifest)):
         say(line)
 
-    examination = _examine(manifest, folds=folds, decode=decode)
+    with progress_bar("Reading images", decode) as progress:
+        examination = examine(manifest, folds=folds, images=decode, progress=progress)
     problems = [*reading.problems, *examination.problems]
     if problems:
         samples.print_problems(problems)
@@ -86,8 +83,6 @@ def inspect(
     else:
         say("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
-        from srjt.data.checks import contact_sheet, pair_sheet
-
         if len(examination.pairs):
             _write_picture(
                 pair_sheet(manifest, examination.pairs), pairs, "Images that are (nearly) the same"
@@ -140,13 +135,6 @@ def _write_picture(picture: Image, path: Path, what: str) -> None:
         picture.save(png, format="PNG")
         write_output(path, png.getvalue())
     say(f"{what}: {path}{replaced}")
-
-
-def _examine(manifest: Manifest, *, folds: int, decode: bool) -> Examination:
-    from srjt.data.checks import examine
-
-    with progress_bar("Reading images", decode) as read:
-        return examine(manifest, folds=folds, images=decode, progress=read)
 
 
 def _patients(manifest: Manifest) -> list[str]:
@@ -206,24 +194,17 @@ def _sizes(manifest: Manifest) -> list[str]:
 @options.reads_a_source(without=("split_column",))
 def split(
     source: options.SourceArgument,
-    folds: Annotated[int, typer.Option(help="Number of folds; five give 60/20/20 per cent.")] = 5,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same folds on every machine.")] = 0,
-    by: Annotated[
-        str,
-        typer.Option(
-            metavar="random|stratified",
-            help="Split patients at random (the paper), or stratify by their highest grade.",
-        ),
-    ] = "random",
-    hold_out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="A fold for each value of this column, such as a site: its test side."
-        ),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="CSV file to write, with id, fold, split.")
-    ] = Path("splits.csv"),
+    folds: int = option(5, "Number of folds; five give 60/20/20 per cent."),
+    seed: int = option(0, "The same seed gives the same folds on every machine."),
+    by: str = option(
+        "random",
+        "Split patients at random (the paper), or stratify by their highest grade.",
+        metavar="random|stratified",
+    ),
+    hold_out: str | None = option(
+        None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
+    ),
+    out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split.", metavar="FILE"),
     group_near_duplicates: options.GroupNearDuplicates = False,
     force: options.Force = False,
     on_bad_image: options.OnBadImage = "error",
@@ -237,7 +218,6 @@ def split(
     training. Images are read once to keep identical ones on one side; their hashes
     stay in the cache. srjt data inspect finds bad images.
     """
-    from srjt.console import Console
     from srjt.data.sources import read
     from srjt.data.splits import folds as make_folds
     from srjt.data.splits import write_splits
@@ -251,29 +231,25 @@ def split(
     splits = make_folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
     with output.writing(out):
         write_splits(out, manifest, splits)
-    Console(markup=False).print(_fold_table(manifest, splits))
+    _print_folds(manifest, splits)
     typer.echo(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
 
 
-def _fold_table(manifest: Manifest, splits: list[Split]) -> Table:
-    from rich.table import Table
+def _print_folds(manifest: Manifest, splits: list[Split]) -> None:
+    import pandas as pd
 
-    table = Table(caption=None if manifest.patients is None else "Images, and patients in brackets.")
-    table.add_column("fold", justify="right")
-    for side in ("train", "validation", "test"):
-        table.add_column(side, justify="right", no_wrap=True)
-    table.add_column("test per grade", overflow="fold")
-    for fold, split in enumerate(splits):
-        sides = []
-        for rows in split.sides().values():
-            part = manifest.select(rows)
-            owners = "" if part.patients is None else f" ({len(set(part.patients)):,})"
-            sides.append(f"{len(part):,}{owners}")
-        tested = manifest.select(split.test).class_counts
-        table.add_row(
-            f"{fold} {split.held_out}".strip(), *sides, " / ".join(f"{count:,}" for count in tested)
-        )
-    return table
+    def shown(rows: Any) -> str:
+        part = manifest.select(rows)
+        return f"{len(part):,}" + ("" if part.patients is None else f" ({len(set(part.patients)):,})")
+
+    rows = [{name: shown(side) for name, side in split.sides().items()} for split in splits]
+    frame = pd.DataFrame(rows, columns=["train", "validation", "test"])
+    frame["test per grade"] = [
+        " / ".join(f"{count:,}" for count in manifest.select(split.test).class_counts) for split in splits
+    ]
+    title = "" if manifest.patients is None else "Images, and patients in brackets"
+    frame.insert(0, "fold", [f"{fold} {split.held_out}".strip() for fold, split in enumerate(splits)])
+    output.print_table(frame, title=title)
 
 
 # ``srjt data corrupt``: add known noise to clean labels, and report the realised rate.
@@ -282,29 +258,23 @@ def _fold_table(manifest: Manifest, splits: list[Split]) -> Table:
 @options.reads_a_source(without=("true_grade_column",))
 def corrupt(
     source: options.SourceArgument,
-    noise: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND",
-            help="quasi (errors towards all other grades), truncated (neighbours only), uniform.",
-        ),
-    ] = "quasi",
-    rate: Annotated[float | None, typer.Option(help="Target share of wrong labels.")] = None,
-    rho: Annotated[float | None, typer.Option(help="The paper's ρ, instead of --rate.")] = None,
-    seed: Annotated[
-        int, typer.Option(help="The same seed and ids give the same labels on every machine.")
-    ] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file to write (.npz for features). [default: named after the source, in this folder]",
-        ),
-    ] = None,
+    noise: str = option(
+        "quasi",
+        "quasi (errors towards all other grades), truncated (neighbours only), uniform.",
+        metavar="KIND",
+    ),
+    rate: float | None = option(None, "Target share of wrong labels."),
+    rho: float | None = option(None, "The paper's ρ, instead of --rate."),
+    seed: int = option(0, "The same seed and ids give the same labels on every machine."),
+    out: Path | None = option(
+        None,
+        "CSV file to write (.npz for features). [default: named after the source, in this folder]",
+        metavar="FILE",
+    ),
     force: options.Force = False,
-    include_test: Annotated[
-        bool, typer.Option("--include-test", help="Corrupt the samples marked test in the split column too.")
-    ] = False,
+    include_test: bool = option(
+        False, "Corrupt the samples marked test in the split column too.", "--include-test"
+    ),
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
     *,
@@ -320,7 +290,6 @@ def corrupt(
     import numpy as np
 
     from srjt import noise as noises
-    from srjt.console import Console
     from srjt.data.sources import read
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
@@ -365,7 +334,7 @@ def corrupt(
             write_table(clean.with_noisy_labels(noisy), out)
 
     report = noises.report(corrupted.labels, noisy[~kept_clean], matrix)
-    Console(markup=False).print(_noise_table(report, clean.grades))
+    _print_noise(report, clean.grades)
     if report.ill_conditioned:
         say(
             f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
@@ -377,22 +346,21 @@ def corrupt(
         say(f"The {count_of(clean_labels, 'test label')} {'stays' if clean_labels == 1 else 'stay'} clean.")
 
 
-def _noise_table(report: NoiseReport, grades: tuple[str, ...]) -> Table:
-    from rich.table import Table
+def _print_noise(report: NoiseReport, grades: tuple[str, ...]) -> None:
+    import pandas as pd
 
-    table = Table(caption="Share of wrong labels.")
-    table.add_column("true grade")
-    for column in ("samples", "nominal", "realised"):
-        table.add_column(column, justify="right")
-    per_grade = zip(
-        grades, report.class_counts, report.per_class_nominal, report.per_class_realised, strict=True
+    realised = [rate if count else float("nan")
+                for rate, count in zip(report.per_class_realised, report.class_counts, strict=True)]  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "true grade": [*grades, "all"],
+            "samples": [*report.class_counts, sum(report.class_counts)],
+            "nominal": [*report.per_class_nominal, report.nominal_rate],
+            "realised": [*realised, report.realised_rate],
+        }
     )
-    for name, count, nominal, realised in per_grade:
-        table.add_row(printable(name), f"{count:,}", f"{nominal:.4f}", f"{realised:.4f}" if count else "–")
-    table.add_section()
-    total = f"{sum(report.class_counts):,}"
-    table.add_row("all", total, f"{report.nominal_rate:.4f}", f"{report.realised_rate:.4f}")
-    return table
+    formats = {"nominal": ".4f", "realised": ".4f"}
+    output.print_table(frame, title="Share of wrong labels", formats=formats, rule_before=[len(grades)])
 
 
 # ``srjt data synthetic``: write the synthetic data set to a folder.
@@ -440,19 +408,17 @@ def synthetic(
 
 
 def limuc(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of LIMUC.")],
-    download: Annotated[
-        bool,
-        typer.Option("--download", help="Download it from Zenodo (record 5827695) if it is not complete."),
-    ] = False,
-    url: Annotated[str | None, typer.Option(hidden=True, help="A mirror of the archive.")] = None,
+    directory: Path = argument(..., "Folder of LIMUC.", metavar="DIR"),
+    download: bool = option(
+        False, "Download it from Zenodo (record 5827695) if it is not complete.", "--download"
+    ),
+    url: str | None = option(None, "A mirror of the archive.", hidden=True),
 ) -> None:
     """Check LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3); download it with --download.
 
     Repeat the command to resume an interrupted download.
     Exit status 1 if the counts differ from the published ones.
     """
-    from srjt.console import Console
     from srjt.data.sources import published as source
     from srjt.data.sources import read
     from srjt.errors import SrjtError
@@ -462,15 +428,23 @@ def limuc(
     if not directory.is_dir():
         raise SrjtError(f"{directory} does not exist; --download downloads the data into it.")
     reading = read(directory, kind="limuc")
-    Console(markup=False).print(samples.grade_table(reading.manifest))
+    _check(reading, source.limuc_differences(reading.manifest), directory)
+
+
+def _check(
+    reading: LoadedData, differences: list[str], directory: Path, *, counted: str = "published"
+) -> None:
+    """Print what a published data set holds; exit status 1 if it is not as published."""
+    from srjt.data.problems import errors_in
+
+    samples.print_grades(reading.manifest)
     samples.print_problems(list(reading.problems))
-    differences = source.limuc_differences(reading.manifest)
-    if differences:
+    if differences or errors_in(reading.problems):
         typer.secho("Not as published:", fg=typer.colors.RED)
         typer.echo("\n".join(f"  {difference}" for difference in differences))
         raise typer.Exit(1)
-    typer.echo("All counts are as published.")
-    typer.echo(f"Next: srjt data inspect {directory}")
+    typer.echo(f"All counts are as {counted}.")
+    typer.echo(f"Next: srjt data inspect {shlex.quote(str(directory))}")
 
 
 def _is_complete(directory: Path) -> bool:
@@ -503,13 +477,10 @@ def _download(url: str, directory: Path, archive_name: str) -> None:
 
 
 def dr(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder with trainLabels.csv and the images.")
-    ],
-    images: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder of the images. [default: train/, images/ or DIR itself]"),
-    ] = None,
+    directory: Path = argument(..., "Folder with trainLabels.csv and the images.", metavar="DIR"),
+    images: Path | None = option(
+        None, "Folder of the images. [default: train/, images/ or DIR itself]", metavar="DIR"
+    ),
 ) -> None:
     """Check Kaggle's Diabetic Retinopathy Detection data (35,126 labels of 17,563 patients, grades 0 to 4).
 
@@ -517,30 +488,24 @@ def dr(
     Exit status 1 if the counts are neither Kaggle's nor the paper's (35,108),
     or if images are missing.
     """
-    from srjt.console import Console
-    from srjt.data.problems import errors_in
     from srjt.data.sources import published as source
     from srjt.data.sources import read
 
     reading = read(directory, images=images, kind="dr")
     manifest = reading.manifest
-    Console(markup=False).print(samples.grade_table(manifest))
-    samples.print_problems(list(reading.problems))
     differences = source.dr_differences(manifest)
     absent = [path for path in manifest.paths if not os.path.isfile(path)]
     if absent:
         differences.append(
             f"not in {manifest.root}: {len(absent):,} of {count_of(len(manifest), 'image')}, such as {absent[0].name}"
         )
-    if differences or errors_in(reading.problems):
-        typer.secho("Not as published:", fg=typer.colors.RED)
-        typer.echo("\n".join(f"  {difference}" for difference in differences))
-        raise typer.Exit(1)
     paper = manifest.class_counts.tolist() == list(source.DR_PAPER_COUNTS)
-    typer.echo(
-        f"All counts are as {'in the paper' if paper else 'published by Kaggle'}; no image is missing."
+    _check(
+        reading,
+        differences,
+        directory,
+        counted=f"{'in the paper' if paper else 'published by Kaggle'}; no image is missing",
     )
-    typer.echo(f"Next: srjt data inspect {directory}")
 
 
 data_app = App(

@@ -12,12 +12,12 @@ import tempfile
 import textwrap
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from srjt._version import __version__
-from srjt.cli.options import Import
+from srjt.cli.options import Import, option
 from srjt.errors import count_of, requirements_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Package(NamedTuple):
 
 
 def doctor(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for a bug report.")] = False,
+    json: bool = option(False, "Print JSON, for a bug report.", "--json"),
 ) -> None:
     """Check the installation: versions, devices, cache, extras, and what to do about what is missing.
 
@@ -242,9 +242,7 @@ scores   joint methods keep the samples of smallest score as clean.
 
 
 def methods(
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Print names only, one per line, for scripts.")
-    ] = False,
+    plain: bool = option(False, "Print names only, one per line, for scripts.", "--plain"),
     import_: Import = None,
 ) -> None:
     """List the methods: how each judges samples, what it learns from, and what it needs to know."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from srjt.cli import options
+from srjt.cli.options import argument, option
 from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of
 from srjt.inference.options import Answering
@@ -28,22 +29,16 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def explain(
     run: options.Run,
-    sources: Annotated[
-        list[Path], typer.Argument(metavar="IMAGES", help="Image files, folders or a CSV file.")
-    ],
+    sources: list[Path] = argument(..., "Image files, folders or a CSV file.", metavar="IMAGES"),
     out: options.HtmlOut = Path("explanation.html"),
-    training: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="SOURCE",
-            help="The data that the run was trained on, read with the same options: adds the most similar training "
-            "images.",
-        ),
-    ] = None,
-    neighbours: Annotated[
-        int, typer.Option(min=1, max=20, help="Similar training images per image, with --training.")
-    ] = 4,
-    limit: Annotated[int, typer.Option(min=1, max=500, help="Explain at most so many images.")] = 50,
+    training: Path | None = option(
+        None,
+        "The data that the run was trained on, read with the same options: adds the most similar training "
+        "images.",
+        metavar="SOURCE",
+    ),
+    neighbours: int = option(4, "Similar training images per image, with --training.", min=1, max=20),
+    limit: int = option(50, "Explain at most so many images.", min=1, max=500),
     force: options.Force = False,
     device: options.Device = None,
     import_: options.Import = None,
@@ -124,35 +119,22 @@ ALIKE = 0.7  # a rank correlation beyond which half of the variation is shared
 @options.takes(Answering, as_="grading", only=("optimise", "decoding", "recalibrate"))
 def export(
     run: options.Run,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File to write. [default: model.onnx, without --folder]",
-            show_default=False,
-        ),
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write a folder to send instead: ONNX model, model card, configuration, and a script that needs only "
-            "onnxruntime, NumPy and Pillow.",
-            show_default=False,
-        ),
-    ] = None,
+    out: Path | None = option(None, "File to write. [default: model.onnx, without --folder]", metavar="FILE"),
+    folder: Path | None = option(
+        None,
+        "Write a folder to send instead: ONNX model, model card, configuration, and a script that needs only "
+        "onnxruntime, NumPy and Pillow.",
+        metavar="DIR",
+    ),
     force: options.Force = False,
-    format: Annotated[
-        str | None,
-        typer.Option(metavar="onnx|torch.export", help="Format of the file. [default: by its suffix]"),
-    ] = None,
-    check: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="IMAGES",
-            help="Images, folders or a CSV file to check the result with. [default: a few synthetic images]",
-        ),
-    ] = None,
+    format: str | None = option(
+        None, "Format of the file. [default: by its suffix]", metavar="onnx|torch.export"
+    ),
+    check: list[Path] | None = option(
+        None,
+        "Images, folders or a CSV file to check the result with. [default: a few synthetic images]",
+        metavar="IMAGES",
+    ),
     *,
     grading: dict[str, Any],
     import_: options.Import = None,

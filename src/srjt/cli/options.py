@@ -15,6 +15,22 @@ from srjt.data.options import ReadOptions
 from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION
 from srjt.training.config import TrainConfig
 
+
+def about(help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
+    """An option that several commands share, as an annotation."""
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
+
+
+def option(default: Any, help: str, *flags: str, panel: str | None = None, **more: Any) -> Any:
+    """An option of one command, as the default of its parameter; ``...`` if it must be given."""
+    return typer.Option(default, *flags, help=help, rich_help_panel=panel, **more)
+
+
+def argument(default: Any, help: str, *, metavar: str) -> Any:
+    """An argument of one command."""
+    return typer.Argument(default, help=help, metavar=metavar)
+
+
 # The option ``--import``, apart from all others: ``srjt methods`` needs no other, and the others take a
 # while.
 
@@ -28,12 +44,12 @@ def _import(modules: list[str] | None) -> list[str] | None:
 
 Import = Annotated[
     list[str] | None,
-    typer.Option(
+    about(
+        "Import a module that registers methods of your own. Repeatable.",
         "--import",
         metavar="MODULE",
         callback=_import,
         is_eager=True,
-        help="Import a module that registers methods of your own. Repeatable.",
     ),
 ]
 
@@ -44,11 +60,9 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 Preset = Annotated[
     str | None,
-    typer.Option(
+    about(
+        "Start from these settings, which other options override. cpu: a small network, for a machine without a GPU.",
         metavar="cpu|paper|limuc|dr|demo",
-        help="Start from these settings, which other options override. cpu: a small network, for a machine without a "
-        "GPU.",
-        show_default=False,
     ),
 ]
 
@@ -130,8 +144,8 @@ def _option(
     field: dataclasses.Field[Any], hint: Any, *, panel: str | None, default: str | None, hidden: bool
 ) -> Any:
     """The option of the command line for a field: its kind, flag, metavar, help and default."""
-    about, kinds = field.metadata, {hint, *get_args(hint)}
-    metavar, flag = about.get("metavar"), about.get("flag") or f"--{field.name.replace('_', '-')}"
+    about_field, kinds = field.metadata, {hint, *get_args(hint)}
+    metavar, flag = about_field.get("metavar"), about_field.get("flag") or f"--{field.name.replace('_', '-')}"
     kind: Any = str
     if hint is bool:
         kind, flag = bool, f"{flag}/--no-{flag[2:]}"
@@ -143,18 +157,13 @@ def _option(
         kind = list[str]
     elif str not in kinds and not any(get_origin(one) is Literal for one in kinds):
         kind = next((one for one in (int, float) if one in kinds), str)
-    default = default or about.get("shown") or ("" if field.default in (None, ()) else f"{field.default}")
-    help = f"{about['help']} [default: {default}]" if default else about["help"]
+    default = (
+        default or about_field.get("shown") or ("" if field.default in (None, ()) else f"{field.default}")
+    )
+    help = f"{about_field['help']} [default: {default}]" if default else about_field["help"]
+    panel = panel or about_field.get("panel")
     return Annotated[
-        kind | None,
-        typer.Option(
-            flag,
-            help=help,
-            metavar=metavar,
-            rich_help_panel=panel or about.get("panel"),
-            show_default=False,
-            hidden=hidden,
-        ),
+        kind | None, about(help, flag, metavar=metavar, panel=panel, show_default=False, hidden=hidden)
     ]
 
 
@@ -200,75 +209,48 @@ SourceArgument = Annotated[
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 OnBadImage = Annotated[
     str,
-    typer.Option(
-        metavar="error|skip", help="Stop at unusable samples, or leave them out and list them in a CSV file."
-    ),
+    about("Stop at unusable samples, or leave them out and list them in a CSV file.", metavar="error|skip"),
 ]
-Skipped = Annotated[Path, typer.Option(metavar="FILE", help="CSV list of the unusable samples.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print problems only.")]
-Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="YAML file of settings; options override it.")
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A setting by its name, e.g. method_options.weight=0.5. Repeatable.",
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        help="cpu, cuda, cuda:1. [default: a GPU if there is one]",
-        show_default=False,
-        rich_help_panel=COMPUTING,
-    ),
-]
+Skipped = Annotated[Path, about("CSV list of the unusable samples.", metavar="FILE")]
+Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
+Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
+Config = Annotated[Path | None, about("YAML file of settings; options override it.", metavar="FILE")]
+A_SETTING = "A setting by its name, e.g. method_options.weight=0.5. Repeatable."
+Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
+Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
 CalibrateSet = Annotated[
     list[str] | None,
-    typer.Option(
+    about(
+        "How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable.",
         "--calibrate-set",
         metavar="NAME=VALUE",
-        help="How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable.",
-        show_default=False,
-        rich_help_panel=CALIBRATION,
+        panel=CALIBRATION,
     ),
 ]
-Fold = Annotated[
-    int | None,
-    typer.Option(
-        metavar="K", help="Fold to use, 0 to FOLDS − 1.", show_default=False, rich_help_panel=EVALUATION
-    ),
-]
-Folds = Annotated[int, typer.Option(help="Number of folds.", rich_help_panel=EVALUATION)]
-SplitSeed = Annotated[int, typer.Option(help="Seed of the folds.", rich_help_panel=EVALUATION)]
+Fold = Annotated[int | None, about("Fold to use, 0 to FOLDS − 1.", metavar="K", panel=EVALUATION)]
+Folds = Annotated[int, about("Number of folds.", panel=EVALUATION)]
+SplitSeed = Annotated[int, about("Seed of the folds.", panel=EVALUATION)]
 Splits = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE|RUN",
-        help="Folds from a file of srjt data split, or the sides of a run.",
-        show_default=False,
-        rich_help_panel=EVALUATION,
+    about(
+        "Folds from a file of srjt data split, or the sides of a run.", metavar="FILE|RUN", panel=EVALUATION
     ),
 ]
 HoldOut = Annotated[
     str | None,
-    typer.Option(
+    about(
+        "Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or for "
+        "all folds, the column alone.",
         metavar="COLUMN[=VALUE]",
-        help="Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or "
-        "for all folds, the column alone.",
-        show_default=False,
-        rich_help_panel=EVALUATION,
+        panel=EVALUATION,
     ),
 ]
 GroupNearDuplicates = Annotated[
     bool,
-    typer.Option(
+    about(
+        "Keep nearly identical images on one side of a split, as identical ones always are.",
         "--group-near-duplicates",
-        help="Keep nearly identical images on one side of a split, as identical ones always are.",
-        rich_help_panel=EVALUATION,
+        panel=EVALUATION,
     ),
 ]
 
@@ -281,21 +263,7 @@ def html_file(path: Path | None) -> Path | None:
 
 
 Html = Annotated[
-    Path | None,
-    typer.Option(
-        "--html",
-        metavar="FILE",
-        help="Write a page to read and send too.",
-        show_default=False,
-        callback=html_file,
-    ),
+    Path | None, about("Write a page to read and send too.", "--html", metavar="FILE", callback=html_file)
 ]
-HtmlOut = Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.", callback=html_file)]
-GradeNames = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LIST",
-        help='Names of all grades to show: "0=none,1=mild".',
-        show_default=False,
-    ),
-]
+HtmlOut = Annotated[Path, about("HTML file to write.", metavar="FILE", callback=html_file)]
+GradeNames = Annotated[str | None, about('Names of all grades to show: "0=none,1=mild".', metavar="LIST")]

@@ -25,6 +25,8 @@ from srjt.errors import SettingError, SrjtError, UnknownNameError, printable
 from srjt.progress import Forwarding, progress_bar
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from srjt.reports.page import Page
 
 # Errors and warnings name an option as it is written in Python, ```grade_column='severity'```; here it
@@ -159,6 +161,14 @@ def show(page: Page, *, err: bool = False) -> None:
             say(part.plain, err=err, fg="yellow" if part.style == "yellow" else None, dim=part.style == "dim")
         else:
             console.print(part)
+
+
+def print_table(frame: pd.DataFrame, *, title: str = "", **options: Any) -> None:
+    """Print a table. options: as for ``srjt.reports.table.data_table``."""
+    from srjt.console import Console
+    from srjt.reports.table import data_table
+
+    Console(markup=False, highlight=False).print(data_table(frame, title=title, **options).rich())
 
 
 @contextmanager

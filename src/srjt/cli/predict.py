@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from srjt.cli import options
+from srjt.cli.options import argument, option
 from srjt.cli.output import say, show
 from srjt.errors import SrjtError, count_of
-from srjt.inference.options import Answering, Evaluating, Grading
+from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading
 from srjt.settings import from_names
 
 if TYPE_CHECKING:
@@ -72,20 +73,18 @@ def _share(text: object) -> float | None:
 @options.takes(Answering, as_="answering")
 def predict(
     run: options.Run,
-    sources: Annotated[
-        list[Path],
-        typer.Argument(metavar="IMAGES", help="Image files, folders or a CSV file; or one file of features."),
-    ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")] = Path("predictions.csv"),
+    sources: list[Path] = argument(
+        ..., "Image files, folders or a CSV file; or one file of features.", metavar="IMAGES"
+    ),
+    out: Path = option(Path("predictions.csv"), "CSV file to write.", metavar="FILE"),
     html: options.Html = None,
     force: options.Force = False,
     *,
     answering: dict[str, Any],
     calibrate_set: options.CalibrateSet = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Keep this column of the table in the predictions. Repeatable."),
-    ] = None,
+    keep: list[str] | None = option(
+        None, "Keep this column of the table in the predictions. Repeatable.", metavar="COLUMN"
+    ),
     grade_names: options.GradeNames = None,
     device: options.Device = None,
     import_: options.Import = None,
@@ -172,7 +171,7 @@ def evaluate(
             metavar="train|validation|test",
             help="Judge this side only. [default: test, with --fold or --splits]",
             show_default=False,
-            rich_help_panel=options.EVALUATION,
+            rich_help_panel=EVALUATION,
         ),
     ] = None,
     fold: options.Fold = None,
@@ -302,23 +301,15 @@ def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str
 @options.reads_a_source(without=("grades",))
 @options.takes(Grading, as_="grading")
 def compare(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Folders of finished runs; each is compared with the first."),
-    ],
-    test: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="SOURCE",
-            help="Labelled images to compare on. [default: the runs' common test side]",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write a page (.html), the figure (.svg, .png) or all numbers (.json)."
-        ),
-    ] = None,
+    runs: list[Path] = argument(
+        ..., "Folders of finished runs; each is compared with the first.", metavar="RUN"
+    ),
+    test: Path | None = option(
+        None, "Labelled images to compare on. [default: the runs' common test side]", metavar="SOURCE"
+    ),
+    out: Path | None = option(
+        None, "Write a page (.html), the figure (.svg, .png) or all numbers (.json).", metavar="FILE"
+    ),
     force: options.Force = False,
     *,
     grading: dict[str, Any],

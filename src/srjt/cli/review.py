@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from srjt.cli import App, RunByDefault, options
-from srjt.cli.options import machine_options
+from srjt.cli.options import machine_options, option
 from srjt.cli.output import say
 from srjt.errors import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pandas as pd
 
     from srjt.auditing.folder import AuditFolder
+    from srjt.auditing.review_app import BlindSession, ReviewSession
     from srjt.auditing.review_log import LogEntry
-    from srjt.auditing.review_server import Server
     from srjt.data.readers_folder import ReadersFolder
 
 _Folder = TypeVar("_Folder", bound="AuditFolder | ReadersFolder")
@@ -49,53 +50,32 @@ def open_folder(folder: Path) -> AuditFolder | ReadersFolder:
 
 def run(
     folder: Folder,
-    reviewer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Your name in the log. [default: the login name]", show_default=False
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Number of labels to review, the most doubtful first. [default: as many as are expected to "
-            "be wrong]",
-            show_default=False,
-        ),
-    ] = None,
-    sample: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Verify N labels drawn at random, without seeing them: srjt audit then knows the noise rate.",
-            show_default=False,
-        ),
-    ] = None,
-    worklist: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Read the images that a worklist of srjt readers has for you, without seeing other grades.",
-            show_default=False,
-        ),
-    ] = None,
-    alone: Annotated[
-        bool,
-        typer.Option("--alone", help="Hide the decisions of other reviewers, for an independent reading."),
-    ] = False,
+    reviewer: str | None = option(None, "Your name in the log. [default: the login name]", metavar="NAME"),
+    limit: int | None = option(
+        None,
+        "Number of labels to review, the most doubtful first. [default: as many as are expected to be wrong]",
+        metavar="N",
+        min=1,
+    ),
+    sample: int | None = option(
+        None,
+        "Verify N labels drawn at random, without seeing them: srjt audit then knows the noise rate.",
+        metavar="N",
+        min=1,
+    ),
+    worklist: Path | None = option(
+        None,
+        "Read the images that a worklist of srjt readers has for you, without seeing other grades.",
+        metavar="FILE",
+    ),
+    alone: bool = option(
+        False, "Hide the decisions of other reviewers, for an independent reading.", "--alone"
+    ),
     grade_names: options.GradeNames = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="Port to listen on. [default: a free one]", show_default=False),
-    ] = 0,
-    allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Let other machines reach the page (with --host).")
-    ] = False,
-    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
+    host: str = option("127.0.0.1", "Address to listen on."),
+    port: int = option(0, "Port to listen on. [default: a free one]", min=0, max=65535, show_default=False),
+    allow_remote: bool = option(False, "Let other machines reach the page (with --host).", "--allow-remote"),
+    open_: bool = option(True, "Open the page in the browser.", "--open/--no-open"),
 ) -> None:
     """Serve the review page until Ctrl-C. The page shows a decision as done when it is on disk.
 
@@ -104,8 +84,7 @@ def run(
     """
     from srjt.auditing.folder import read_audit
     from srjt.auditing.review_app import BlindSession, ReviewSession
-    from srjt.auditing.review_log import Decisions, draw_sample, review_progress
-    from srjt.auditing.review_server import open_browser, serve
+    from srjt.auditing.review_log import Decisions, draw_sample, review_progress, worklist_lines
     from srjt.errors import SrjtError
 
     name = _login() if reviewer is None else reviewer.strip()
@@ -113,52 +92,50 @@ def run(
         raise SrjtError(
             "The reviewer's name is empty or contains characters that cannot be printed: use --reviewer NAME."
         )
-    if worklist is not None:
-        if sample is not None or limit is not None or alone:
-            raise SrjtError("--worklist says what to read: leave out --sample, --limit and --alone.")
-        source = _named(open_folder(folder), grade_names)
-        _read_worklist(source, worklist, name, host=host, port=port, allow_remote=allow_remote, open_=open_)
-        return
-    audit = _named(read_audit(folder), grade_names)
+    if worklist is not None and (sample is not None or limit is not None or alone):
+        raise SrjtError("--worklist says what to read: leave out --sample, --limit and --alone.")
     if sample is not None and (limit is not None or alone):
         raise SrjtError("--sample shows a random sample without its labels: leave out --limit and --alone.")
+    where: dict[str, Any] = {"host": host, "port": port, "allow_remote": allow_remote, "open_": open_}
+    if worklist is not None:
+        source = _named(open_folder(folder), grade_names)
+        lines = worklist_lines(worklist, source, reviewer=name)
+        with closing(Decisions(folder / "decisions.sqlite")) as decisions:
+            reading = BlindSession(
+                audit=source, decisions=decisions, reviewer=name, lines=lines, purpose="read"
+            )
+            _serve(reading, f"Read {count_of(len(lines), 'image')} as {name}", **where)
+            done = sum(answer is not None for answer in reading.answers())
+        say(f"\n{done:,} of {count_of(len(lines), 'image')} {'is' if len(lines) == 1 else 'are'} read.")
+        typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --readings --out more_readings.csv")
+        return
+    audit = _named(read_audit(folder), grade_names)
     if sample is not None and not any(audit.images):
         raise SrjtError(
             "This audit has no images to show: verify the grades elsewhere, and add them as a column verified_grade."
         )
     queue = audit.expected_wrong if limit is None else min(limit, len(audit))
-    decisions = Decisions(folder / "decisions.sqlite", only_reviewer=name if alone else None)
-    first_revision = decisions.current.revision
-    server = _listen(host, port, allow_remote=allow_remote)
-
-    def announce() -> None:
-        verb = "Review" if sample is None else f"Verify {min(sample, len(audit)):,} random labels"
-        typer.echo(f"{verb} as {name}: {server.address(server.access.token)}  (Ctrl-C stops)")
-        if open_:
-            open_browser(server)
-
-    try:
+    with closing(Decisions(folder / "decisions.sqlite", only_reviewer=name if alone else None)) as decisions:
         if sample is not None:
-            blind = BlindSession(
-                audit=audit, decisions=decisions, reviewer=name, lines=draw_sample(audit, sample),
-            )  # fmt: skip
-            serve(blind, server, started=announce)
+            drawn = draw_sample(audit, sample)
+            blind = BlindSession(audit=audit, decisions=decisions, reviewer=name, lines=drawn)
+            _serve(blind, f"Verify {min(sample, len(audit)):,} random labels as {name}", **where)
             _print_verified(audit, decisions.verified())
             return
+        first_revision = decisions.current.revision
         session = ReviewSession(audit=audit, decisions=decisions, reviewer=name, queue=queue)
-        serve(session, server, started=announce)
+        _serve(session, f"Review as {name}", **where)
         decisions.refresh()
-        own = decisions.current.by_reviewer(name)
-        made = sum(entry.revision > first_revision for entry in own)
-        progress = review_progress(audit, decisions.current, queue=queue)
-        say(f"\n{progress}; {made:,} decided in this session.")
+        made = sum(entry.revision > first_revision for entry in decisions.current.by_reviewer(name))
+        say(f"\n{review_progress(audit, decisions.current, queue=queue)}; {made:,} decided in this session.")
         typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
-    finally:
-        decisions.close()
 
 
-def _listen(host: str, port: int, *, allow_remote: bool) -> Server:
-    from srjt.auditing.review_server import listen
+def _serve(
+    session: BlindSession | ReviewSession, what: str, *, host: str, port: int, allow_remote: bool, open_: bool
+) -> None:
+    """Serve the page until Ctrl-C."""
+    from srjt.auditing.review_server import listen, open_browser, serve
 
     server = listen(host=host, port=port, allow_remote=allow_remote)
     if server.access.any_address:
@@ -169,7 +146,13 @@ def _listen(host: str, port: int, *, allow_remote: bool) -> Server:
             fg=typer.colors.YELLOW,
             err=True,
         )
-    return server
+
+    def announce() -> None:
+        typer.echo(f"{what}: {server.address(server.access.token)}  (Ctrl-C stops)")
+        if open_:
+            open_browser(server)
+
+    serve(session, server, started=announce)
 
 
 def _named(source: _Folder, grade_names: str | None) -> _Folder:
@@ -177,43 +160,6 @@ def _named(source: _Folder, grade_names: str | None) -> _Folder:
     from srjt.data.grades import parse_grade_names
 
     return replace(source, grades=source.grades.named(parse_grade_names(grade_names)))
-
-
-def _read_worklist(
-    source: AuditFolder | ReadersFolder,
-    worklist: Path,
-    name: str,
-    *,
-    host: str,
-    port: int,
-    allow_remote: bool,
-    open_: bool,
-) -> None:
-    """Serve the images of a worklist that are this reviewer's, blind."""
-    from srjt.auditing.review_app import BlindSession
-    from srjt.auditing.review_log import Decisions, worklist_lines
-    from srjt.auditing.review_server import open_browser, serve
-
-    folder = source.folder
-    lines = worklist_lines(worklist, source, reviewer=name)
-    decisions = Decisions(folder / "decisions.sqlite")
-    server = _listen(host, port, allow_remote=allow_remote)
-
-    def announce() -> None:
-        say(
-            f"Read {count_of(len(lines), 'image')} as {name}: {server.address(server.access.token)}  (Ctrl-C stops)"
-        )
-        if open_:
-            open_browser(server)
-
-    session = BlindSession(audit=source, decisions=decisions, reviewer=name, lines=lines, purpose="read")
-    try:
-        serve(session, server, started=announce)
-        done = sum(answer is not None for answer in session.answers())
-        say(f"\n{done:,} of {count_of(len(lines), 'image')} {'is' if len(lines) == 1 else 'are'} read.")
-        typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --readings --out more_readings.csv")
-    finally:
-        decisions.close()
 
 
 def _print_verified(audit: AuditFolder, verified: dict[str, str | None]) -> None:
@@ -249,35 +195,28 @@ def _login() -> str:
 
 def export(
     folder: Folder,
-    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("labels_clean.csv"),
+    out: Path = option(Path("labels_clean.csv"), "CSV file to write."),
     force: options.Force = False,
-    conflicts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="CSV file to write: the samples that reviewers graded differently."
-        ),
-    ] = None,
-    verified: Annotated[
-        bool,
-        typer.Option(
-            "--verified",
-            help="Write the audited table with a column verified_grade (from --sample) instead; no label changes.",
-        ),
-    ] = False,
-    readings: Annotated[
-        bool,
-        typer.Option(
-            "--readings",
-            help="Write the readings of a worklist instead, after those that srjt readers has read: a table for it.",
-        ),
-    ] = False,
+    conflicts: Path | None = option(
+        None, "CSV file to write: the samples that reviewers graded differently.", metavar="FILE"
+    ),
+    verified: bool = option(
+        False,
+        "Write the audited table with a column verified_grade (from --sample) instead; no label changes.",
+        "--verified",
+    ),
+    readings: bool = option(
+        False,
+        "Write the readings of a worklist instead, after those that srjt readers has read: a table for it.",
+        "--readings",
+    ),
 ) -> None:
     """Write the corrected table, with who decided what and when. The original table is not changed.
 
     If several reviewers graded a sample, the last decision counts; how well they agree is printed.
     """
     from srjt.auditing.folder import read_audit
-    from srjt.auditing.review_export import corrected_table, write_table
+    from srjt.auditing.review_export import corrected_table
     from srjt.auditing.review_log import Decisions, log_exists, replay
     from srjt.errors import SrjtError
 
@@ -293,13 +232,10 @@ def export(
     if verified:
         _export_verified(audit, out, force)
         return
-    decisions = Decisions(path)
-    log = decisions.log()
-    decisions.close()
+    with closing(Decisions(path)) as decisions:
+        log = decisions.log()
     corrected = corrected_table(audit, replay(log))
-    write_table(corrected.table, out, original=audit.table, overwrite=force)
-    for note in corrected.notes:
-        say(note, err=True)
+    _write(corrected.table, corrected.notes, out, original=audit.table, force=force)
     say(
         f"{out}: {count_of(len(corrected.table), 'row')}, {corrected.reviewed:,} reviewed, {corrected.changed:,} "
         f"changed, {corrected.skipped:,} skipped."
@@ -308,18 +244,25 @@ def export(
     _print_next(audit, out, corrected.table)
 
 
+def _write(
+    table: pd.DataFrame, notes: Iterable[str], out: Path, *, original: Path | None, force: bool
+) -> None:
+    from srjt.auditing.review_export import write_table
+
+    write_table(table, out, original=original, overwrite=force)
+    for note in notes:
+        say(note, err=True)
+
+
 def _print_next(audit: AuditFolder, out: Path, table: pd.DataFrame) -> None:
     from srjt.auditing.review_export import training_command
 
-    words = [
-        training_command(audit, out, columns=map(str, table.columns)),
-        *machine_options(len(table), features=audit.features),
-    ]
-    typer.echo(f"Next: {' '.join(words)}")
+    command = training_command(audit, out, columns=map(str, table.columns))
+    typer.echo(f"Next: {' '.join([command, *machine_options(len(table), features=audit.features)])}")
 
 
 def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
-    from srjt.auditing.review_export import verified_table, write_table
+    from srjt.auditing.review_export import verified_table
     from srjt.auditing.review_log import read_verified_grades
     from srjt.errors import SrjtError
 
@@ -327,31 +270,25 @@ def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
     if not grades:
         raise SrjtError(f"Nothing is verified in {audit.folder} yet: start with srjt review --sample 100.")
     table, notes = verified_table(audit, grades)
-    write_table(table, out, original=audit.table, overwrite=force)
-    for note in notes:
-        say(note, err=True)
+    _write(table, notes, out, original=audit.table, force=force)
     say(f"{out}: {count_of(len(table), 'row')}, {int((table['verified_grade'] != '').sum()):,} verified.")
     _print_next(audit, out, table)
 
 
 def _export_readings(folder: Path, out: Path, force: bool) -> None:
-    from srjt.auditing.review_export import write_table
     from srjt.auditing.review_log import Decisions, log_exists, new_readings
     from srjt.errors import SrjtError
 
     source, path, answers = open_folder(folder), folder / "decisions.sqlite", []
     if log_exists(path):
-        decisions = Decisions(path)
-        answers = decisions.readings()
-        decisions.close()
+        with closing(Decisions(path)) as decisions:
+            answers = decisions.readings()
     if not answers:
         raise SrjtError(
             f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE."
         )
     table, notes = new_readings(source, answers)
-    write_table(table, out, original=None, overwrite=force)
-    for note in notes:
-        say(note, err=True)
+    _write(table, notes, out, original=None, force=force)
     graded = sum(answer.grade is not None for answer in answers)
     say(f"{out}: {count_of(len(table), 'reading')}, {graded:,} of them new.")
     typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")

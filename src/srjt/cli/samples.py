@@ -18,8 +18,6 @@ from srjt.errors import SrjtError, printable, unknown_name, warn
 from srjt.files import read_limited
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from srjt.data.manifest import Manifest
     from srjt.data.problems import Problem
     from srjt.data.sources.assemble import LoadedData
@@ -284,30 +282,26 @@ def list_unreadable(
             write_problems([*problems, *found], skipped)
 
 
-def grade_table(manifest: Manifest) -> Table:
+def print_grades(manifest: Manifest) -> None:
     """Images and patients per grade, with a bar."""
-    from rich.table import Table
+    import pandas as pd
 
-    table = Table(title=None)
-    table.add_column("grade", no_wrap=True)
-    for column in ("rows" if manifest.are_features else "images", "share"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("", width=24, no_wrap=True)
-    patients = manifest.patients
+    from srjt.cli.output import print_table
+
+    counts, patients = manifest.class_counts.tolist(), manifest.patients
+    bars = ["█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts]
+    frame = pd.DataFrame(
+        {
+            "grade": [*manifest.grades, "all"],
+            "rows" if manifest.are_features else "images": [*counts, len(manifest)],
+            "share": [count / len(manifest) for count in (*counts, len(manifest))],
+            "": [*bars, ""],
+        }
+    )
     if patients is not None:
-        table.add_column("patients", justify="right", no_wrap=True)
-    counts = manifest.class_counts.tolist()
-    for grade, (name, count) in enumerate(zip(manifest.grades, counts, strict=True)):
-        bar = "█" * round(24 * count / max(counts)) or ("▏" if count else "")
-        row = [printable(name), f"{count:,}", f"{count / len(manifest):.1%}", bar]
-        if patients is not None:
-            owners = {patients[i] for i in (manifest.labels == grade).nonzero()[0].tolist()}
-            row.append(f"{len(owners):,}")
-        table.add_row(*row)
-    table.add_section()
-    total = ["all", f"{len(manifest):,}", "", ""]
-    table.add_row(*total, *([f"{len(set(patients)):,}"] if patients is not None else []))
-    return table
+        owners = pd.Series(patients).groupby(manifest.labels).nunique().reindex(range(len(counts)))
+        frame["patients"] = [*owners.fillna(0).astype(int), len(set(patients))]
+    print_table(frame, formats={"share": ".1%"}, rule_before=[len(counts)])
 
 
 def print_problems(problems: list[Problem]) -> None:

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import App, RunByDefault, options
+from srjt.cli.options import argument, option
 from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of
+from srjt.inference.options import COMPUTING
 
 if TYPE_CHECKING:
     from srjt.studies.config import StudyConfig
@@ -40,127 +42,79 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study."
 )
 def run(
     *,
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SOURCE", help="As for srjt train, or 'synthetic': the built-in synthetic data set."
-        ),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of the study; finished runs are not repeated.")
-    ] = Path("study"),
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAMES",
-            help="all, or names separated by spaces; with options: codis:select=soft. Repeatable. "
-            "[default: all]",
-        ),
-    ] = None,
+    source: str | None = argument(
+        None, "As for srjt train, or 'synthetic': the built-in synthetic data set.", metavar="SOURCE"
+    ),
+    out: Path = option(Path("study"), "Folder of the study; finished runs are not repeated.", metavar="DIR"),
+    methods: list[str] | None = option(
+        None,
+        "all, or names separated by spaces; with options: codis:select=soft. Repeatable. [default: all]",
+        metavar="NAMES",
+    ),
     import_: options.Import = None,
-    noise: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NOISE",
-            help="Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable. "
-            "[default: none]",
-        ),
-    ] = None,
-    noise_rate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATE|auto",
-            help="ε, the share of wrong labels of data that are noisy already (--noise none); auto estimates it.",
-        ),
-    ] = None,
-    transition: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file of P, the matrix Pr(label | true grade) of such data. [default: quasi, for ε]",
-        ),
-    ] = None,
-    folds: Annotated[
-        int | None, typer.Option(help="Number of folds. [default: 5]", show_default=False)
-    ] = None,
-    fold: Annotated[list[int] | None, typer.Option(help="Run only this fold. Repeatable.")] = None,
-    seed: Annotated[
-        list[int] | None,
-        typer.Option(help="Seed of the noise and the networks. Repeatable. [default: 0]"),
-    ] = None,
-    splits: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
-    ] = None,
-    hold_out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="A fold for each value of this column, such as a site: its test side."
-        ),
-    ] = None,
+    noise: list[str] | None = option(
+        None,
+        "Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable. "
+        "[default: none]",
+        metavar="NOISE",
+    ),
+    noise_rate: str | None = option(
+        None,
+        "ε, the share of wrong labels of data that are noisy already (--noise none); auto estimates it.",
+        metavar="RATE|auto",
+    ),
+    transition: Path | None = option(
+        None,
+        "CSV file of P, the matrix Pr(label | true grade) of such data. [default: quasi, for ε]",
+        metavar="FILE",
+    ),
+    folds: int | None = option(None, "Number of folds. [default: 5]"),
+    fold: list[int] | None = option(None, "Run only this fold. Repeatable."),
+    seed: list[int] | None = option(None, "Seed of the noise and the networks. Repeatable. [default: 0]"),
+    splits: Path | None = option(None, "Folds from a file of srjt data split.", metavar="FILE"),
+    hold_out: str | None = option(
+        None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
+    ),
     group_near_duplicates: options.GroupNearDuplicates = False,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML file of the study; options override it.")
-    ] = None,
+    config: Path | None = option(None, "YAML file of the study; options override it.", metavar="FILE"),
     settings: dict[str, Any],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="A setting by its name, e.g. method_options.weight=0.5. Repeatable.",
-            rich_help_panel=RUNS,
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Number of runs at the same time. [default: 1 per GPU, or 1 per CPU core]",
-            rich_help_panel=options.COMPUTING,
-        ),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="cpu, cuda:1, or several: cuda:0,cuda:1. [default: all GPUs, or the CPU]",
-            rich_help_panel=options.COMPUTING,
-        ),
-    ] = None,
-    executor: Annotated[
-        str,
-        typer.Option(
-            metavar="local|ray",
-            help="Run on this machine, or on a Ray cluster.",
-            rich_help_panel=options.COMPUTING,
-        ),
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the Ray cluster, or auto. [default: $RAY_ADDRESS, else this machine]",
-            rich_help_panel=options.COMPUTING,
-        ),
-    ] = None,
-    gpus_per_run: Annotated[
-        float | None,
-        typer.Option(
-            help="Ray: share of a GPU for each run; 0.5 runs two on one.", rich_help_panel=options.COMPUTING
-        ),
-    ] = None,
-    cpus_per_run: Annotated[
-        float | None,
-        typer.Option(help="Ray: CPU cores for each run. [default: 1]", rich_help_panel=options.COMPUTING),
-    ] = None,
+    set_: list[str] | None = option(
+        None,
+        options.A_SETTING,
+        "--set",
+        metavar="NAME=VALUE",
+        panel=RUNS,
+    ),
+    jobs: int | None = option(
+        None,
+        "Number of runs at the same time. [default: 1 per GPU, or 1 per CPU core]",
+        metavar="N",
+        min=1,
+        panel=COMPUTING,
+    ),
+    device: str | None = option(
+        None,
+        "cpu, cuda:1, or several: cuda:0,cuda:1. [default: all GPUs, or the CPU]",
+        panel=COMPUTING,
+    ),
+    executor: str = option(
+        "local", "Run on this machine, or on a Ray cluster.", metavar="local|ray", panel=COMPUTING
+    ),
+    address: str | None = option(
+        None,
+        "Address of the Ray cluster, or auto. [default: $RAY_ADDRESS, else this machine]",
+        panel=COMPUTING,
+    ),
+    gpus_per_run: float | None = option(
+        None, "Ray: share of a GPU for each run; 0.5 runs two on one.", panel=COMPUTING
+    ),
+    cpus_per_run: float | None = option(None, "Ray: CPU cores for each run. [default: 1]", panel=COMPUTING),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and stop.")] = False,
-    time_: Annotated[
-        bool,
-        typer.Option(
-            "--time", help="With --dry-run: train a few steps of each method, and print the time of all runs."
-        ),
-    ] = False,
+    dry_run: bool = option(False, "List the runs, and stop.", "--dry-run"),
+    time_: bool = option(
+        False, "With --dry-run: train a few steps of each method, and print the time of all runs.", "--time"
+    ),
     how: dict[str, Any],
 ) -> None:
     """Run methods × noises × folds × seeds.
@@ -218,15 +172,10 @@ def status(folder: Folder, import_: options.Import = None) -> None:
 
 def export(
     folder: Folder,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write.")] = Path(
-        "results.csv"
+    out: Path = option(Path("results.csv"), "CSV or Parquet file to write.", metavar="FILE"),
+    scores: bool = option(
+        False, "One row per run and metric: mean over the last ten epochs, or of the kept one.", "--scores"
     ),
-    scores: Annotated[
-        bool,
-        typer.Option(
-            "--scores", help="One row per run and metric: mean over the last ten epochs, or of the kept one."
-        ),
-    ] = False,
     import_: options.Import = None,
 ) -> None:
     """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
@@ -356,11 +305,8 @@ def _print_notes(config: StudyConfig, data: StudyPlan) -> None:
 
 def _counts(data: StudyPlan, *, runs: int, done: int) -> str:
     samples = "rows of features" if data.manifest.are_features else "images"
-    folds = len(data.fold_numbers)
-    return (
-        f"{runs} run{'s' * (runs != 1)}: {done} done, {runs - done} to do. {len(data.manifest):,} {samples}, "
-        f"{folds} fold{'s' * (folds != 1)}."
-    )
+    folds = count_of(len(data.fold_numbers), "fold")
+    return f"{count_of(runs, 'run')}: {done} done, {runs - done} to do. {len(data.manifest):,} {samples}, {folds}."
 
 
 class _Watcher:
@@ -432,52 +378,36 @@ def _epochs_done(folder: Path, planned: PlannedRun) -> int:
 
 
 def report(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR",
-            help="Folder of a study, of a single run (finished or not), of an audit or of readers.",
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="HTML file to write. [default: report.html in the folder]",
-            callback=options.html_file,
-        ),
-    ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Also write every figure there, as SVG and PNG.")
-    ] = None,
-    tables: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Also write a study's tables there, as Markdown, CSV and LaTeX."),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Metrics of the tables. [default: accuracy,mae,macro_f1]"),
-    ] = None,
-    maps: Annotated[
-        bool,
-        typer.Option("--maps", help="Show where the networks of an audit look, for its doubtful labels."),
-    ] = False,
-    checklist: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Write a checklist for a journal, filled in where files of a run know the answer: tripod-ai, claim "
-            "or stard-ai.",
-        ),
-    ] = None,
-    also: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="PATH",
-            help="For the checklist: an audit, readers, or a JSON file of evaluate. Repeatable. "
-            "[default: those beside the run]",
-        ),
-    ] = None,
+    folder: Path = argument(
+        ..., "Folder of a study, of a single run (finished or not), of an audit or of readers.", metavar="DIR"
+    ),
+    out: Path | None = option(
+        None,
+        "HTML file to write. [default: report.html in the folder]",
+        metavar="FILE",
+        callback=options.html_file,
+    ),
+    figures: Path | None = option(None, "Also write every figure there, as SVG and PNG.", metavar="DIR"),
+    tables: Path | None = option(
+        None, "Also write a study's tables there, as Markdown, CSV and LaTeX.", metavar="DIR"
+    ),
+    metrics: str | None = option(
+        None, "Metrics of the tables. [default: accuracy,mae,macro_f1]", metavar="LIST"
+    ),
+    maps: bool = option(
+        False, "Show where the networks of an audit look, for its doubtful labels.", "--maps"
+    ),
+    checklist: str | None = option(
+        None,
+        "Write a checklist for a journal, filled in where files of a run know the answer: tripod-ai, claim or "
+        "stard-ai.",
+        metavar="NAME",
+    ),
+    also: list[Path] | None = option(
+        None,
+        "For the checklist: an audit, readers, or a JSON file of evaluate. Repeatable. [default: those beside the run]",
+        metavar="PATH",
+    ),
     grade_names: options.GradeNames = None,
     force: options.Force = False,
     import_: options.Import = None,
@@ -514,15 +444,14 @@ def report(
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of the images, the trainings and the pages.")
-    ] = Path("srjt-demo"),
-    images: Annotated[int, typer.Option(min=100, help="Number of images.")] = 1000,
-    epochs: Annotated[int, typer.Option(min=2, max=10_000, help="Epochs per training.")] = 30,
-    open_page: Annotated[
-        bool | None,
-        typer.Option("--open/--no-open", help="Open a page in a browser. [default: in a terminal]"),
-    ] = None,
+    out: Path = option(
+        Path("srjt-demo"), "Folder of the images, the trainings and the pages.", metavar="DIR"
+    ),
+    images: int = option(1000, "Number of images.", min=100),
+    epochs: int = option(30, "Epochs per training.", min=2, max=10_000),
+    open_page: bool | None = option(
+        None, "Open a page in a browser. [default: in a terminal]", "--open/--no-open"
+    ),
 ) -> None:
     """Show on synthetic images what wrong labels do, and what srjt does about them: about a minute and a half.
 

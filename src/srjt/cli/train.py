@@ -11,13 +11,15 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from srjt.cli import options
+from srjt.cli.options import option
 from srjt.cli.output import OptionsReporter, say, show
-from srjt.errors import SrjtError, count_of, duration, printable, unknown_name
+from srjt.errors import SrjtError, count_of, duration, unknown_name
+from srjt.inference.options import EVALUATION
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
@@ -32,29 +34,24 @@ if TYPE_CHECKING:
 
 def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, device: str | None) -> None:
     """Print the plan. Nothing is decoded, downloaded or written."""
-    from rich.table import Table
+    import pandas as pd
 
     from srjt import methods
-    from srjt.console import Console
+    from srjt.cli.output import print_table
     from srjt.training.cost import training_cost
     from srjt.training.devices import choose_device, device_name
     from srjt.training.train import needs_estimate
 
-    console = Console(highlight=False, markup=False)
     chosen = choose_device(device)
     config = config.for_data(features=manifest.are_features)
-    known = methods.lookup(config.method, registered_by=config.imports)
-    networks = known.networks
+    networks = methods.lookup(config.method, registered_by=config.imports).networks
     what = "rows of features" if manifest.are_features else "images"
-    table = Table(
-        "side", what, *(["patients"] if manifest.patients else []), *map(printable, manifest.grades)
-    )
-    for name, rows in split.sides().items():
-        if len(rows):
-            side = manifest.select(rows)
-            owners = [f"{len(set(side.patients)):,}"] if side.patients else []
-            table.add_row(name, f"{len(rows):,}", *owners, *(f"{count:,}" for count in side.class_counts))
-    console.print(table)
+    sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
+    frame = pd.DataFrame({"side": list(sides), what: [len(side) for side in sides.values()]})
+    if manifest.patients:
+        frame["patients"] = [len(set(side.patients or ())) for side in sides.values()]
+    counts = pd.DataFrame([side.class_counts for side in sides.values()], columns=list(manifest.grades))
+    print_table(pd.concat([frame, counts], axis=1))
     say(
         f"{config.method}: {networks} × {config.network}, {count_of(config.epochs, 'epoch')} in batches "
         f"of {config.batch_size:,}."
@@ -68,35 +65,35 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
 
 def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
     """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
-    from rich.table import Column, Table
+    import pandas as pd
 
-    from srjt.console import Console
+    from srjt.cli.output import print_table
     from srjt.progress import progress_bar
     from srjt.studies.plan import measure_times, time_on
     from srjt.training.devices import choose_device, device_name
 
     if not planned_runs:
         return
-    console = Console(highlight=False, markup=False)
     chosen = choose_device(device)
     with progress_bar("timing methods", True) as progress:
         times = measure_times(data, planned_runs, device=chosen, progress=progress)
-    method = Column(
-        "method", overflow="fold"
-    )  # a variant's name has no spaces, and nothing of it may be left out
-    table = Table(method, "networks", "runs", "one run", "evaluation", "all runs")
-    for row in times:
-        table.add_row(
-            row.name, str(row.networks), f"{row.runs:,}", duration(row.seconds),
-            f"{row.cost.evaluation_seconds / row.seconds:.0%}", duration(row.runs * row.seconds),
-        )  # fmt: skip
-    console.print(table)
+    frame = pd.DataFrame(
+        {
+            "method": [row.name for row in times],
+            "networks": [row.networks for row in times],
+            "runs": [row.runs for row in times],
+            "one run": [duration(row.seconds) for row in times],
+            "evaluation": [row.cost.evaluation_seconds / row.seconds for row in times],
+            "all runs": [duration(row.runs * row.seconds) for row in times],
+        }
+    )
+    print_table(frame, formats={"evaluation": ".0%"})
     # in the order in which the runs are started
     started = sorted(times, key=lambda row: row.networks, reverse=True)
     seconds = [row.seconds for row in started for _ in range(row.runs)]
     say(
-        f"{len(seconds):,} run{'s' * (len(seconds) != 1)} on {device_name(chosen)}: about {duration(sum(seconds))} one "
-        f"after the other, {duration(time_on(8, seconds))} on eight such devices."
+        f"{count_of(len(seconds), 'run')} on {device_name(chosen)}: about {duration(sum(seconds))} one after the "
+        f"other, {duration(time_on(8, seconds))} on eight such devices."
     )
     measured = (
         "Measured by a few steps of each method, on a GPU without compiling them."
@@ -114,81 +111,59 @@ def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, de
 def train(
     *,
     source: options.SourceArgument,
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of the run; an unfinished run is resumed.")
-    ],
+    out: Path = option(..., "Folder of the run; an unfinished run is resumed.", metavar="DIR"),
     settings: dict[str, Any],
-    per_class: Annotated[
-        bool | None,
-        typer.Option(
-            "--per-class/--no-per-class",
-            help="Methods that select: keep the same share within each grade.",
-            rich_help_panel=METHOD,
-            show_default=False,
-        ),
-    ] = None,
-    ramp_epochs: Annotated[
-        int | None,
-        typer.Option(
-            help="Methods that select: T′, epochs over which the kept share of a batch falls from 1 to 1 − ε. "
-            "[default: 5]",
-            rich_help_panel=METHOD,
-            show_default=False,
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            help="Methods that select: τ, softmax temperature of the loss that ranks samples; below 1 it is sharper. "
-            "[default: 0.1 for +ours, else 1]",
-            rich_help_panel=METHOD,
-            show_default=False,
-        ),
-    ] = None,
+    per_class: bool | None = option(
+        None,
+        "Methods that select: keep the same share within each grade.",
+        "--per-class/--no-per-class",
+        panel=METHOD,
+    ),
+    ramp_epochs: int | None = option(
+        None,
+        "Methods that select: T′, epochs over which the kept share of a batch falls from 1 to 1 − ε. "
+        "[default: 5]",
+        panel=METHOD,
+    ),
+    temperature: float | None = option(
+        None,
+        "Methods that select: τ, softmax temperature of the loss that ranks samples; below 1 it is sharper. "
+        "[default: 0.1 for +ours, else 1]",
+        panel=METHOD,
+    ),
     import_: options.Import = None,
     fold: options.Fold = None,
     folds: options.Folds = 5,
     split_seed: options.SplitSeed = 0,
     splits: options.Splits = None,
     hold_out: options.HoldOut = None,
-    official_split: Annotated[
-        bool | None,
-        typer.Option(
-            "--official-split/--no-official-split",
-            help="Use the split column of the data. [default: if there is one]",
-            rich_help_panel=options.EVALUATION,
-            show_default=False,
-        ),
-    ] = None,
+    official_split: bool | None = option(
+        None,
+        "Use the split column of the data. [default: if there is one]",
+        "--official-split/--no-official-split",
+        panel=EVALUATION,
+    ),
     group_near_duplicates: options.GroupNearDuplicates = False,
     device: options.Device = None,
     config: options.Config = None,
     set_: options.Set = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume a run: an error if there is none in the folder.")
-    ] = False,
-    log: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="html|tensorboard|mlflow|wandb",
-            help="Show the training in live.html, a page that reloads itself, or send every number to a tracker. "
-            "Files go into the run's folder. Repeatable.",
-            show_default=False,
-        ),
-    ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", hidden=True)] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Say what would be trained, for how long and with how much memory."),
-    ] = False,
-    show_test: Annotated[
-        bool,
-        typer.Option(
-            "--show-test",
-            help="Show test scores during the training too, not only at its end.",
-            rich_help_panel=options.EVALUATION,
-        ),
-    ] = False,
+    resume: bool = option(False, "Resume a run: an error if there is none in the folder.", "--resume"),
+    log: list[str] | None = option(
+        None,
+        "Show the training in live.html, a page that reloads itself, or send every number to a tracker. "
+        "Files go into the run's folder. Repeatable.",
+        metavar="html|tensorboard|mlflow|wandb",
+    ),
+    tensorboard: bool = option(False, "", "--tensorboard", hidden=True),
+    dry_run: bool = option(
+        False, "Say what would be trained, for how long and with how much memory.", "--dry-run"
+    ),
+    show_test: bool = option(
+        False,
+        "Show test scores during the training too, not only at its end.",
+        "--show-test",
+        panel=EVALUATION,
+    ),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     on_bad_image: options.OnBadImage = "error",
@@ -337,30 +312,25 @@ def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
 @options.reads_a_source(without=("labels", "feature_columns"))
 def features(
     source: options.SourceArgument,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path("features.npz"),
+    out: Path = option(Path("features.npz"), "File to write.", metavar="FILE"),
     force: options.Force = False,
-    backbone: Annotated[
-        str, typer.Option(metavar="NAME", help="resnet18, densenet121, timm:NAME, …")
-    ] = "resnet18",
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Local file of weights instead of the published ones.")
-    ] = None,
-    pretrained: Annotated[
-        bool, typer.Option("--pretrained/--no-pretrained", help="Use the published weights, or random ones.")
-    ] = True,
-    flip: Annotated[
-        bool, typer.Option("--flip", help="Average with the features of the mirror image.")
-    ] = False,
-    image_size: Annotated[int, typer.Option(help="Side of the resized images, in pixels.")] = 256,
-    crop: Annotated[int, typer.Option(help="Side of the centre crop from them.")] = 224,
-    resize: Annotated[
-        str, typer.Option(metavar="squash|crop", help="Resize to a square, or the short side and then crop.")
-    ] = "squash",
-    batch_size: Annotated[int, typer.Option(help="Images per step.")] = 64,
-    ungraded: Annotated[
-        bool,
-        typer.Option("--ungraded", help="Images without grades, for srjt predict: a folder, or a table."),
-    ] = False,
+    backbone: str = option("resnet18", "resnet18, densenet121, timm:NAME, …", metavar="NAME"),
+    weights: Path | None = option(
+        None, "Local file of weights instead of the published ones.", metavar="FILE"
+    ),
+    pretrained: bool = option(
+        True, "Use the published weights, or random ones.", "--pretrained/--no-pretrained"
+    ),
+    flip: bool = option(False, "Average with the features of the mirror image.", "--flip"),
+    image_size: int = option(256, "Side of the resized images, in pixels."),
+    crop: int = option(224, "Side of the centre crop from them."),
+    resize: str = option(
+        "squash", "Resize to a square, or the short side and then crop.", metavar="squash|crop"
+    ),
+    batch_size: int = option(64, "Images per step."),
+    ungraded: bool = option(
+        False, "Images without grades, for srjt predict: a folder, or a table.", "--ungraded"
+    ),
     device: options.Device = None,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,11 +61,6 @@ class Split:
 
     def __repr__(self) -> str:
         return f"<Split: {', '.join(f'{len(rows):,} {side}' for side, rows in self.sides().items())}>"
-
-    @classmethod
-    def of(cls, rows: Callable[[str], Ints], *, held_out: str = "") -> Split:
-        """rows: of a side, by its name."""
-        return cls(train=rows("train"), validation=rows("validation"), test=rows("test"), held_out=held_out)
 
     def sides(self) -> dict[str, Ints]:
         """The rows by the name of their side."""
@@ -168,7 +163,8 @@ def official_split(manifest: Manifest) -> Split:
         hint = "" if unused is None else f" There is a column {unused}: use `split_column={unused!r}`."
         raise SrjtError(f"The data have no published split: there is no split column.{hint}")
     column = manifest.table["split"].to_numpy(dtype=object)
-    split = Split.of(lambda side: np.flatnonzero(column == side).astype(np.int64))
+    train, validation, test = (np.flatnonzero(column == side).astype(np.int64) for side in SIDES)
+    split = Split(train=train, validation=validation, test=test)
     if not len(split.train):
         raise SrjtError("The published split has no training samples.")
     shared = _shared_patient(manifest, split)
@@ -272,8 +268,8 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         for sample, side in sides.items():
             if sample in row_of:
                 members[side].append(row_of[sample])
-        rows = {side: np.array(sorted(places), dtype=np.int64) for side, places in members.items()}
-        split = Split.of(rows.__getitem__, held_out=names.get(fold, ""))
+        train, validation, test = (np.array(sorted(members[side]), dtype=np.int64) for side in SIDES)
+        split = Split(train=train, validation=validation, test=test, held_out=names.get(fold, ""))
         shared = _shared_patient(manifest, split)
         if shared is not None:
             raise SrjtError(f"{path} puts the patient {shared!r} on two sides of fold {fold}.")

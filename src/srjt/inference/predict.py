@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,9 @@ import torch
 from srjt.data.images.decode import is_image
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
+from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.assemble import GRADED, LoadedData
 from srjt.data.sources.columns import NUMBERED, TABLE_SUFFIXES, choose_columns, load_table
-from srjt.data.sources.inputs import UnlabelledData, unlabelled_samples
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, answers_from, probabilities_of, units_of
 from srjt.inference.calibrate import AfterTraining
@@ -30,6 +30,7 @@ from srjt.inference.options import Answering, WhichNetwork, as_columns
 from srjt.inference.prepare import Floats, Ints, Prepared, RunLike, prepare, uncertainty
 from srjt.inference.ranges import RangeRule
 from srjt.progress import ProgressOption, progress_bar
+from srjt.reported import page_of
 from srjt.training.devices import amp_dtype
 from srjt.training.trained import Trained
 
@@ -169,7 +170,9 @@ def _calibrated_on(run: Trained, fitted: AfterTraining) -> str:
 
 def _range(rule: RangeRule) -> str:
     each = {"": "", "grade": ", for each true grade"}.get(rule.by, f", for each value of {rule.by}")
-    return f"contains the true grade with a probability of at least {rule.coverage:g}{each}"
+    # images that mislead about the true grade given the label are what the correction cannot see
+    less = "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
+    return f"contains the true grade with a probability of at least {rule.coverage:g}{each}{less}"
 
 
 def _pooling(prepared: Prepared) -> str:
@@ -184,6 +187,23 @@ def _pooling(prepared: Prepared) -> str:
     }[prepared.options.pool]
 
 
+class Predictions(pd.DataFrame):
+    """What ``srjt.predict`` returns: a DataFrame that has a page, too. What is made from it is a plain DataFrame."""
+
+    # no column, and not kept by pickle
+    _internal_names_set: ClassVar = {*pd.DataFrame._internal_names, "run"}  # type: ignore[attr-defined]
+    run: Trained
+
+    def report(self) -> Any:
+        """The predictions as a page: print it, let a notebook show it, or ``save`` it as an HTML file.
+
+        Returns
+        -------
+        srjt.reports.page.Page
+        """
+        return page_of(self)
+
+
 # ``srjt.predict``: the grade, probabilities and uncertainty of every image.
 
 
@@ -194,7 +214,7 @@ def predict(
     keep: Sequence[str] = (),
     progress: ProgressOption = True,
     **options: Any,
-) -> pd.DataFrame:
+) -> Predictions:
     """Predict the grades of images, or of rows of features.
 
     Parameters
@@ -219,7 +239,8 @@ def predict(
     Returns
     -------
     DataFrame
-        One row per sample: ``image``, ``patient`` if it is known, ``grade``, ``grade_name`` if the grades have names,
+        With a method ``report()``. One row per sample: ``image``, ``patient`` if it is known, ``grade``,
+        ``grade_name`` if the grades have names,
         ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and, for two networks, ``disagreement``, their
         total variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``. With ``per``:
         one row per patient, with the number of ``images`` and the ``highest_image``, that with the highest grade (of
@@ -265,7 +286,9 @@ def predict(
         "cut": cut,
         "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
     }
-    return table
+    answers = Predictions(table)
+    answers.attrs, answers.run = table.attrs, run
+    return answers
 
 
 def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str] = ()) -> LoadedData:

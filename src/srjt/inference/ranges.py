@@ -69,7 +69,7 @@ class RangeRule:
     basis : {"verified", "posterior", "labels", "corrected", "conservative"}
         What stands for the true grades of the calibration samples.
     why : str
-        What the promise rests on, in one sentence.
+        What the promise rests on, as the end of a sentence: "if …".
     by : str
         "", "grade", or the column whose values have thresholds of their own.
     parts : dict of str to RangeRule
@@ -146,10 +146,8 @@ class RangeRule:
 
     def __str__(self) -> str:
         each = {"": "", "grade": ", for each true grade"}.get(self.by, f", for each value of {self.by}")
-        text = (
-            f"Ranges contain the true grade of {self._what()} with a probability of at least {self.coverage:g}{each}; "
-            f"calibrated on {self._calibrated_on()}, {self.why}"
-        )
+        text = f"Ranges hold for at least {self.coverage:.0%} of {self._what()}{each}, {self.why}. Calibrated on "
+        text += f"{self._calibrated_on()}{self._advice()}."
         if self.trivial:
             return f"{text} Only the range of all grades keeps this promise here."
         if few := [name for name, rule in self.parts.items() if rule.trivial]:
@@ -161,14 +159,19 @@ class RangeRule:
 
     def _what(self) -> str:
         if self.pooled is None:
-            return "a random image of a new patient" if self.by_patient else "a new image"
-        names = [name for name in self.pooled.per if name != "patient"]
-        of = "of its images"
+            return "random images of new patients" if self.by_patient else "new images"
+        names = [f"{name}s" for name in self.pooled.per if name != "patient"]
         if not names:
-            return f"a new patient, the highest {of},"
-        named = " and ".join(names)
-        whose = f"a random {named} of a new patient" if self.by_patient else f"a new {named}"
-        return f"{whose}, the highest {of},"
+            return "new patients, each by the highest of its images"
+        of = " of new patients" if self.by_patient else ""
+        return f"{'random' if self.by_patient else 'new'} {' and '.join(names)}{of}, each by the highest of its images"
+
+    def _advice(self) -> str:
+        """Verified grades need no assumption, and make ranges narrower."""
+        if self.basis not in ("corrected", "conservative"):
+            return ""
+        images = f"{REREAD} random images" if self.pooled is None else "all images of random patients"
+        return f"; have {images} re-read to narrow it"
 
     def _calibrated_on(self) -> str:
         samples = count_of(self.samples, "sample")
@@ -278,24 +281,17 @@ def _image_weights(
                 f"posterior holds a probability of each of {classes} grades for each of {len(side)} samples; "
                 f"its shape is {given.shape}."
             )
-        return "posterior", "by the given probabilities of their true grades.", [[given]]
+        return "posterior", "if the given probabilities of the true grades are right", [[given]]
     if label_noise == "none" or noise is None:
-        return "labels", "by their labels, which are taken as right.", [[np.eye(classes)[side.labels]]]
+        return "labels", "if the calibration labels are right", [[np.eye(classes)[side.labels]]]
     misled = [posterior_weights(side.labels, noise.highest())]
     if label_noise == "class-conditional":
         inverse = [
             inverse_weights(side.labels, one) for one in (noise.joint, noise.lowest(), noise.highest())
         ]
-        why = (
-            f"by their labels, corrected for a share of {_rate(noise)} wrong ones, which must depend on the true grade "
-            "alone and not on the image."
-        )
+        why = f"if {_rate(noise)} of the calibration labels are wrong, by their true grade alone"
         return "corrected", why, [_all_or_none(inverse), misled]
-    why = (
-        f"by their labels, corrected for a share of up to {noise.rates[1]:.2f} wrong ones; given its label, an image "
-        "must not mislead about its true grade: where readers and networks err alike, ranges contain it less often. "
-        "Verified grades of a random sample would need no such condition, and make the ranges narrower."
-    )
+    why = f"if at most {noise.rates[1]:.0%} of the calibration labels are wrong"
     return "corrected", why, [misled]
 
 
@@ -340,7 +336,7 @@ def _unit_weights(
     highest = highest_per_unit(labels, units)
     right = np.eye(side.probabilities.shape[2])[highest]
     if label_noise == "none" or noise is None:
-        return "labels", "by the highest of their labels, which are taken as right.", [[right]]
+        return "labels", "if the calibration labels are right", [[right]]
     plausible = (noise.lowest(), noise.joint, noise.highest())
     shares = np.bincount(highest, minlength=right.shape[1]) / len(highest)
     misled: list[Floats] = []
@@ -349,31 +345,22 @@ def _unit_weights(
         try:
             misled.append(highest_grade_posterior(labels, units, matrix, certain=certain))
         except SrjtError:
-            why = "conservatively: labels of one patient contradict the estimated noise, so that any near grade may be "
-            return "conservative", f"{why}the true one.", []
+            return "conservative", f"{ANY_NEAR} (labels of one patient contradict the estimated noise)", []
         together = posterior_weights(highest, given_noise(matrix, shares).joint)
         misled.append(np.where(every[:, None], right, together))
     if label_noise == "class-conditional":
         inverse = [
             highest_grade_weights(labels, units, transition_of(joint), certain=certain) for joint in plausible
         ]
-        why = (
-            f"by all their labels, corrected for a share of {_rate(noise)} wrong ones, which must depend on the true "
-            "grade of the image alone, image by image."
-        )
+        why = f"if {_rate(noise)} of the calibration labels are wrong, by the image's true grade alone"
         return "corrected", why, [_all_or_none(inverse), misled]
-    why = (
-        f"by all their labels, corrected for a share of {_rate(noise)} wrong ones, wrong one by one or together; given "
-        "the labels, the images must not mislead about the highest true grade: where readers and networks err alike, "
-        "ranges contain it less often. Verified grades of all images of randomly chosen patients would need no such "
-        "condition, and make the ranges narrower."
-    )
+    why = f"if {_rate(noise)} of the calibration labels are wrong, one by one or together"
     return "corrected", why, [misled]
 
 
 def _rate(noise: NoiseBounds) -> str:
     low, high = noise.rates
-    return f"{high:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+    return f"{high:.0%}" if low == high else f"{low:.0%} to {high:.0%}"
 
 
 def _all_or_none(weights: Sequence[Floats | None]) -> list[Floats]:
@@ -385,6 +372,8 @@ def _all_or_none(weights: Sequence[Floats | None]) -> list[Floats]:
 # Ranges of grades for new samples, calibrated on labels that may be wrong; see ``ordinal.ranges``.
 
 FEW = 100  # labels below which an estimate of their noise is not used
+REREAD = 200  # images whose verified grades make ranges about as narrow as right labels do
+ANY_NEAR = "whichever near grade is the true one"
 
 
 def calibrate_ranges(
@@ -449,7 +438,7 @@ def calibrate_ranges(
         whys = dict.fromkeys(rule.why for rule in rules.values())
         answers = len(side) if units is None else int(units.max()) + 1
         return replace(
-            whole, why=" Elsewhere ".join(whys), by=by, parts=rules, temperature=None,
+            whole, why="; elsewhere ".join(whys), by=by, parts=rules, temperature=None,
             thresholds=np.full(side.probabilities.shape[2], np.inf), samples=len(side),
             patients=answers if side.groups is None else len(set(side.groups)), answers=answers,
         )  # fmt: skip
@@ -493,9 +482,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints | No
         rule,
         thresholds=thresholds,
         basis="verified",
-        why="by their verified grades, which must be a random sample."
-        if rule.pooled is None
-        else "by the verified grades of all their images; they must be a random sample.",
+        why="if the verified ones were drawn at random",
         patients=round(float(patient_weights(groups, len(rows)).sum())),
         answers=len(rows),
         samples=len(rows) if units is None else int(np.isin(units, rows).sum()),
@@ -521,10 +508,7 @@ def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBou
         safe = conservative_thresholds(scores, known, noise, coverage=rule.coverage, by_grade=by_grade)
         if 0 < noise.samples < FEW:
             basis, thresholds = "conservative", safe
-            why = (
-                f"conservatively: {noise.samples:,} labels are too few to estimate which grades are confused, so that "
-                f"any near grade may be the true one."
-            )
+            why = f"{ANY_NEAR} ({noise.samples:,} labels are too few to say which are confused)"
         thresholds = np.minimum(thresholds, safe)  # never wider than what holds without an assumption
     return replace(rule, basis=basis, why=why, thresholds=thresholds)
 

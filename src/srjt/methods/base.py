@@ -90,6 +90,11 @@ class Method(ABC):
         """Whether targets may be probabilities (B, C), such as those of several readers. Default: grades only."""
         return False
 
+    @property
+    def takes_likelihoods(self) -> bool:
+        """Whether targets may be likelihoods (B, R, C) of R readings given each true grade. Default: no."""
+        return False
+
     # ------------------------------------------------------------------ training
 
     def head(self, features: int, classes: int) -> nn.Module:
@@ -125,8 +130,8 @@ class Method(ABC):
         Parameters
         ----------
         logits : Tensor, shape (K, B, C)
-        targets : Tensor, shape (B,) or (B, C)
-            Grades, or probabilities if the method takes them.
+        targets : Tensor, shape (B,), (B, C) or (B, R, C)
+            Grades; or probabilities, or likelihoods of readings, if the method takes them.
         keep : int or 0-d Tensor on the device, optional
             Number of samples to select. Default: all.
 

@@ -20,6 +20,7 @@ from srjt.ordinal.losses import (
     jeffreys,
     keep_count,
     keep_rate,
+    readings_likelihood,
     reverse_jensen_shannon,
     select_smallest,
     soft_cross_entropy,
@@ -285,6 +286,10 @@ class ForwardAgreement(Method):
     def takes_probabilities(self) -> bool:
         return True
 
+    @property
+    def takes_likelihoods(self) -> bool:
+        return True
+
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"progress": torch.zeros(())} if self.grows_with == "training" else {}
 
@@ -301,6 +306,8 @@ class ForwardAgreement(Method):
         self.check_shapes(logits, targets)
         if targets.ndim == 2:  # probabilities of the true grades, by several readers: nothing to correct
             own = soft_cross_entropy(logits, targets).mean(dim=-1)  # (2,)
+        elif targets.ndim == 3:
+            own = readings_likelihood(logits, targets).mean(dim=-1)
         else:
             labels = targets.expand(len(logits), -1)
             own = forward_corrected(logits, labels, transition=self.transition).mean(dim=-1)
@@ -315,7 +322,9 @@ class ForwardAgreement(Method):
 
 @torch.no_grad()
 def _fit(logits: Tensor, targets: Tensor) -> Tensor:
-    """() the mean probability of the labels (B,), or of labels with probabilities (B, C)."""
+    """() the mean probability of the labels (B,), of labels with probabilities (B, C), or of readings (B, R, C)."""
+    if targets.ndim == 3:
+        return (-readings_likelihood(logits, targets) / targets.shape[1]).exp().mean()
     if targets.ndim == 2:
         return (logits.softmax(dim=-1) * targets).sum(dim=-1).mean()
     return (-hard_cross_entropy(logits, targets.expand(len(logits), -1))).exp().mean()

@@ -25,6 +25,7 @@ from srjt.ordinal.losses import (
     hard_cross_entropy,
     log_probabilities,
     one_hot,
+    readings_likelihood,
     reweighted,
     smooth_labels,
     soft_cross_entropy,
@@ -94,7 +95,13 @@ class LabelSmooth(SingleNetwork):
 class ForwardCorrection(SingleNetwork):
     needs: ClassVar[tuple[str, ...]] = ("transition",)
 
+    @property
+    def takes_likelihoods(self) -> bool:
+        return True
+
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if targets.ndim == 3:
+            return readings_likelihood(logits, targets)
         return forward_corrected(logits, targets, transition=self.transition)
 
 

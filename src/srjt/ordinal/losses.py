@@ -312,7 +312,8 @@ def forward_corrected(
 ) -> Tensor:
     """Forward correction: −log (Pᵀp)^ỹ.
 
-    The network predicts the true grade; P turns that into the probability of the label.
+    The network predicts the true grade; P turns that into the probability of the label. For readers, whose matrices
+    differ, see ``readings_likelihood``.
 
     Examples
     --------
@@ -322,6 +323,27 @@ def forward_corrected(
     tensor([1.3863])
     """
     return _reduce(-_log_label_probability(log_probabilities(logits), labels, transition), reduction)
+
+
+def readings_likelihood(logits: Tensor, likelihoods: Tensor, *, reduction: Reduction = "none") -> Tensor:
+    """−Σ_r log Σ_i p_i L_ri: forward correction where each sample has its own readings.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (…, C)
+        Of the true grade.
+    likelihoods : Tensor, shape (…, R, C)
+        Pr(reading r | true grade i), or of several readings together; up to a factor.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import readings_likelihood
+    >>> readings_likelihood(torch.zeros(1, 4), torch.eye(4)[None, 2:3])
+    tensor([1.3863])
+    """
+    log_p = log_probabilities(logits).unsqueeze(-2)
+    return _reduce(-torch.logsumexp(log_p + likelihoods.to(log_p.dtype).log(), dim=-1).sum(dim=-1), reduction)
 
 
 def reweighted(

@@ -18,7 +18,8 @@ from srjt.ordinal.intervals import Interval, patient_draws
 from srjt.progress import html_block, html_table, html_text
 from srjt.readers.readings import Pairs, Readings, read_twice, shared_readings
 
-# Coefficients of agreement from counts: weighted κ of two readers, Krippendorff's α of any number.
+# Coefficients of agreement from counts and sums, which can be added up over patients. Any number of leading axes
+# holds bootstrap draws; nan stands where a coefficient is undefined.
 
 Floats = npt.NDArray[np.float64]
 
@@ -81,6 +82,101 @@ def krippendorff_alpha(coincidences: npt.ArrayLike) -> Floats:
     chance = (share[..., :, None] * share[..., None, :] * distance).sum(axis=(-2, -1))
     seen = (table * distance).sum(axis=(-2, -1)) * np.maximum(size - 1.0, 0.0)
     return np.asarray(np.where(chance > 0, 1.0 - seen / np.where(chance > 0, chance, 1.0), np.nan))
+
+
+def fleiss_kappa(tables: npt.ArrayLike, shares: npt.ArrayLike) -> Floats:
+    """Fleiss' κ of any number of readings an item. The order of the grades does not count.
+
+    Parameters
+    ----------
+    tables : (…, C, C) array
+        Pairs of readings. Each item with several readings counts 1, spread over its ordered pairs.
+    shares : (…, C) array
+        Readings of each grade. Each item counts 1, spread over its readings.
+
+    Examples
+    --------
+    >>> float(fleiss_kappa([[3, 1], [1, 3]], [4, 4]).round(3))
+    0.5
+    """
+    counts, share = _counts_and_shares(tables, shares)
+    return _beyond_chance(counts, np.eye(share.shape[-1]), (share**2).sum(axis=-1))
+
+
+def gwet_ac2(tables: npt.ArrayLike, shares: npt.ArrayLike) -> Floats:
+    """Gwet's AC2 with quadratic weights, which stays high where nearly all readings are one grade.
+
+    tables, shares: as for ``fleiss_kappa``.
+
+    Examples
+    --------
+    >>> float(gwet_ac2([[18, 1], [1, 0]], [19, 1]).round(3))
+    0.89
+    """
+    counts, share = _counts_and_shares(tables, shares)
+    classes = share.shape[-1]
+    distance = np.subtract.outer(np.arange(classes), np.arange(classes)) / (classes - 1)
+    weight = 1.0 - distance**2
+    chance = weight.sum() / (classes * (classes - 1)) * (share * (1.0 - share)).sum(axis=-1)
+    return _beyond_chance(counts, weight, chance)
+
+
+def _counts_and_shares(tables: npt.ArrayLike, shares: npt.ArrayLike) -> tuple[Floats, Floats]:
+    counts, share = np.asarray(tables, dtype=np.float64), np.asarray(shares, dtype=np.float64)
+    return counts, share / np.maximum(share.sum(axis=-1, keepdims=True), 1e-300)
+
+
+def _beyond_chance(counts: Floats, weight: Floats, chance: Floats) -> Floats:
+    size = counts.sum(axis=(-2, -1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        seen = (counts * weight).sum(axis=(-2, -1)) / size
+        return np.asarray(np.where(chance < 1.0, (seen - chance) / (1.0 - chance), np.nan))
+
+
+def icc_one_way(sums: npt.ArrayLike) -> Floats:
+    """ICC(1,1) of Shrout and Fleiss: items read by whichever readers, grades as numbers, a single reading.
+
+    Parameters
+    ----------
+    sums : (…, 6) array
+        Over the items i with several readings x: their number, Σ n_i, Σ n_i², Σ x, Σ x², Σ (Σ x)² / n_i.
+    """
+    items, size, squared, total, squares, between = np.moveaxis(np.asarray(sums, dtype=np.float64), -1, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        among = (between - total**2 / size) / (items - 1)
+        within = (squares - between) / (size - items)
+        readings = (size - squared / size) / (items - 1)  # an item, were they equally many
+        return _ratio(among - within, among + (readings - 1) * within)
+
+
+def icc_two_way(sums: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """ICC(2,1) and ICC(3,1) of Shrout and Fleiss, of items that all readers read, grades as numbers.
+
+    ICC(2,1): readers like these in general; a reader's bias counts as disagreement. ICC(3,1): these readers; bias does
+    not count.
+
+    Parameters
+    ----------
+    sums : (…, 3 + R) array
+        Over the items: their number, Σ x², Σ (Σ_r x)², then each reader's Σ x.
+    """
+    columns = np.asarray(sums, dtype=np.float64)
+    items, squares, between = np.moveaxis(columns[..., :3], -1, 0)
+    by_reader = columns[..., 3:]
+    readers = by_reader.shape[-1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        middle = by_reader.sum(axis=-1) ** 2 / (items * readers)
+        rows = between / readers - middle
+        reader = (by_reader**2).sum(axis=-1) / items - middle
+        among = rows / (items - 1)
+        rest = (squares - middle - rows - reader) / ((items - 1) * (readers - 1))
+        bias = readers * (reader / (readers - 1) - rest) / items
+        consistent = among + (readers - 1) * rest
+        return _ratio(among - rest, consistent + bias), _ratio(among - rest, consistent)
+
+
+def _ratio(above: Floats, below: Floats) -> Floats:
+    return np.asarray(np.where(below > 1e-12, above / below, np.nan))
 
 
 # Intervals from bootstrap draws of patients.
@@ -195,6 +291,21 @@ def _number(value: float, *, sign: str = "") -> str:
 # Only pairs of readers that share items are kept, so thousands of readers with a few readings each are no
 # burden.
 
+# Fields of ``Agreement``, with their names
+COEFFICIENTS = {
+    "quadratic": "quadratic κ",
+    "alpha": "Krippendorff’s α",
+    "fleiss": "Fleiss’ κ",
+    "ac2": "Gwet’s AC2",
+    "icc_one_way": "ICC(1,1)",
+    "icc_agreement": "ICC(2,1)",
+    "icc_consistency": "ICC(3,1)",
+}
+WHICH = (
+    "Report quadratic κ for two readers and Krippendorff’s α for more; Gwet’s AC2 beside it if nearly all readings are "
+    "one grade; ICC(2,1) if a journal asks for it. Fleiss’ κ ignores the order of the grades."
+)
+
 # of patients that are resampled together, where there are more: their error is 3 % of a width
 _BUNDLES = 2000
 _PAIRS = 1000  # pairs with intervals: those with most shared items
@@ -206,7 +317,8 @@ class Agreement:
 
     ``pairs`` has a row for each pair of readers with shared items: ``first`` and ``second`` (positions in ``readers``),
     ``items`` (how many both have read), ``quadratic`` (weighted κ) with its interval ``low`` and ``high`` (of the 1,000
-    pairs with most items), ``linear``, ``exact`` and ``within_one`` (shares).
+    pairs with most items), ``linear``, ``exact`` and ``within_one`` (shares), ``difference`` (mean of first − second,
+    in grades) and Bland and Altman's limits of agreement ``limit_low`` and ``limit_high`` (difference ∓ 1.96 SD).
 
     ``by_reader`` has a row for each reader: ``reader``, ``readings``, ``bias`` (grades higher than the others on the
     same items) with ``bias_low`` and ``bias_high``, ``spread`` (standard deviation of that difference), ``repeated``
@@ -218,6 +330,11 @@ class Agreement:
     pairs: pd.DataFrame
     by_reader: pd.DataFrame
     alpha: Interval  # Krippendorff's α for ordinal data
+    fleiss: Interval  # Fleiss' κ
+    ac2: Interval  # Gwet's AC2, quadratic weights
+    icc_one_way: Interval  # ICC(1,1)
+    icc_agreement: Interval  # ICC(2,1), of the items that all readers read
+    icc_consistency: Interval  # ICC(3,1), of the same items
     exact: Interval  # share of equal grades among all pairs of readings of an item
     within_one: Interval
     quadratic: Interval  # weighted κ over all pairs of readings of an item
@@ -228,8 +345,7 @@ class Agreement:
 
     def _repr_html_(self) -> str:
         overall = {
-            "quadratic weighted κ": self.quadratic,
-            "Krippendorff's α": self.alpha,
+            **{name: getattr(self, key) for key, name in COEFFICIENTS.items()},
             "same grade": self.exact,
             "at most one grade apart": self.within_one,
         }
@@ -302,22 +418,25 @@ def agreement(
     np.add.at(first, (shared.pair, shared.grade_first, shared.grade_second), 1.0)
     size = first.sum(axis=(1, 2))
     largest = np.sort(np.argsort(-size, kind="stable")[:_PAIRS])
-    own, pooled, coincidences, differences = _by_group(readings, shared, owner, largest)
-    tables: list[Floats] = []
-    alphas: list[Floats] = []
-    kappas: list[Floats] = []
-    moves: list[Floats] = []
-    for weights in patient_draws(groups, resamples, seed=seed, width=max(own.shape[1], differences.shape[1])):
-        table = np.asarray((own.T @ weights.T).T).reshape(len(weights), -1, classes, classes)
-        kappas.append(weighted_kappa(table, power=2))
-        tables.append(np.asarray((pooled.T @ weights.T).T).reshape(-1, classes, classes))
-        alphas.append(krippendorff_alpha(np.asarray((coincidences.T @ weights.T).T)))
-        moves.append(np.asarray((differences.T @ weights.T).T))
-    total = np.concatenate(tables)
+    sums = _by_group(readings, shared, owner, largest)
+    widest = max(sums["own"].shape[1], sums["differences"].shape[1])
+    drawn: dict[str, list[Floats]] = {name: [] for name in sums}
+    for weights in patient_draws(groups, resamples, seed=seed, width=widest):
+        for name, matrix in sums.items():
+            values = np.asarray((matrix.T @ weights.T).T)
+            if name == "own":  # the widest by far
+                values = weighted_kappa(values.reshape(len(weights), -1, classes, classes), power=2)
+            drawn[name].append(values)
+    draws = {name: np.concatenate(parts) for name, parts in drawn.items()}
+    total = draws["pooled"].reshape(-1, classes, classes)
     total = total + total.transpose(0, 2, 1)  # neither reader is the first
+    items = draws["items"].reshape(-1, classes, classes)
+    agreement_icc, consistency_icc = icc_two_way(draws["complete"])
     low, high = np.full((2, len(first)), np.nan)
-    low[largest], high[largest] = ends(np.concatenate(kappas), tails)
-    distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes)))
+    low[largest], high[largest] = ends(draws["own"], tails)
+    difference = np.subtract.outer(np.arange(classes), np.arange(classes))
+    distance = np.abs(difference)
+    mean, limit = _bland_altman(first, difference)
     pairs = pd.DataFrame(
         {
             "first": shared.first,
@@ -329,13 +448,21 @@ def agreement(
             "linear": weighted_kappa(first, power=1),
             "exact": first[:, distance == 0].sum(axis=1) / np.maximum(size, 1),
             "within_one": first[:, distance <= 1].sum(axis=1) / np.maximum(size, 1),
+            "difference": mean,
+            "limit_low": mean - limit,
+            "limit_high": mean + limit,
         }
     )
     return Agreement(
         readers=readings.readers,
         pairs=pairs,
-        by_reader=_by_reader(readings, np.concatenate(moves), tails),
-        alpha=interval_of(np.concatenate(alphas), tails),
+        by_reader=_by_reader(readings, draws["differences"], tails),
+        alpha=interval_of(krippendorff_alpha(draws["coincidences"]), tails),
+        fleiss=interval_of(fleiss_kappa(items, draws["shares"]), tails),
+        ac2=interval_of(gwet_ac2(items, draws["shares"]), tails),
+        icc_one_way=interval_of(icc_one_way(draws["one_way"]), tails),
+        icc_agreement=interval_of(agreement_icc, tails),
+        icc_consistency=interval_of(consistency_icc, tails),
         exact=interval_of_share(total, distance == 0, shared, owner, tails),
         within_one=interval_of_share(total, distance <= 1, shared, owner, tails),
         quadratic=interval_of(weighted_kappa(total, power=2), tails),
@@ -343,47 +470,83 @@ def agreement(
     )
 
 
+def _bland_altman(tables: Floats, difference: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """The mean difference of each pair's tables (P, C, C), and 1.96 standard deviations of it."""
+    size = tables.sum(axis=(1, 2))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = (tables * difference).sum(axis=(1, 2)) / size
+        squares = (tables * (difference - mean[:, None, None]) ** 2).sum(axis=(1, 2))
+        return mean, 1.96 * np.sqrt(squares / (size - 1))
+
+
 def _by_group(
     readings: Readings, shared: Pairs, owner: npt.NDArray[np.int64], largest: npt.NDArray[np.int64]
-) -> tuple[csr_matrix, csr_matrix, csr_matrix, csr_matrix]:
-    """Of each group: the tables of the largest pairs (G, L·C²) and of all together (G, C²), the coincidences (G, C²),
-    and the readers' differences (G, 8R).
+) -> dict[str, csr_matrix]:
+    """What the coefficients are computed from, added up for each of G groups of patients.
 
-    The differences are of a reader's grade and the mean of the others on the same item: their number, sum and squares;
-    then, of those whose time is known, what the regression on the time needs.
+    own: the tables (G, L·C²) of the largest pairs of readers; pooled: of all pairs together (G, C²); coincidences (G,
+    C²); items (G, C²) and shares (G, C), as in ``fleiss_kappa``; one_way and complete: as in the ICCs; differences (G,
+    8R): of a reader's grade and the mean of the others on the same item, their number, sum and squares, then, of those
+    whose time is known, what the regression on the time needs.
     """
-    classes, groups = len(readings.grades), int(owner.max()) + 1
+    classes, groups, readers = len(readings.grades), int(owner.max()) + 1, len(readings.readers)
+    visits, pair_owner = shared.visits, owner[shared.item]
+
+    def summed(rows: Any, columns: Any, values: Any, width: int) -> csr_matrix:
+        return csr_matrix((values, (rows, columns)), shape=(groups, width))
+
     cell = shared.grade_first * classes + shared.grade_second
+    both_ways = (
+        np.r_[pair_owner, pair_owner],
+        np.r_[cell, shared.grade_second * classes + shared.grade_first],
+    )
     place = np.full(len(shared.first), -1)
     place[largest] = np.arange(len(largest))
     kept = np.flatnonzero(place[shared.pair] >= 0)
-    own = csr_matrix(
-        (np.ones(len(kept)), (owner[shared.item[kept]], place[shared.pair[kept]] * classes**2 + cell[kept])),
-        shape=(groups, len(largest) * classes**2),
-    )
-    pooled = csr_matrix((np.ones(len(cell)), (owner[shared.item], cell)), shape=(groups, classes**2))
-    visits = shared.visits
     number = np.bincount(visits.item, minlength=len(readings.items))
     weight = 1.0 / np.maximum(number[shared.item] - 1, 1)
-    mirrored = shared.grade_second * classes + shared.grade_first
-    coincidences = csr_matrix(
-        (np.r_[weight, weight], (np.r_[owner[shared.item], owner[shared.item]], np.r_[cell, mirrored])),
-        shape=(groups, classes**2),
-    )
+    per_item = weight / np.maximum(number[shared.item], 1)
+
+    total = np.bincount(visits.item, visits.grade, minlength=len(number))
+    squares = np.bincount(visits.item, visits.grade.astype(float) ** 2, minlength=len(number))
+    several = np.flatnonzero(number > 1)
+    n, t, q = number[several].astype(float), total[several], squares[several]
+    one_way = np.stack([np.ones(len(n)), n, n**2, t, q, t**2 / n])
+    whole = np.flatnonzero(number == readers) if readers > 1 else several[:0]
+    of_whole = np.isin(visits.item, whole)
+
     beside = number[visits.item] > 1
     item, reader, grade = visits.item[beside], visits.reader[beside], visits.grade[beside].astype(np.float64)
-    total = np.bincount(visits.item, visits.grade, minlength=len(readings.items))
     off = grade - (total[item] - grade) / (number[item] - 1)
     sums = [np.ones(len(off)), off, off**2]
     if readings.times is not None:
         timed, year = _years(readings.times[visits.row[beside]])
         sums += [timed, timed * year, timed * year**2, timed * off, timed * off * year]
-    columns = np.concatenate([reader + k * len(readings.readers) for k in range(len(sums))])
-    differences = csr_matrix(
-        (np.concatenate(sums), (np.tile(owner[item], len(sums)), columns)),
-        shape=(groups, 8 * len(readings.readers)),
-    )
-    return own, pooled, coincidences, differences
+    return {
+        "own": summed(
+            pair_owner[kept], place[shared.pair[kept]] * classes**2 + cell[kept], np.ones(len(kept)),
+            len(largest) * classes**2,
+        ),
+        "pooled": summed(pair_owner, cell, np.ones(len(cell)), classes**2),
+        "coincidences": summed(*both_ways, np.r_[weight, weight], classes**2),
+        "items": summed(*both_ways, np.r_[per_item, per_item], classes**2),
+        "shares": summed(owner[visits.item], visits.grade, 1.0 / number[visits.item], classes),
+        "one_way": summed(
+            np.tile(owner[several], 6), np.repeat(np.arange(6), len(several)), one_way.ravel(), 6
+        ),
+        "complete": summed(
+            np.r_[np.tile(owner[whole], 3), owner[visits.item[of_whole]]],
+            np.r_[np.repeat(np.arange(3), len(whole)), 3 + visits.reader[of_whole]],
+            np.r_[np.ones(len(whole)), squares[whole], total[whole] ** 2, visits.grade[of_whole]],
+            3 + readers,
+        ),
+        "differences": summed(
+            np.tile(owner[item], len(sums)),
+            np.concatenate([reader + k * readers for k in range(len(sums))]),
+            np.concatenate(sums),
+            8 * readers,
+        ),
+    }  # fmt: skip
 
 
 def _years(times: npt.NDArray[np.datetime64]) -> tuple[Floats, Floats]:

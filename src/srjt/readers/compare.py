@@ -217,13 +217,14 @@ def _sentence(difference: Interval, *, margin: float, passed: bool, readers: int
     who = f"{readers} readers" if readers > 1 else "the one reader"
     if not np.isfinite(difference.value):
         return f"The network cannot be compared with {who}: all grades are the same."
-    span = f"{difference.value:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})"
-    verdict = (
-        f"it is not inferior to a reader by more than {margin:g}"
-        if passed
-        else f"that it is at most {margin:g} worse than a reader is not shown"
-    )
-    return f"Against the consensus of the others, the network's κ differs from that of {who} by {span}: {verdict}."
+    value, low, high = difference
+    if high < 0:
+        span = f"κ is {-value:.2f} lower ({-high:.2f}–{-low:.2f})"
+    elif low > 0:
+        span = f"κ is {value:.2f} higher ({low:.2f}–{high:.2f})"
+    else:
+        span = f"κ differs by {value:+.2f} ({low:+.2f} to {high:+.2f})"
+    return f"Non-inferiority to {who} (margin {margin:g} κ) {'' if passed else 'not '}shown: {span}."
 
 
 # What to read next, and by whom, to gain most.

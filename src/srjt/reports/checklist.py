@@ -95,7 +95,16 @@ FACTS: dict[str, tuple[str, ...]] = {
     "agreement": ("{readers_file}", "Agreement of the readers: {agreement}."),
     **{
         name: (f"{{{name}_file}}", f"{{{name}}}")
-        for name in ("external", "decision", "ranges", "unsure", "subgroups", "sites", "true_scores")
+        for name in (
+            "external",
+            "decision",
+            "ranges",
+            "unsure",
+            "subgroups",
+            "centres",
+            "sites",
+            "true_scores",
+        )
     },
 }
 # the facts of the two paragraphs, in their order
@@ -398,6 +407,9 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "ranges", f"{promise} hold the grade for {covered}; grades in one: {width}."
     if (abstention := file.get("abstention")) and abstention["wanted"] is not None:
         yield "unsure", f"{abstention['share']:.0%} of the samples, the least sure, were left to a person."
+    if truth := file.get("true_scores"):
+        scores = ", ".join(_score(name, truth["scores"][name]) for name in SCORES if name in truth["scores"])
+        yield "true_scores", f"Against the true grades, by {truth['basis']}: {scores}."
     groups = (file.get("subgroups") or {}).get("groups", [])
     for column in dict.fromkeys(group["column"] for group in groups):
         parts = [
@@ -406,6 +418,13 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             for group in groups
             if group["column"] == column
         ]
+        if column.casefold() in SITES:
+            patients = [
+                f"{group['name']} ({count_of(group['patients'], 'patient')})"
+                for group in groups
+                if group["column"] == column
+            ]
+            yield "centres", f"Evaluated by {column}: {', '.join(patients)}."
         name = "sites" if column.casefold() in SITES else "subgroups"
         yield name, f"{METRICS['mae'].long_name.capitalize()} by {column}: {', '.join(parts)}."
 

@@ -37,7 +37,7 @@ from srjt.reports.pages.evaluation import (
     scores_table,
     verdict,
 )
-from srjt.reports.sections import source_name
+from srjt.reports.sections import data_section, source_name
 from srjt.training.folder import RunFacts, read_facts, read_summary
 from srjt.training.trained import Trained, load_run
 
@@ -208,28 +208,16 @@ def _description(facts: RunFacts, *, epochs: int) -> str:
 
 
 def _data(facts: RunFacts) -> Section:
-    rows = [(f"{side} side", count_of(n, "sample")) for side, n in facts.data.get("samples", {}).items() if n]
-    if isinstance(facts.data.get("patients"), int):
-        rows.append(("patients", f"{facts.data['patients']:,}"))
-    source = facts.data.get("source")
+    rows, source, noise = [], facts.data.get("source"), facts.noise or {}
     if isinstance(source, dict) and "path" in source:
         rows.append(("labels from", source_name(facts)))
         if "sha256" in source:
             rows.append(("SHA-256", str(source["sha256"])))
-    noise = facts.noise or {}
     rate = noise.get("estimated", noise.get("used"))
     wrong = "not recorded"
     if isinstance(rate, float):
         wrong = f"{rate:.2f}, {'estimated' if 'estimated' in noise else 'given'}; see the report of the run"
-    rows.append(("share of wrong labels", wrong))
-    counts = facts.data.get("class_counts") or []
-    return Section(
-        slug="data",
-        heading="Training data",
-        facts=rows,
-        counts=list(zip(facts.grades.shown, counts, strict=True)) if counts else [],
-        counted="training labels",
-    )
+    return data_section(facts, [*rows, ("share of wrong labels", wrong)], heading="Training data")
 
 
 def _performance(found: Evaluation | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pandas as pd
 from srjt._version import __version__
 from srjt.data.sources.readings import ReadingsTable, combine
 from srjt.ordinal.intervals import Interval
-from srjt.readers.agreement import Agreement
+from srjt.readers.agreement import COEFFICIENTS, Agreement
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
 
@@ -43,8 +43,7 @@ def reader_facts(
     names = np.array(readings.readers, dtype=object)
     pairs = agreement.pairs.sort_values("items", ascending=False, kind="stable")
     pairs = pairs.assign(first=names[pairs["first"]], second=names[pairs["second"]])
-    overall = {"alpha": agreement.alpha, "quadratic": agreement.quadratic, "exact": agreement.exact,
-               "within_one": agreement.within_one}  # fmt: skip
+    overall = {name: getattr(agreement, name) for name in (*COEFFICIENTS, "exact", "within_one")}
     facts = {
         "srjt": __version__,
         "source": source,

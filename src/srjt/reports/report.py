@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from srjt.auditing.audit import Audit
 from srjt.auditing.folder import begun_audit
 from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
@@ -23,7 +24,9 @@ from srjt.files import write_atomically, write_json, write_output
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.explain import Explanation
+from srjt.inference.predict import Predictions
 from srjt.inference.prepare import RunLike, open_run
+from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.checklist import checklist_page, write_checklist
@@ -31,11 +34,12 @@ from srjt.reports.figures.canvas import figure_bytes, save_figure
 from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_figures, write_page
 from srjt.reports.pages.answers import explain_page, predictions_page
-from srjt.reports.pages.audit import audit_page
+from srjt.reports.pages.audit import audit_page, audited_page
 from srjt.reports.pages.comparison import comparison_page
 from srjt.reports.pages.evaluation import evaluation_page
 from srjt.reports.pages.readers import readers_page
 from srjt.reports.pages.run import run_page, trained_page, waiting_page
+from srjt.reports.pages.sample_size import plan_page
 from srjt.reports.pages.study import study_page
 from srjt.reports.statistics import PAPER_METRICS
 from srjt.reports.study_tables import study_tables
@@ -76,9 +80,13 @@ def page_of(result: object) -> Page:
     raise SrjtError(f"There is no page for a {type(result).__name__}.")
 
 
+page_of.register(Audit, audited_page)
 page_of.register(Comparison, comparison_page)
 page_of.register(Evaluation, evaluation_page)
 page_of.register(Explanation, explain_page)
+page_of.register(SamplePlan, plan_page)
+page_of.register(Predictions, lambda answers: predictions_page(answers.run, answers))
+page_of.register(StudyResults, lambda results: study_page(_with_names(results, None)))
 page_of.register(Trained, trained_page)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -63,33 +65,6 @@ TEST_CAPTION: list[Rule[Any]] = [
 ]  # fmt: skip
 
 Runs = set[tuple[int, int]]  # fold, seed
-
-
-@dataclass(frozen=True, kw_only=True)
-class CaptionFacts:
-    """What the rules of the captions know."""
-
-    folds: int
-    seeds: int = 1
-    # of a table of means
-    split: str = ""
-    metrics: str = ""
-    networks: str = ""
-    naive: bool = False
-    paper: bool = False
-    # of a table of tests
-    pooled: bool = False
-    confidence: float = 0.95
-    ratio: float = 0.0
-    tests: int = 0
-
-    @property
-    def over(self) -> str:
-        return count_of(self.folds, "fold") + (f" and {self.seeds} seeds" if self.seeds > 1 else "")
-
-    @property
-    def count(self) -> str:
-        return f"{count_of(self.tests, 'comparison')} of this {'table' if self.pooled else 'report'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,57 +250,57 @@ class StudyTables:
         self, rows: Sequence[MeanRow], noises: Sequence[str], slug: str, title: str, labels: tuple[str, ...]
     ) -> Table:
         rows = [row for row in rows if any((*row.source, noise) in self.planned for noise in noises)]
-        columns = [Column(name=label, label=label.capitalize()) for label in labels]
-        cells = [[TableCell(text=label) for label in row.labels] for row in rows]
-        naive = [TableCell(text=NAIVE_LABEL.capitalize())]
-        for noise in noises:
-            for metric in self.metrics:
-                better: Literal["higher", "lower"] = "lower" if metric in LOWER_IS_BETTER else "higher"
-                label, group = metric_label(metric), noise_label(noise)
-                columns.append(
-                    Column(name=f"{noise} {metric}", label=label, group=group, better=better, kind="mean")
+        # each column with its cells: one per row, and that of the naive score
+        columns = [
+            (Column(name=label, label=label.capitalize()), [TableCell(text=row.labels[k]) for row in rows])
+            for k, label in enumerate(labels)
+        ]
+        columns[0][1].append(TableCell(text=NAIVE_LABEL.capitalize()))
+        for noise, metric in itertools.product(noises, self.metrics):
+            better: Literal["higher", "lower"] = "lower" if metric in LOWER_IS_BETTER else "higher"
+            label, group = metric_label(metric), noise_label(noise)
+            column = Column(name=f"{noise} {metric}", label=label, group=group, better=better, kind="mean")
+            own = self._mean_cells(rows, noise=noise, metric=metric)
+            columns.append((column, [*own, self._naive_cell(noise, metric)]))
+            printed = [_paper_cell(self.paper, row, noise=noise, metric=metric) for row in rows]
+            if any(cell.value is not None for cell in printed):
+                quoted = replace(
+                    column, name=f"{column.name} paper", label=f"{label}, paper", better="", kind="quoted"
                 )
-                body = self._mean_cells(rows, noise=noise, metric=metric)
-                naive.append(self._naive_cell(noise, metric))
-                printed = [_paper_cell(self.paper, row, noise=noise, metric=metric) for row in rows]
-                if any(cell.value is not None for cell in printed):
-                    columns.append(
-                        Column(
-                            name=f"{noise} {metric} paper",
-                            label=f"{label}, paper",
-                            group=group,
-                            kind="quoted",
-                        )
-                    )
-                    naive.append(TableCell())
-                    body = [[*own, beside] for own, beside in zip(body, printed, strict=True)]
-                cells = [[*before, *new] for before, new in zip(cells, body, strict=True)]
+                columns.append((quoted, [*printed, TableCell()]))
+        naive = [cells[-1] for _, cells in columns if len(cells) > len(rows)]
         with_naive = slug.startswith("comparison") and any(cell.value is not None for cell in naive)
+        body = [
+            Row(
+                cells=tuple(cells[place] for _, cells in columns),
+                rule=row.rule and place > 0,
+                ours=row.host is not None,
+            )
+            for place, row in enumerate(rows)
+        ]
         runs: Runs = set().union(*(runs for (_, _, noise), runs in self.planned.items() if noise in noises))
+        folds, seeds = (len({run[k] for run in runs}) for k in (0, 1))
         names = [METRIC_NAMES.get(metric, ("", metric))[1] for metric in self.metrics]
-        facts = CaptionFacts(
-            folds=len({fold for fold, _ in runs}),
-            seeds=len({seed for _, seed in runs}),
+        facts = SimpleNamespace(
+            folds=folds,
+            seeds=seeds,
+            over=count_of(folds, "fold") + (f" and {seeds} seeds" if seeds > 1 else ""),
             split=self.split.capitalize(),
             metrics=" and ".join(filter(None, (", ".join(names[:-1]), names[-1]))),
             networks=self.networks,
             naive=with_naive,
-            paper=any(column.kind == "quoted" for column in columns),
+            paper=any(column.kind == "quoted" for column, _ in columns),
         )
-        body_rows = [
-            Row(cells=tuple(row_cells), rule=row.rule and number > 0, ours=row.host is not None)
-            for number, (row, row_cells) in enumerate(zip(rows, cells, strict=True))
-        ]
         return Table(
             slug=slug,
             title=title,
             caption=" ".join(sentences(CAPTION, facts)),
-            columns=tuple(columns),
-            rows=(*body_rows, *([Row(cells=tuple(naive), rule=True)] if with_naive else [])),
+            columns=tuple(column for column, _ in columns),
+            rows=(*body, *([Row(cells=tuple(naive), rule=True)] if with_naive else [])),
         )
 
-    def _mean_cells(self, rows: Sequence[MeanRow], *, noise: str, metric: str) -> list[list[TableCell]]:
-        """One cell per row, with its marks, as a list of one: the paper's may follow."""
+    def _mean_cells(self, rows: Sequence[MeanRow], *, noise: str, metric: str) -> list[TableCell]:
+        """One cell per row, with its marks."""
         empty = pd.Series(dtype=np.float64)
         of_row = [self.values.get((*row.source, noise, metric), empty) for row in rows]
         marks: dict[int, Literal["", "best", "second"]] = {}
@@ -338,7 +313,7 @@ class StudyTables:
             planned = self.planned.get((*row.source, noise), set())
             partial = 0 < len(values) < len(planned)
             bold = _improves(values, host, metric)
-            cells.append([replace(mean_cell(values), mark=marks[place], bold=bold, partial=partial)])
+            cells.append(replace(mean_cell(values), mark=marks[place], bold=bold, partial=partial))
         return cells
 
     def _naive_cell(self, noise: str, metric: str) -> TableCell:
@@ -445,13 +420,15 @@ class StudyTables:
             }
         )
         interval = "the two folds" if two else f"{self.confidence:.0%} interval"
-        facts = CaptionFacts(
+        pooled = slug == "pooled"
+        number = count_of(int(tests["p_value"].notna().sum()), "comparison")
+        facts = SimpleNamespace(
             folds=self.folds,
             seeds=len({seed for runs in self.planned.values() for _, seed in runs}),
-            pooled=slug == "pooled",
+            pooled=pooled,
             confidence=self.confidence,
             ratio=self.test_train_ratio,
-            tests=int(tests["p_value"].notna().sum()),
+            count=f"{number} of this {'table' if pooled else 'report'}",
         )
         table = data_table(
             frame,

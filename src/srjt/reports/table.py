@@ -1,4 +1,4 @@
-"""A table, and its text as Markdown, CSV, LaTeX or dictionaries for a page."""
+"""A table, and its text as Markdown, CSV or LaTeX, and for a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,8 +18,6 @@ from srjt.ordinal.metrics import METRICS
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
-
-# A table, and its text as Markdown, CSV, LaTeX or dictionaries for a page.
 
 MISSING = "–"
 _CSV_PARTS = {"text": ("",), "number": ("",), "mean": (" mean", " std", " runs"), "quoted": (" mean", " std")}
@@ -74,22 +72,30 @@ class Table:
         return [(group, len(list(columns))) for group, columns in groupby(self.columns, lambda c: c.group)]
 
     @property
+    def wide(self) -> bool:
+        """Whether it needs more than half of a page of 1,280 pixels; a letter takes about 7, and a margin 26."""
+        columns = (
+            zip(*(row.cells for row in self.rows), strict=True) if self.rows else [()] * len(self.columns)
+        )
+        longest = [
+            max(len(column.heading), *(len(cell.text) for cell in cells), 0)
+            for column, cells in zip(self.columns, columns, strict=True)
+        ]
+        return sum(7 * letters + 26 for letters in longest) > 580
+
+    @property
     def legend(self) -> dict[str, str]:
         """The marks that occur in this table (best, second, bold, partial, missing) → their meaning."""
-        cells = [
-            (column, cell) for row in self.rows for column, cell in zip(self.columns, row.cells, strict=True)
-        ]
+        cells = [cell for row in self.rows for cell in row.cells]
+        means = [place for place, column in enumerate(self.columns) if column.kind == "mean"]
         meanings = {
-            "best": ("best", any(cell.mark == "best" for _, cell in cells)),
-            "second": ("second best", any(cell.mark == "second" for _, cell in cells)),
-            "bold": (self.bold_means, any(cell.bold for _, cell in cells)),
-            "partial": (
-                "mean over n runs, fewer than planned",
-                any(cell.partial for _, cell in cells),
-            ),
+            "best": ("best", any(cell.mark == "best" for cell in cells)),
+            "second": ("second best", any(cell.mark == "second" for cell in cells)),
+            "bold": (self.bold_means, any(cell.bold for cell in cells)),
+            "partial": ("mean over n runs, fewer than planned", any(cell.partial for cell in cells)),
             "missing": (
                 "no finished run",
-                any(column.kind == "mean" and cell.text == MISSING for column, cell in cells),
+                any(row.cells[k].text == MISSING for row in self.rows for k in means),
             ),
         }
         return {kind: sentence for kind, (sentence, occurs) in meanings.items() if occurs}
@@ -187,31 +193,6 @@ class Table:
                 heads += [""] * span
             start += span
         return [" & ".join(heads) + r" \\", " ".join(rules)]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Lists, dictionaries and text that is not escaped.
-
-        A column is sorted by ``sort`` of its cells: the text, or the number (None: missing).
-        """
-        return {
-            "slug": self.slug,
-            "title": self.title,
-            "caption": self.caption,
-            "legend": self.legend,
-            "groups": [{"label": label, "span": span} for label, span in self.groups],
-            "columns": [{**asdict(column), "heading": column.heading} for column in self.columns],
-            "rows": [
-                {
-                    "rule": row.rule,
-                    "ours": row.ours,
-                    "cells": [
-                        {**asdict(cell), "sort": cell.text if column.kind == "text" else cell.value}
-                        for column, cell in zip(self.columns, row.cells, strict=True)
-                    ],
-                }
-                for row in self.rows
-            ],
-        }
 
 
 Format = str | Callable[[Any], str]  # ".3f", ",", "+.2f", ".1%", or a function

@@ -169,7 +169,7 @@ class Preprocess:
 class ReaderTargets:
     """How the N training samples differ from samples with one certain label each; on the CPU, in float64."""
 
-    probabilities: Tensor | None = None  # (N, C) of the true grades, to learn from in place of the labels
+    targets: Tensor | None = None  # (N, C) or (N, R, C) what is learnt from in place of the labels
     draw_from: Tensor | None = None  # (N, C) from which the grades to learn from are drawn each epoch
     certainty: Tensor | None = None  # (N,) relative frequency of the samples
 
@@ -189,9 +189,9 @@ class TrainingSet:
 
     @cached_property
     def targets(self) -> Tensor:
-        """(N,) or (N, C) what is learnt from; at a fixed address, which a captured graph reads."""
-        if self.readers.probabilities is not None:
-            return self.readers.probabilities.float().to(self.labels.device)
+        """(N,), (N, C) or (N, R, C) what is learnt from; at a fixed address, which a captured graph reads."""
+        if self.readers.targets is not None:
+            return self.readers.targets.float().to(self.labels.device)
         return self.labels if self.readers.draw_from is None else self.labels.clone()
 
     def start_epoch(self, epoch: int, *, seed: int) -> None:
@@ -202,7 +202,7 @@ class TrainingSet:
 
 class Batch(NamedTuple):
     x: Tensor  # (B, …) float
-    targets: Tensor  # (B,) or (B, C)
+    targets: Tensor  # (B,), (B, C) or (B, R, C)
     rows: Tensor  # (B,) positions in the training set, on the device
 
 

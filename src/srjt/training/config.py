@@ -78,9 +78,11 @@ class TrainConfig:
         P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it.
     soft_labels : {"paper", "estimated"}
         Soft labels of Eq. 3, or p(true grade | label) from the estimated noise.
-    reader_targets : {"consensus", "posterior", "resample", "certainty"}
-        If several readers graded the samples: learn from their consensus, from the probability of each true grade, from
-        a grade that is drawn from these probabilities each epoch, or from the consensus, uncertain samples less often.
+    reader_targets : {"auto", "consensus", "posterior", "readers", "resample", "certainty"}
+        If several readers graded the samples: learn from their consensus, from the probability of each true grade
+        (``"auto"``, where the method takes probabilities), from how likely the readings are given the network's grade,
+        from a grade that is drawn from the probabilities each epoch, or from the consensus, uncertain samples less
+        often.
     method_options : mapping
         Options of the method, such as ``{"temperature": 0.1, "per_class": True}``.
     convention : {"paper", "published-code", "original"}
@@ -193,10 +195,10 @@ class TrainConfig:
         "Soft labels, for +ours and sord: Eq. 3, or estimated (--noise-rate auto).",
         panel=METHOD,
     )
-    reader_targets: Literal["consensus", "posterior", "resample", "certainty"] = setting(
-        "consensus",
-        "With --several-readings consensus: learn from the consensus, the posterior, draws from it, or the consensus "
-        "weighted by its certainty.",
+    reader_targets: Literal["auto", "consensus", "posterior", "readers", "resample", "certainty"] = setting(
+        "auto",
+        "With --several-readings consensus: learn from the consensus, the posterior (auto), the likelihood of the "
+        "readings, draws from the posterior, or the consensus weighted by its certainty.",
         panel=METHOD,
     )
     method_options: Mapping[str, Any] = setting(

@@ -23,7 +23,7 @@ from srjt.data.images.store import ImageStore
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.splits import Split, official_split, unused_split_column
 from srjt.errors import SrjtError, count_of, unknown_name, warn
-from srjt.files import write_atomically, write_json
+from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
 from srjt.training import checkpoint
@@ -134,7 +134,8 @@ def resolved_once(split: SplitMaker | None, *, samples: int) -> Callable[[Manife
             side_of.update((ids[row], side) for side, rows in made.sides().items() for row in rows.tolist())
             return made
         sides = np.array([side_of.get(name, "") for name in ids], dtype=object)
-        return Split.of(lambda side: np.flatnonzero(sides == side).astype(np.int64))
+        train, validation, test = (np.flatnonzero(sides == side) for side in ("train", "validation", "test"))
+        return Split(train=train, validation=validation, test=test)
 
     return make
 
@@ -161,6 +162,8 @@ def reader_targets(
 ) -> ReaderTargets:
     """The targets of the training rows (N,) that ``config.reader_targets`` asks for."""
     choice = config.reader_targets
+    if choice == "auto":
+        choice = "posterior" if manifest.posterior is not None and method.takes_probabilities else "consensus"
     if choice == "consensus":
         return NO_READERS
     if manifest.posterior is None:
@@ -180,12 +183,20 @@ def reader_targets(
                 "probabilities are true grades: use `reader_targets='consensus'`, 'posterior' or 'certainty'."
             )
         return ReaderTargets(draw_from=posterior)
+    if choice == "readers":
+        if not method.takes_likelihoods:
+            raise SrjtError(
+                f"{config.method} does not correct the errors of labels, which `reader_targets='readers'` needs: use "
+                "srjt or f-correction."
+            )
+        # Bayes' rule backwards: the readers' posterior without the prior, which the network learns itself
+        return ReaderTargets(targets=(posterior / posterior.mean(dim=0)).unsqueeze(1))
     if not method.takes_probabilities:
         raise SrjtError(
             f"{config.method} learns from grades, not from probabilities: use `reader_targets='consensus'`, or a "
             "method such as standard, sord or co-teaching+ours."
         )
-    return ReaderTargets(probabilities=posterior)
+    return ReaderTargets(targets=posterior)
 
 
 # The files of a finished run: what its training has found, written once and read again.
@@ -195,7 +206,8 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
     """Write the weights, the history, the predictions for the held-out sides and the summary of a run."""
     config = run.config
     final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
-    try:
+    advice = "Free some space and run the same command again: the training itself is saved in its checkpoint."
+    with explain_write_errors(f"The results cannot be written to {folder}", advice):
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
         write_held_out(folder, run.held_out)
@@ -210,11 +222,6 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
                 "files": digests(folder),
             },
         )
-    except OSError as problem:
-        raise SrjtError(
-            f"The results cannot be written to {folder} ({problem.strerror}): free some space and run the same "
-            "command again; the training itself is saved in its checkpoint."
-        ) from problem
 
 
 def open_finished(folder: Path, **options: Any) -> Trained:

@@ -4,6 +4,8 @@ records about every sample, and the whole state of the training.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -190,13 +192,29 @@ def make_optimizer(parameters: Any, *, config: TrainConfig, device: torch.device
     on_gpu = device.type == "cuda"
     rate = config.learning_rate_at(1)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return kind(
+    if not on_gpu:
+        _mark_uncompiled()
+    optimizer = kind(
         parameters,
         lr=torch.tensor(rate, device=device) if on_gpu else rate,
         weight_decay=config.weight_decay,
         fused=True,
         capturable=on_gpu,
     )
+    if not on_gpu:
+        step = torch.no_grad()(inspect.unwrap(kind.step))
+        optimizer.step = functools.partial(step, optimizer)  # type: ignore[method-assign]
+    return optimizer
+
+
+def _mark_uncompiled() -> None:
+    """Keep optimisers from importing torch's compiler, which takes longer than all other imports.
+
+    They import it to mark what must not be compiled, in these methods and in ``step``; on a CPU nothing is compiled.
+    """
+    for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
+        method = inspect.unwrap(getattr(torch.optim.Optimizer, name))
+        method.__dict__.setdefault("__dynamo_disable", method)  # where torch looks for the marked one
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -21,12 +21,12 @@ from srjt import methods, noise
 from srjt._version import __version__
 from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
+from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import FeedCache
-from srjt.data.images.store import OnBadImage
 from srjt.data.manifest import Manifest
-from srjt.data.sources.inputs import LabelledData, labelled_samples
+from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, warn
-from srjt.files import read_json, wait_for_lock, write_atomically, write_json
+from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import noise_from_posterior
 from srjt.progress import Reporter
@@ -250,20 +250,18 @@ def unknown_noise(estimate: NoiseEstimate) -> str:
 
 
 def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
-    """The estimate, and what it was computed from, for a log: an audit of the same data has more to go by."""
+    """The estimate, and what it was computed from, for a log."""
     if not estimate.informed:
         return (
             f"From {estimate.samples:,} training labels and {WARM_UP_FOLDS} short trainings "
             f"({count_of(epochs, 'epoch')}): {unknown_noise(estimate)}."
         )
     low, high = estimate.rate_interval
-    doubt = "" if estimate.identifiable else f"; the data do not determine it ({estimate.reason.rstrip('.')})"
+    doubt = "" if estimate.identifiable else "; they do not determine it"
     verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
     return (
-        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), {estimate.form} form, from "
-        f"{estimate.samples:,} training labels{verified} and {WARM_UP_FOLDS} short trainings "
-        f"({count_of(epochs, 'epoch')}){doubt}. srjt audit uses all labels and trainings of its own, so its rate may "
-        "differ."
+        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}) from {estimate.samples:,} training "
+        f"labels{verified}{doubt}."
     )
 
 
@@ -274,7 +272,10 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
     if estimate is None and rate is not None and requested.requested_noise_rate == "auto":
         why = from_readers(used)
     elif estimate is not None:
-        why = f"{describe(estimate, epochs=warm_up(used).epochs)} {_rests_on(estimate)}".strip()
+        why = describe(estimate, epochs=warm_up(used).epochs)
+        if estimate.informed and not estimate.identifiable:
+            why += f" {estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
+        why = f"{why} {_rests_on(estimate)}".strip()
         if estimate.informed and rate is not None and rate < estimate.rate:
             why += f" The matrix is used with a rate of {rate:.2f}: more labels are taken to be right than wrong."
     elif "noise_rate" in needs:
@@ -362,10 +363,8 @@ def _estimate_once(
             "the rate with srjt audit first, and pass it as a number."
         )
     if not file.exists():
-        try:
+        with explain_write_errors(f"The run cannot be written to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
         waiting = f"Waiting for another process that works on {folder}."
         note_once = once(lambda: reporter.note(waiting))
         with wait_for_lock(folder, waiting=note_once):

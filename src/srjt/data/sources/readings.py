@@ -512,10 +512,13 @@ def read_readings(
     )
 
 
-def combine(readings: Readings, *, probabilities: npt.ArrayLike | None = None) -> Consensus:
-    """The consensus of a table's readings. Readers without names are a crowd: their readings are independent."""
+def combine(readings: Readings, **options: Any) -> Consensus:
+    """The consensus of a table's readings. Readers without names are a crowd: their readings are independent.
+
+    options: of ``consensus``.
+    """
     crowd = readings.readers == [NO_READER]
-    return consensus(readings, probabilities=probabilities, repeats="independent" if crowd else "one reading")
+    return consensus(readings, repeats="independent" if crowd else "one reading", **options)
 
 
 def readings_of(

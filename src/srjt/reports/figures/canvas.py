@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import matplotlib as mpl
 import numpy as np
@@ -22,6 +23,7 @@ from matplotlib.patches import Rectangle
 
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
+from srjt.ordinal.intervals import Interval
 from srjt.studies.results import OURS, is_recipe
 
 # Figures in one style, with captions, as SVG inside a page or as SVG and PNG files; no window system is
@@ -228,13 +230,21 @@ LETTER = 0.073  # inches, on average; wide enough for the fonts a page may choos
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """x, y: (N,). spread: (N,) standard deviation, or None if there is one fold only."""
+    """x, y: (N,), from 0 to ``most``. spread: (N,) standard deviation, or None if there is one fold only."""
 
     name: str
     x: Floats
     y: Floats
     spread: Floats | None = None
     label: str = ""  # the text at its end; default: its name
+    most: float = math.inf  # bands and bars end at the ends of a metric's range
+
+    @property
+    def ends(self) -> tuple[Floats, Floats] | None:
+        """Where bands and bars end; None if there are none."""
+        if self.spread is None or not np.nanmax(self.spread, initial=0) > 0:
+            return None
+        return np.maximum(self.y - self.spread, 0.0), np.minimum(self.y + self.spread, self.most)
 
 
 @house_style
@@ -355,14 +365,12 @@ def _offsets(curves: Sequence[Curve], styles: Mapping[str, Style]) -> Floats:
 
 
 def _plot_curve(axes: Any, curve: Curve, style: Style, *, shift: float, error_bars: bool) -> None:
-    spread = None if curve.spread is None or not np.nanmax(curve.spread, initial=0) > 0 else curve.spread
     x = curve.x + shift
-    if not style.prominent:  # fourteen bands would hide the curves
-        spread = None
-    if spread is not None and error_bars:
-        axes.errorbar(x, curve.y, yerr=spread, fmt="none", ecolor=style.colour, elinewidth=0.8, capsize=1.5)
-    elif spread is not None:
-        axes.fill_between(x, curve.y - spread, curve.y + spread, color=style.colour, alpha=0.14, linewidth=0)
+    ends = curve.ends if style.prominent else None  # fourteen bands would hide the curves
+    if ends is not None and error_bars:
+        axes.vlines(x, *ends, color=style.colour, linewidth=0.8)
+    elif ends is not None:
+        axes.fill_between(x, *ends, color=style.colour, alpha=0.14, linewidth=0)
     axes.plot(
         x,
         curve.y,
@@ -474,10 +482,9 @@ def matrix_figure(
     names = _short_names(grades)
     across = min(ACROSS, max(len(panels), 1))
     down = -(-len(panels) // across)
-    turned = _are_long(names)
     longest = max(map(len, names), default=1)
     left = 0.42 + 0.07 * longest
-    bottom = 0.42 + (0.05 * longest if turned else 0.1)
+    bottom = 0.42 + (0.05 * longest if _are_long(names) else 0.1)
     step_x, step_y = PANEL + 0.22, PANEL + 0.38
     width, height = left + across * step_x, bottom + down * step_y
     figure = new_figure(width, height)
@@ -485,18 +492,12 @@ def matrix_figure(
         row, column = divmod(place, across)
         x, y = left + column * step_x, height - (row + 1) * step_y + 0.08
         axes = figure.add_axes((x / width, y / height, PANEL / width, PANEL / height))
-        _draw_matrix(axes, np.asarray(matrix, dtype=np.float64), write=write)
-        axes.set_title(printable(title), pad=5, fontweight="bold" if title in emphasised else "normal")
-        ticks = np.arange(len(names)) + 0.5
+        values = np.asarray(matrix, dtype=np.float64)
         lowest = place + across >= len(panels)
-        axes.set_xticks(ticks, names if lowest else [])
-        axes.set_yticks(ticks, names if column == 0 else [])
-        if turned:
-            _turn_labels(axes)
-        if lowest:
-            axes.set_xlabel(columns)
-        if column == 0:
-            axes.set_ylabel(rows)
+        draw_matrix(axes, values, _row_shares(values), write=write, across=names if lowest else (),
+                    down=names if column == 0 else ())  # fmt: skip
+        axes.set_title(printable(title), pad=5, fontweight="bold" if title in emphasised else "normal")
+        axes.set(xlabel=columns if lowest else "", ylabel=rows if column == 0 else "")
     return figure
 
 
@@ -504,19 +505,14 @@ def confusion_panel(
     figure: Figure, counts: npt.ArrayLike, *, grades: Sequence[str], title: str, rows: str, left: float
 ) -> None:
     """Draw one confusion matrix into a figure, ``left`` inches from its left edge; it takes the full height."""
-    names = _short_names(grades)
+    names, values = _short_names(grades), np.asarray(counts, dtype=np.float64)
     width, height = figure.get_size_inches()
     longest = max(map(len, names), default=1)
     start = left + 0.42 + 0.07 * longest
     bottom = 0.24 + 0.034 * longest if _are_long(names) else 0.5
     side = min(height - bottom - 0.3, width - start - 0.1)
     axes = figure.add_axes((start / width, bottom / height, side / width, side / height))
-    _draw_matrix(axes, np.asarray(counts, dtype=np.float64), write=_share_and_count)
-    ticks = np.arange(len(names)) + 0.5
-    axes.set_xticks(ticks, names)
-    axes.set_yticks(ticks, names)
-    if _are_long(names):
-        _turn_labels(axes)
+    draw_matrix(axes, values, _row_shares(values), write=_share_and_count, across=names, down=names)
     axes.set(xlabel="predicted grade", ylabel=rows)
     axes.set_title(printable(title), pad=8)
 
@@ -530,14 +526,38 @@ def _are_long(names: Sequence[str]) -> bool:
     return max(map(len, names), default=0) > 28 // max(len(names), 1)
 
 
-def _turn_labels(axes: Any) -> None:
-    axes.tick_params(axis="x", rotation=35)
-    for label in axes.get_xticklabels():
-        label.set(ha="right", rotation_mode="anchor")
+def _row_shares(values: Floats) -> Floats:
+    sums = values.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(values, sums, out=np.zeros_like(values), where=sums > 0))
 
 
 def _share_and_count(count: float, share: float) -> str:
     return f"{share:.0%}\n{count:,.0f}" if count else "0"
+
+
+def draw_matrix(
+    axes: Any, values: Floats, shares: Floats, *, write: Write, across: Sequence[str], down: Sequence[str]
+) -> None:
+    """Draw a square matrix: the larger the share (0 … 1) of a cell, the darker it is. across, down: names beside it."""
+    size = len(values)
+    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
+    axes.tick_params(length=0, labelsize=8)
+    axes.spines[:].set_visible(False)
+    for (i, j), share in np.ndenumerate(shares):
+        if share > 0:
+            axes.add_patch(Rectangle((j, i), 1, 1, facecolor=SHADE, alpha=float(share), linewidth=0))
+        axes.add_patch(Rectangle((j, i), 1, 1, fill=False, edgecolor=GREY, alpha=0.35, linewidth=0.5))
+        text = write(float(values[i, j]), float(share))
+        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", linespacing=1.15,
+                  fontsize=7.5 if size <= 5 else max(36 / size, 5.5),
+                  color=INK if share <= PALE else "white")  # fmt: skip
+    ticks = np.arange(size) + 0.5
+    axes.set_xticks(ticks if len(across) else [], across)
+    axes.set_yticks(ticks if len(down) else [], down)
+    if _are_long(across):
+        axes.tick_params(axis="x", rotation=35)
+        for label in axes.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
 
 
 def confusion_figure(
@@ -558,13 +578,15 @@ def confusion_figure(
     )
 
 
-def transition_figure(panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str]) -> Figure:
+def transition_figure(
+    panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str], digits: int = 3, columns: str = "label"
+) -> Figure:
     """Transition matrices: the probability of each label (column) for each true grade (row)."""
 
     def write(value: float, share: float) -> str:
-        return f"{value:.3f}" if value else "0"
+        return f"{value:.{digits}f}" if value else "0"
 
-    return matrix_figure(panels, grades=grades, rows="true grade", columns="label", write=write)
+    return matrix_figure(panels, grades=grades, rows="true grade", columns=columns, write=write)
 
 
 def correct_labels(matrix: npt.ArrayLike, grades: Sequence[str]) -> str:
@@ -573,17 +595,57 @@ def correct_labels(matrix: npt.ArrayLike, grades: Sequence[str]) -> str:
     return f"Probability that a label is correct, by true grade: {shares}."
 
 
-def _draw_matrix(axes: Any, values: npt.NDArray[np.float64], *, write: Write) -> None:
-    size = len(values)
-    sums = values.sum(axis=1, keepdims=True)
-    shares = np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)
-    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
-    axes.tick_params(length=0, labelsize=8)
-    axes.spines[:].set_visible(False)
-    for (i, j), share in np.ndenumerate(shares):
-        if share > 0:
-            axes.add_patch(Rectangle((j, i), 1, 1, facecolor=SHADE, alpha=float(share), linewidth=0))
-        axes.add_patch(Rectangle((j, i), 1, 1, fill=False, edgecolor=GREY, alpha=0.35, linewidth=0.5))
-        text = write(float(values[i, j]), float(share))
-        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", linespacing=1.15,
-                  fontsize=7.5 if size <= 5 else 36 / size, color=INK if share <= PALE else "white")  # fmt: skip
+# Intervals: a row for each, and the line of no difference.
+
+ROW = 0.26  # inches
+
+
+class Estimate(NamedTuple):
+    """A row of an interval plot; without an interval, a heading. clear: whether it is more than chance."""
+
+    label: str
+    interval: Interval | None = None
+    clear: bool = False
+
+
+@house_style
+def interval_figure(panels: Mapping[str, Sequence[Estimate]], *, xlabel: str, at: float = 0.0) -> Figure:
+    """panels: title → rows, one panel below the other, on the same axis. at: where the vertical line is."""
+    labels = [printable(row.label, longest=30) for rows in panels.values() for row in rows]
+    left, wide, bottom, top = 0.15 + LETTER * max(map(len, labels), default=1), 2.4, 0.5, 0.35
+    width = left + wide + 0.2
+    height = sum(bottom + top + ROW * len(rows) for rows in panels.values()) or 1.0
+    figure = new_figure(width, height)
+    axes, y = None, height
+    for title, rows in panels.items():
+        y -= top + ROW * len(rows)
+        box = (left / width, y / height, wide / width, ROW * len(rows) / height)
+        axes = figure.add_axes(box, sharex=axes)
+        axes.set_title(title, pad=8)
+        _draw_intervals(axes, rows, at=at)
+        y -= bottom
+    if axes is not None:
+        axes.set_xlabel(xlabel, labelpad=2)
+    return figure
+
+
+def _draw_intervals(axes: Any, rows: Sequence[Estimate], *, at: float) -> None:
+    axes.axvline(at, color=INK, linewidth=0.8)
+    axes.grid(axis="x", color=GREY, alpha=0.22, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for place, row in enumerate(rows):
+        if row.interval is None:
+            continue
+        value, low, high = row.interval
+        colour = PALETTE["blue"] if row.clear else GREY
+        if math.isfinite(low):
+            axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round")
+        axes.plot([value], [place], marker="D" if row.clear else "o", markersize=5, color=colour)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks(range(len(rows)), [printable(row.label, longest=30) for row in rows])
+    for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
+        tick.set_fontweight("bold" if row.interval is None else "normal")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.locator_params(axis="x", nbins=5)
+    axes.margins(x=0.08)

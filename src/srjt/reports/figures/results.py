@@ -6,7 +6,8 @@ import io
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +15,9 @@ import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from srjt.errors import SrjtError
-from srjt.inference.compare import Comparison, Difference
+from srjt.inference.compare import Comparison
 from srjt.inference.decide import Abstention, Decision
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.subgroups import Subgroups
@@ -27,15 +27,17 @@ from srjt.ordinal.metrics import METRICS, NaiveBaseline
 from srjt.reports.figures.canvas import (
     GREY,
     INK,
-    PALE,
     PALETTE,
-    SHADE,
     CaptionedFigure,
     Curve,
+    Estimate,
+    Floats,
     chart,
     confusion_panel,
     correct_labels,
+    draw_matrix,
     house_style,
+    interval_figure,
     mean_over_networks,
     new_figure,
     panel,
@@ -96,12 +98,7 @@ def run_figures(
     metrics: the table of the run. sides: that are shown. naive: one grade for all samples of the first of them that
     the run has. noise_rate: share of wrong training labels, if the true grades are known.
     """
-    figures = []
-
-    def curve(split: str, metric: str, label: str) -> list[Curve]:
-        values = mean_over_networks(metrics, split=split, metric=metric, pooled=pooled).dropna()
-        x, y = values.index.to_numpy(np.float64), values.to_numpy(np.float64)
-        return [Curve(name=label, x=x, y=y)] if len(values) else []
+    figures, curve = [], partial(_curve, metrics, pooled=pooled)
 
     def add(
         name: str,
@@ -173,16 +170,20 @@ def run_overview(
 
     metrics: the table of the run, may be empty. grades: names for display. pooled: as for ``last_epochs``.
     """
-    curves = {title: _curves(metrics, name, pooled=pooled) for name, title in SHOWN.items()}
-    drawn = {title: found for title, found in curves.items() if found}
-    width = CURVES * len(drawn) + (0.0 if judged is None else MATRIX)
+    sides = ("test", "validation") if len(metrics) else ()
+    panels = {
+        title: [one for side in sides for one in _curve(metrics, side, name, side, pooled=pooled)]
+        for name, title in SHOWN.items()
+    }
+    panels = {title: curves for title, curves in panels.items() if curves}
+    width = CURVES * len(panels) + (0.0 if judged is None else MATRIX)
     if not width:
         raise SrjtError("There is nothing to plot: the run has neither scores per epoch nor a held-out side.")
     figure = ShownFigure(figsize=(width, HEIGHT))
     FigureCanvasAgg(figure)
-    for place, (title, found) in enumerate(drawn.items()):
+    for place, (title, curves) in enumerate(panels.items()):
         part = (place * CURVES / width, (place + 1) * CURVES / width)
-        panel(figure, found, xlabel="epoch", title=title, part=part)
+        panel(figure, curves, xlabel="epoch", title=title, part=part)
     if judged is not None:
         confusion_panel(
             figure,
@@ -190,24 +191,24 @@ def run_overview(
             grades=grades,
             title=f"Confusion matrix, {judged.side} side",
             rows=judged.judged_by.removesuffix("s"),
-            left=CURVES * len(drawn),
+            left=CURVES * len(panels),
         )
     return figure
 
 
-def _curves(metrics: pd.DataFrame, metric: str, *, pooled: bool) -> list[Curve]:
-    found = []
-    for side in ("test", "validation") if len(metrics) else ():
-        values = mean_over_networks(metrics, split=side, metric=metric, pooled=pooled).dropna()
-        if len(values):
-            x, y = values.index.to_numpy(np.float64), values.to_numpy(np.float64)
-            found.append(Curve(name=side, x=x, y=y))
-    return found
+def _curve(metrics: pd.DataFrame, split: str, metric: str, label: str, *, pooled: bool) -> list[Curve]:
+    """One curve, or none if there are no values."""
+    values = mean_over_networks(metrics, split=split, metric=metric, pooled=pooled).dropna()
+    x, y = values.index.to_numpy(np.float64), values.to_numpy(np.float64)
+    return [Curve(name=label, x=x, y=y)] if len(values) else []
 
 
 # The curves of a decision: ROC, precision and recall, net benefit, risk and coverage.
 
 SIDE = 2.7  # inches of a panel
+Line = tuple[Any, Any, dict[str, Any]]  # x, y, options of plot
+OWN = {"color": PALETTE["blue"], "linewidth": 1.8, "zorder": 3}  # the curve that the figure is about
+THIN = {"color": GREY, "linewidth": 0.8}
 
 
 def decision_figures(decision: Decision, *, grade: str) -> list[CaptionedFigure]:
@@ -215,67 +216,94 @@ def decision_figures(decision: Decision, *, grade: str) -> list[CaptionedFigure]
 
     grade: how people read the grade from which samples are referred.
     """
-    figures = []
-    sensitivity, specificity, precision, _ = (
-        decision.operating_point[name]
-        for name in ("sensitivity", "specificity", "positive_predictive_value", "negative_predictive_value")
+    figures, referral = [], f"the referral from grade {grade} on"
+    sensitivity, specificity, precision = (
+        decision.operating_point[name].value
+        for name in ("sensitivity", "specificity", "positive_predictive_value")
     )
     if decision.roc is not None:
-        area = decision.areas["roc_area"]
+        area, curve = decision.areas["roc_area"], decision.roc
         figures.append(
             CaptionedFigure(
                 name="roc",
-                figure=_square(
-                    decision.roc.false_positive_rate, decision.roc.sensitivity,
-                    xlabel="1 − specificity", title="Sensitivity", diagonal=True,
-                    point=(1 - specificity.value, sensitivity.value),
+                figure=_panel(
+                    [([0, 1], [0, 1], THIN), (curve.false_positive_rate, curve.sensitivity, OWN)],
+                    xlabel="1 − specificity", title="Sensitivity", point=(1 - specificity, sensitivity),
                 ),
-                caption=f"ROC curve of the referral from grade {grade} on; area {_text(area)}. The dot is the "
-                "operating point, the line that of a random decision.",
+                caption=f"ROC curve of {referral}; area {_text(area)}. The dot is the operating point, the line that "
+                "of a random decision.",
                 alt=f"ROC curve, area {area.value:.3f}.",
             )
         )  # fmt: skip
     if decision.precision_recall is not None:
-        area = decision.areas["average_precision"]
-        curve = decision.precision_recall
+        average, pairs = decision.areas["average_precision"], decision.precision_recall
+        share = decision.positives / decision.samples
+        x, y = np.append(0.0, pairs.sensitivity), np.append(pairs.precision[0], pairs.precision)
         figures.append(
             CaptionedFigure(
                 name="precision-recall",
-                figure=_square(
-                    np.append(0.0, curve.sensitivity), np.append(curve.precision[0], curve.precision),
+                figure=_panel(
+                    [([0, 1], [share, share], THIN), (x, y, {**OWN, "drawstyle": "steps-pre"})],
                     xlabel="sensitivity (recall)", title="Positive predictive value (precision)",
-                    level=decision.positives / decision.samples,
-                    point=(sensitivity.value, precision.value), steps=True,
+                    point=(sensitivity, precision),
                 ),
-                caption=f"Precision and recall of the referral from grade {grade} on; average precision "
-                f"{_text(area)}. The dot is the operating point, the line the share of samples to refer.",
-                alt=f"Precision–recall curve, average precision {area.value:.3f}.",
+                caption=f"Precision and recall of {referral}; average precision {_text(average)}. The dot is the "
+                "operating point, the line the share of samples to refer.",
+                alt=f"Precision–recall curve, average precision {average.value:.3f}.",
             )
         )  # fmt: skip
-    bottom, _ = _range_shown(decision)
-    cut = bool(np.nanmin(decision.net_benefit.model) < bottom)
-    figures.append(
-        CaptionedFigure(
-            name="decision-curve",
-            figure=_net_benefit(decision),
-            caption=f"Decision curve of the referral from grade {grade} on: net benefit per sample if a missed one "
-            "weighs as much as (1 − threshold)/threshold needless referrals."
-            + (f" The model's curve is cut off below {bottom:.2f}.".replace("-", "−") if cut else ""),
-            alt="Net benefit of the model, of referring everyone and of referring nobody, by threshold.",
-        )
+    return [*figures, _net_benefit(decision, referral)]
+
+
+def _net_benefit(decision: Decision, referral: str) -> CaptionedFigure:
+    """All of the model's curve, but nothing below the least that is worth showing.
+
+    Near a threshold of 1 a single needless referral costs more than all others together.
+    """
+    curve, threshold = decision.net_benefit, decision.threshold
+    highest, lowest = max(decision.positives / decision.samples, 0.02), float(np.nanmin(curve.model))
+    bottom = max(-highest, min(-0.25 * highest, 1.05 * lowest))
+    point = None
+    if threshold is not None and 0 < threshold < 1:
+        at = float(np.interp(threshold, curve.threshold, curve.model))
+        point = (threshold, at) if bottom <= at else None
+    everyone = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (5, 2)), "label": "refer everyone"}
+    figure = _panel(
+        [
+            (curve.threshold, curve.model, {**OWN, "label": "model"}),
+            (curve.threshold, curve.refer_all, everyone),
+            ([0, 1], [0, 0], {"color": INK, "linewidth": 0.8, "label": "refer nobody"}),
+        ],
+        xlabel="threshold", title="Net benefit", point=point, ylim=(bottom, 1.08 * highest), legend=True,
+    )  # fmt: skip
+    return CaptionedFigure(
+        name="decision-curve",
+        figure=figure,
+        caption=f"Decision curve of {referral}: net benefit per sample if a missed one weighs as much as "
+        "(1 − threshold)/threshold needless referrals."
+        + (f" The model's curve is cut off below {bottom:.2f}.".replace("-", "−") if lowest < bottom else ""),
+        alt="Net benefit of the model, of referring everyone and of referring nobody, by threshold.",
     )
-    return figures
 
 
 def risk_coverage_figure(abstention: Abstention) -> CaptionedFigure:
     """The share of wrong answers among the most confident samples."""
     answers = "referrals" if abstention.about == "referral" else "grades"
-    marked = "" if abstention.wanted is None else f" The dot leaves {abstention.share:.1%} to a person."
+    coverage, risk = abstention.curve
+    marked, point = "", None
+    if abstention.wanted is not None:
+        marked = f" The dot leaves {abstention.share:.1%} to a person."
+        if abstention.share < 1:
+            point = (1 - abstention.share, float(np.interp(1 - abstention.share, coverage, risk)))
+    figure = _panel(
+        [(coverage, risk, OWN)], xlabel="share of samples with an answer", title="Share of wrong answers",
+        point=point, ylim=(0, max(1.1 * float(risk.max()), 0.01)),
+    )  # fmt: skip
     return CaptionedFigure(
         name="risk-coverage",
-        figure=_risk_coverage(abstention),
+        figure=figure,
         caption=f"Share of wrong {answers} if the least confident answers are left to a person.{marked}",
-        alt=f"Risk–coverage curve; without abstention {abstention.curve.risk[-1]:.3f} of the {answers} are wrong.",
+        alt=f"Risk–coverage curve; without abstention {risk[-1]:.3f} of the {answers} are wrong.",
     )
 
 
@@ -284,209 +312,99 @@ def _text(area: Interval) -> str:
 
 
 @house_style
-def _square(
-    x: Any,
-    y: Any,
+def _panel(
+    lines: Sequence[Line],
     *,
     xlabel: str,
     title: str,
-    point: tuple[float, float],
-    diagonal: bool = False,
-    level: float | None = None,
-    steps: bool = False,
+    point: tuple[float, float] | None,
+    ylim: tuple[float, float] = (0, 1.02),
+    legend: bool = False,
 ) -> Figure:
-    figure, axes = _panel(xlabel=xlabel, title=title)
-    if diagonal:
-        axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
-    if level is not None:
-        axes.axhline(level, color=GREY, linewidth=0.8)
-    axes.plot(x, y, color=PALETTE["blue"], linewidth=1.8, drawstyle="steps-pre" if steps else "default")
-    if np.isfinite(point).all():
-        axes.plot(*point, marker="o", markersize=6, color=PALETTE["vermillion"], clip_on=False, zorder=4)
-    axes.set(xlim=(0, 1), ylim=(0, 1.02))
-    return figure
-
-
-def _range_shown(decision: Decision) -> tuple[float, float]:
-    """The net benefits that the figure shows: all of the model's, but none below the least that is worth showing.
-
-    Near a threshold of 1 a single needless referral costs more than all others together.
-    """
-    highest = max(decision.positives / decision.samples, 0.02)
-    lowest = 1.05 * float(np.nanmin(decision.net_benefit.model))
-    return max(-highest, min(-0.25 * highest, lowest)), 1.08 * highest
-
-
-@house_style
-def _net_benefit(decision: Decision) -> Figure:
-    figure, axes = _panel(xlabel="threshold", title="Net benefit", right=1.5)
-    curve = decision.net_benefit
-    bottom, top = _range_shown(decision)
-    axes.plot(curve.threshold, curve.model, color=PALETTE["blue"], linewidth=1.8, label="model", zorder=3)
-    axes.plot(curve.threshold, curve.refer_all, color=GREY, linewidth=1.2, linestyle=(0, (5, 2)),
-              label="refer everyone")  # fmt: skip
-    axes.axhline(0.0, color=INK, linewidth=0.8, label="refer nobody")
-    axes.set(xlim=(0, 1), ylim=(bottom, top))
-    if decision.threshold is not None and 0 < decision.threshold < 1:
-        at = float(np.interp(decision.threshold, curve.threshold, curve.model))
-        if bottom <= at:
-            axes.plot(
-                [decision.threshold], [at], marker="o", markersize=6, color=PALETTE["vermillion"], zorder=4
-            )
-    # beside the panel, where no curve passes
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8.5, handlelength=1.8)
-    return figure
-
-
-@house_style
-def _risk_coverage(abstention: Abstention) -> Figure:
-    figure, axes = _panel(xlabel="share of samples with an answer", title="Share of wrong answers")
-    coverage, risk = abstention.curve
-    axes.plot(coverage, risk, color=PALETTE["blue"], linewidth=1.8)
-    if abstention.wanted is not None and abstention.share < 1:
-        at = float(np.interp(1 - abstention.share, coverage, risk))
-        axes.plot([1 - abstention.share], [at], marker="o", markersize=6, color=PALETTE["vermillion"],
-                  clip_on=False, zorder=4)  # fmt: skip
-    axes.set(xlim=(0, 1), ylim=(0, max(1.1 * float(risk.max()), 0.01)))
-    return figure
-
-
-def _panel(*, xlabel: str, title: str, right: float = 0.25) -> tuple[Figure, Any]:
-    left, bottom, top = 0.55, 0.5, 0.3
+    """A square panel with x from 0 to 1. point: a dot on the curve."""
+    left, bottom, top, right = 0.55, 0.5, 0.3, 1.5 if legend else 0.25
     width, height = left + SIDE + right, bottom + SIDE + top
     figure = new_figure(width, height)
     axes = figure.add_axes((left / width, bottom / height, SIDE / width, SIDE / height))
-    axes.set_xlabel(xlabel)
+    axes.set(xlabel=xlabel, xlim=(0, 1), ylim=ylim)
     axes.set_title(title, pad=8)
     axes.grid(color=GREY, alpha=0.22, linewidth=0.6)
     axes.set_axisbelow(True)
-    return figure, axes
+    for x, y, options in lines:
+        axes.plot(x, y, **options)
+    if point is not None and np.isfinite(point).all():
+        axes.plot(*point, marker="o", markersize=6, color=PALETTE["vermillion"], clip_on=False, zorder=4)
+    if legend:  # beside the panel, where no curve passes
+        axes.legend(
+            loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8.5, handlelength=1.8
+        )
+    return figure
 
 
-# A forest plot: the differences between runs with their intervals.
+# Forest plots: the differences between runs, and the scores of groups, with their intervals.
 
-FOREST_ROW = 0.26  # inches of a row
-LETTER = 0.073
+
+def _clear_of_0(label: str, interval: Interval) -> Estimate:
+    return Estimate(label, interval, interval.low > 0 or interval.high < 0)
 
 
 def forest_figure(comparison: Comparison) -> CaptionedFigure:
     """Differences from the first run; metrics of which more is better above, the others below."""
-    first = printable(comparison.runs[0])
+    first, runs = printable(comparison.runs[0]), comparison.runs[1:]
     shown = [row for row in comparison.differences if math.isfinite(row.difference.value)]
     clear = [row for row in shown if row.difference.low > 0 or row.difference.high < 0]
     resampled = "patients" if comparison.patients else "images"
+
+    def rows(lower: bool) -> list[Estimate]:
+        own = [row for row in shown if METRICS[row.metric].lower_is_better == lower]
+        return [
+            estimate
+            for run in runs
+            for estimate in [
+                *([Estimate(run)] if len(runs) > 1 and own else []),
+                *(
+                    _clear_of_0(METRICS[row.metric].long_name, row.difference)
+                    for row in own
+                    if row.run == run
+                ),
+            ]
+        ]
+
+    panels = {"more is better →": rows(False), "← less is better": rows(True)}
     return CaptionedFigure(
         name="comparison",
-        figure=_draw(comparison, shown),
+        figure=interval_figure(
+            {title: own for title, own in panels.items() if own},
+            xlabel=f"difference from {printable(comparison.runs[0], longest=24)}",
+        ),
         caption=f"Difference from {first}, with the {comparison.level:.0%} interval over {resampled}. "
         "Blue diamonds: the interval does not contain 0.",
         alt=f"Forest plot of {len(shown)} differences from {first}; {len(clear)} intervals do not contain 0.",
     )
 
 
-@house_style
-def _draw(comparison: Comparison, shown: list[Difference]) -> Figure:
-    panels = {
-        "more is better →": [row for row in shown if not METRICS[row.metric].lower_is_better],
-        "← less is better": [row for row in shown if METRICS[row.metric].lower_is_better],
-    }
-    runs = comparison.runs[1:]
-    drawn = {title: _forest_rows(rows, runs) for title, rows in panels.items() if rows}
-    longest = max(len(METRICS[row.metric].long_name) for row in shown) if shown else 1
-    left, wide, bottom, top = 0.15 + LETTER * longest, 2.0, 0.5, 0.35
-    width = left + wide + 0.2
-    height = sum(bottom + top + FOREST_ROW * len(rows) for rows in drawn.values()) or 1.0
-    figure = new_figure(width, height)
-    axes, y = None, height
-    for title, rows in drawn.items():
-        y -= top + FOREST_ROW * len(rows)
-        box = (left / width, y / height, wide / width, FOREST_ROW * len(rows) / height)
-        axes = figure.add_axes(box, sharex=axes)
-        _draw_forest(axes, rows, at=0.0)
-        axes.set_title(title, pad=8)
-        y -= bottom
-    if axes is not None:
-        axes.set_xlabel(f"difference from {printable(comparison.runs[0], longest=24)}", labelpad=2)
-    return figure
-
-
-class ForestRow(NamedTuple):
-    """A number with its interval, or a heading; clear: whether it is more than chance."""
-
-    label: str
-    interval: Interval | None = None
-    clear: bool = False
-
-
-def _forest_rows(differences: list[Difference], runs: tuple[str, ...]) -> list[ForestRow]:
-    rows = []
-    for run in runs:
-        rows += [ForestRow(printable(run, longest=30))] if len(runs) > 1 else []
-        for row in (row for row in differences if row.run == run):
-            clear = row.difference.low > 0 or row.difference.high < 0
-            rows.append(ForestRow(METRICS[row.metric].long_name, row.difference, clear))
-    return rows
-
-
-def _draw_forest(axes: Any, rows: Sequence[ForestRow], *, at: float) -> None:
-    """Rows from top to bottom. at: where the vertical line is."""
-    axes.axvline(at, color=INK, linewidth=0.8)
-    axes.grid(axis="x", color=GREY, alpha=0.22, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for place, row in enumerate(rows):
-        if row.interval is None:
-            continue
-        value, low, high = row.interval
-        colour = PALETTE["blue"] if row.clear else GREY
-        if math.isfinite(low):
-            axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round")
-        axes.plot([value], [place], marker="D" if row.clear else "o", markersize=5, color=colour)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_yticks(range(len(rows)), [row.label for row in rows])
-    for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
-        tick.set_fontweight("bold" if row.interval is None else "normal")
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.locator_params(axis="x", nbins=5)
-    axes.margins(x=0.08)
-
-
 def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> CaptionedFigure:
     """The mean absolute error of every group. all_samples: that of all."""
     rows, nothing = [], Interval(math.nan, math.nan, math.nan)
     for column, groups in itertools.groupby(subgroups.groups, key=lambda group: group.column):
-        rows.append(ForestRow(printable(column, longest=24)))
+        rows.append(Estimate(column))
         for group in groups:
-            name = printable(group.name, longest=24) + (" (too few)" if group.too_few else "")
+            name = printable(group.name, longest=18) + (" (too few)" if group.too_few else "")
             clear = bool(group.gaps) and group.gaps["mae"].adjusted <= 0.05
-            rows.append(ForestRow(name, group.scores.get("mae", nothing), clear))
-    differing = sum(row.clear for row in rows)
+            rows.append(Estimate(name, group.scores.get("mae", nothing), clear))
+    differ = sum(row.clear for row in rows)
     return CaptionedFigure(
         name="subgroups",
-        figure=_draw_subgroups(rows, all_samples),
+        figure=interval_figure({"": rows}, xlabel="mean absolute error", at=all_samples),
         caption="Mean absolute error with its 95 % interval over patients; the line is that of all samples. Blue "
         "diamonds: the gap to all others is more than chance, after Holm's correction.",
-        alt=f"Forest plot of {len(subgroups.groups)} groups; {differing} differ from the rest.",
+        alt=f"Forest plot of {len(subgroups.groups)} groups; {differ} differ from the rest.",
     )
-
-
-@house_style
-def _draw_subgroups(rows: Sequence[ForestRow], all_samples: float) -> Figure:
-    left, wide, bottom, top = 0.15 + LETTER * max(len(row.label) for row in rows), 2.6, 0.5, 0.1
-    width, height = left + wide + 0.2, bottom + top + FOREST_ROW * len(rows)
-    figure = new_figure(width, height)
-    box = (left / width, bottom / height, wide / width, FOREST_ROW * len(rows) / height)
-    axes = figure.add_axes(box)
-    _draw_forest(axes, rows, at=all_samples)
-    axes.set_xlabel("mean absolute error", labelpad=2)
-    return figure
 
 
 # Figures of several readers: how well each two agree, who grades higher, and what changes over time.
 
-Floats = npt.NDArray[np.float64]
 CELL = 0.42  # inches
-READER_ROW = 0.24  # inches
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
 
@@ -494,50 +412,31 @@ _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 def kappa_figure(names: Sequence[str], kappa: Floats) -> Figure:
     """kappa: (R, R), NaN where two readers have no image in common. The darker a cell, the better they agree."""
     shown = [printable(name, longest=16) for name in names]
-    size = len(names)
     label = 0.25 + 0.075 * max(map(len, shown), default=1)
-    side = max(size * CELL, 1.2)
-    width, height = label + side + 0.15, label + side + 0.15
-    figure = new_figure(width, height)
-    axes = figure.add_axes((label / width, label / height, side / width, side / height))
-    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
-    axes.tick_params(length=0, labelsize=8)
-    axes.spines[:].set_visible(False)
-    for (i, j), value in np.ndenumerate(kappa):
-        if i == j:
-            continue
-        shade = 0.0 if np.isnan(value) else float(np.clip(value, 0, 1))
-        if shade > 0:
-            axes.add_patch(Rectangle((j, i), 1, 1, facecolor=SHADE, alpha=shade, linewidth=0))
-        axes.add_patch(Rectangle((j, i), 1, 1, fill=False, edgecolor=GREY, alpha=0.35, linewidth=0.5))
-        text = "–" if np.isnan(value) else f"{value:.2f}".replace("-", "−")
-        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7,
-                  color=INK if shade <= PALE else "white")  # fmt: skip
-    ticks = np.arange(size) + 0.5
-    axes.set_xticks(ticks, shown, rotation=90)
-    axes.set_yticks(ticks, shown)
+    side = max(len(names) * CELL, 1.2)
+    size = label + side + 0.15
+    figure = new_figure(size, size)
+    axes = figure.add_axes((label / size, label / size, side / size, side / size))
+    values = kappa + np.diag(np.full(len(names), np.inf))  # a reader and herself
+
+    def write(value: float, share: float) -> str:
+        return "" if np.isinf(value) else "–" if np.isnan(value) else f"{value:.2f}".replace("-", "−")
+
+    shares = np.where(np.isfinite(values), np.clip(np.nan_to_num(values, posinf=0), 0, 1), 0.0)
+    draw_matrix(axes, values, shares, write=write, across=shown, down=shown)
+    axes.tick_params(axis="x", rotation=90)
+    for tick in axes.get_xticklabels():
+        tick.set(ha="center", rotation_mode="default")
     return figure
 
 
-@house_style
 def bias_figure(names: Sequence[str], bias: Floats, intervals: Floats) -> Figure:
     """bias: (R,) in grades, with its interval (R, 2), NaN where there is none. The mildest reader at the bottom."""
-    order = np.argsort(bias, kind="stable")
-    shown = [printable(names[i], longest=20) for i in order]
-    label = 0.25 + 0.075 * max(map(len, shown), default=1)
-    width, height = label + 3.6, 0.6 + READER_ROW * len(names)
-    figure = new_figure(width, height)
-    axes = figure.add_axes((label / width, 0.45 / height, 3.45 / width, (height - 0.55) / height))
-    places = np.arange(len(order))
-    axes.axvline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
-    axes.hlines(places, intervals[order, 0], intervals[order, 1], color=PALETTE["blue"], linewidth=1.4)
-    axes.plot(bias[order], places, "o", color=PALETTE["blue"], markersize=4)
-    reach = max(0.1, 1.1 * float(np.nanmax(np.abs(np.column_stack([bias, intervals])))))
-    axes.set(xlim=(-reach, reach), ylim=(-0.7, len(order) - 0.3))
-    axes.set_yticks(places, shown)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("grades higher →")
-    return figure
+    rows = [
+        _clear_of_0(names[i], Interval(float(bias[i]), float(intervals[i, 0]), float(intervals[i, 1])))
+        for i in np.argsort(-bias, kind="stable")
+    ]
+    return interval_figure({"": rows}, xlabel="grades higher →")
 
 
 @house_style

@@ -95,13 +95,8 @@ def method_curves(
             continue
         fold_of = chosen.set_index("key")["fold"]
         folds = by_epoch.T.groupby(fold_of.reindex(by_epoch.columns).to_numpy()).mean()
-        curves.append(fold_curve((method, variant), folds, label=label))
+        curves.append(fold_curve((method, variant), folds, label=label, most=_most(results, metric)))
     return curves, missing
-
-
-def method_labels(methods: Iterable[str]) -> dict[MethodVariant, str]:
-    """(method, no variant) → its name in figures."""
-    return {(method, ""): display_name(method) for method in methods}
 
 
 def curve_name(source: MethodVariant) -> str:
@@ -109,9 +104,15 @@ def curve_name(source: MethodVariant) -> str:
     return ":".join(filter(None, source))
 
 
-def fold_curve(source: MethodVariant, folds: pd.DataFrame, *, label: str) -> Curve:
+def _most(results: StudyResults, metric: str) -> float:
+    """The largest value that a metric can have."""
+    return len(results.facts["grades"]) - 1.0 if metric == "mae" else 1.0
+
+
+def fold_curve(source: MethodVariant, folds: pd.DataFrame, *, label: str, most: float = 1.0) -> Curve:
     """folds: one row per fold, one column per value of x. The spread is None for a single fold."""
     return Curve(
+        most=most,
         name=curve_name(source),
         label=label,
         x=folds.columns.to_numpy(np.float64),
@@ -163,70 +164,52 @@ USAGE_STYLES = {
     for select, update in LOSS_USAGES
 }
 SUBTITLE = "each curve: loss for selection/loss for the update; hard/hard is the host, hard/soft is + Ours"
-KEY = (
-    "Each curve is named after the loss for selection and the loss for the update: hard/hard is the host itself, "
-    "hard/soft is “+ Ours”. Circles: hard selection, squares: soft selection; solid lines: soft update, dashed: hard "
-    "update"
-)
+KEY = "Circles: hard selection, squares: soft selection; solid lines: soft update, dashed: hard update"
 
 
 def ablation_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
     """Label precision and test MAE over epochs; no figures if no run selects by the soft loss."""
     if not _hosts(results, noise):
         return []
-    metrics = results.metrics
-    results = replace(
-        results, metrics=metrics[metrics["noise"] == noise]
-    )  # a study may have millions of rows
-    figures = (_label_precision(results, noise), _test_mae(results, noise))
+    results, level = _of_noise(results, noise), _clean_share(results, noise)
+    figures = [
+        _by_host(
+            results, noise, split="train", metric="label_precision", reference=level,
+            title="Share of correct labels among the selected",
+        ),
+        _by_host(results, noise, split="test", metric="mae", title=f"Test {METRIC_NAMES['mae'][1]}"),
+    ]  # fmt: skip
     return [figure for figure in figures if figure is not None]
+
+
+def _of_noise(results: StudyResults, noise: str) -> StudyResults:
+    """With the metrics of one noise: a study may have millions of rows."""
+    return replace(results, metrics=results.metrics[results.metrics["noise"] == noise])
+
+
+def _clean_share(results: StudyResults, noise: str) -> tuple[float, str] | None:
+    """1 − ε, the label precision without selection, and its name."""
+    rate = nominal_rates(results).get(noise)
+    return None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}: no selection")
 
 
 def _hosts(results: StudyResults, noise: str) -> dict[str, dict[LossUsage, MethodVariant]]:
     """The hosts of the ablation that also select by the soft loss; other figures show the rest."""
     runs = results.runs[results.runs["noise"] == noise]
-    found = ablation(zip(runs["method"], runs["variant"], strict=True))
-    return {host: usages for host, usages in found.items() if any(select == "soft" for select, _ in usages)}
+    usages_of = ablation(zip(runs["method"], runs["variant"], strict=True))
+    return {
+        host: usages for host, usages in usages_of.items() if any(select == "soft" for select, _ in usages)
+    }
 
 
-def _label_precision(results: StudyResults, noise: str) -> CaptionedFigure | None:
-    rate = nominal_rates(results).get(noise)
-    level = None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}")
-    return _figure(
-        results,
-        noise,
-        split="train",
-        metric="label_precision",
-        title="Share of correct labels among the selected, by selection and updating",
-        summary=f"Label precision of the selection {noise_phrase(noise)}: the share of selected samples whose label is "
-        "correct.",
-        reference=level,
-        closing="" if level is None else " The thin line at 1 − ε is the label precision without selection.",
-    )
-
-
-def _test_mae(results: StudyResults, noise: str) -> CaptionedFigure | None:
-    name = METRIC_NAMES["mae"][1]
-    return _figure(
-        results,
-        noise,
-        split="test",
-        metric="mae",
-        title=f"Test {name}, by selection and updating",
-        summary=f"Test {name} {noise_phrase(noise)}, mean over folds and networks; lower is better.",
-    )
-
-
-def _figure(
+def _by_host(
     results: StudyResults,
     noise: str,
     *,
     split: str,
     metric: str,
     title: str,
-    summary: str,
     reference: tuple[float, str] | None = None,
-    closing: str = "",
 ) -> CaptionedFigure | None:
     panels: dict[str, list[Curve]] = {}
     styles: dict[str, Style] = {}
@@ -240,19 +223,23 @@ def _figure(
         missing |= {f"{display_name(host)} {label}": what for label, what in missing_runs.items()}
     if not panels:
         return None
+    ends = "; ".join(
+        f"{host}: " + ", ".join(f"{curve.label} {curve.y[-1]:.3f}" for curve in curves)
+        for host, curves in panels.items()
+    )
     return CaptionedFigure(
         name=file_name(f"ablation-{metric.replace('_', '-')}-{noise}"),
         figure=small_multiples(
-            panels, styles=styles, xlabel="epoch", title=title, subtitle=SUBTITLE, reference=reference
+            panels,
+            styles=styles,
+            xlabel="epoch",
+            title=f"{title}, by selection and updating",
+            subtitle=SUBTITLE,
+            reference=reference,
         ),
-        caption=f"{summary} {KEY}{spread_note(itertools.chain(*panels.values()))}.{closing}"
+        caption=f"{title} {noise_phrase(noise)}. {KEY}{spread_note(itertools.chain(*panels.values()))}."
         + incomplete_note(missing),
-        alt=f"Curve charts, one for each host, {noise_phrase(noise)}: {title}. At the end: "
-        + "; ".join(
-            f"{host}: " + ", ".join(f"{curve.label} {curve.y[-1]:.3f}" for curve in curves)
-            for host, curves in panels.items()
-        )
-        + ".",
+        alt=f"Curve charts, one for each host, {noise_phrase(noise)}: {title}. At the end: {ends}.",
     )
 
 
@@ -270,10 +257,7 @@ def study_figures(results: StudyResults) -> list[CaptionedFigure]:
 
 def noise_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
     """The curves, the selection and the confusion matrices of one noise."""
-    metrics = results.metrics
-    results = replace(
-        results, metrics=metrics[metrics["noise"] == noise]
-    )  # a study may have millions of rows
+    results = _of_noise(results, noise)
     figures = (
         score_curves(results, noise, metric="accuracy"),
         score_curves(results, noise, metric="mae"),
@@ -286,42 +270,43 @@ def noise_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
 
 def score_curves(results: StudyResults, noise: str, *, metric: str) -> CaptionedFigure | None:
     """A test metric over epochs: accuracy or mae."""
-    short_name, long_name = METRIC_NAMES[metric]
-    labels = method_labels(study_methods(results))
-    curves, missing = method_curves(results, noise, split="test", metric=metric, labels=labels)
-    if not curves:
-        return None
-    name = long_name if metric == "accuracy" else short_name
-    return CaptionedFigure(
-        name=file_name(f"{metric}-{noise}"),
-        figure=chart(curves, styles=_styles(results), xlabel="epoch", title=f"Test {name}"),
-        caption=f"Test {name} {noise_phrase(noise)}, mean over folds and networks{spread_note(curves)}."
-        + incomplete_note(missing),
-        alt=f"Curve chart of the test {name} over epochs {noise_phrase(noise)}. {describe_ends(curves)}",
+    title = f"Test {METRIC_NAMES[metric][1 if metric == 'accuracy' else 0]}"
+    return _over_epochs(
+        results, noise, study_methods(results), name=metric, split="test", metric=metric, title=title
     )
 
 
 def precision_curves(results: StudyResults, noise: str) -> CaptionedFigure | None:
     """Label precision over epochs, of methods that select: for the others the curve is the line at 1 − ε."""
-    labels = method_labels(_selecting_methods(results, noise))
-    curves, missing = method_curves(results, noise, split="train", metric="label_precision", labels=labels)
+    return _over_epochs(
+        results, noise, _selecting_methods(results, noise), name="label-precision", split="train",
+        metric="label_precision", title="Share of correct labels among the selected",
+        reference=_clean_share(results, noise),
+    )  # fmt: skip
+
+
+def _over_epochs(
+    results: StudyResults,
+    noise: str,
+    methods: Sequence[str],
+    *,
+    name: str,
+    split: str,
+    metric: str,
+    title: str,
+    reference: tuple[float, str] | None = None,
+) -> CaptionedFigure | None:
+    """A curve per method, the mean over folds and networks."""
+    labels = {(method, ""): display_name(method) for method in methods}
+    curves, missing = method_curves(results, noise, split=split, metric=metric, labels=labels)
     if not curves:
         return None
-    rate = nominal_rates(results).get(noise)
     return CaptionedFigure(
-        name=file_name(f"label-precision-{noise}"),
-        figure=chart(
-            curves,
-            styles=_styles(results),
-            xlabel="epoch",
-            title="Share of correct labels among the selected",
-            reference=None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}: no selection"),
-        ),
-        caption=f"Label precision of the selection {noise_phrase(noise)}: the share of selected samples whose label is "
-        f"correct{spread_note(curves)}."
-        + ("" if rate is None else " A method without selection stays on the line 1 − ε.")
+        name=file_name(f"{name}-{noise}"),
+        figure=chart(curves, styles=_styles(results), xlabel="epoch", title=title, reference=reference),
+        caption=f"{title} {noise_phrase(noise)}, mean over folds and networks{spread_note(curves)}."
         + incomplete_note(missing),
-        alt=f"Curve chart of label precision over epochs {noise_phrase(noise)}. {describe_ends(curves)}",
+        alt=f"Curve chart over epochs {noise_phrase(noise)}: {title}. {describe_ends(curves)}",
     )
 
 
@@ -332,37 +317,72 @@ def selection_recall(results: StudyResults, noise: str) -> CaptionedFigure | Non
     done = runs.loc[runs["status"] == "done", "key"]
     metrics = metrics[metrics["key"].isin(list(done)) & metrics["metric"].str.startswith("label_recall[")]
     metrics = metrics[metrics["epoch"] > metrics.groupby("key")["epoch"].transform("max") - LAST]
-    curves = []
-    for method in _selecting_methods(results, noise):
-        rows = metrics[metrics["method"] == method]
-        if rows.empty:
+    places = {f"label_recall[{c}]": c for c in range(len(grades))}
+    title = "Share of correctly labelled samples that is selected"
+    return _dots(
+        results, _selecting_methods(results, noise), metrics.assign(x=metrics["metric"].map(places)),
+        name=f"selection-recall-{noise}", title=title, xlabel="grade", ticks=(range(len(grades)), grades),
+        caption=f"{title} {noise_phrase(noise)}, mean over the last ten epochs (all, if fewer), networks and folds",
+    )  # fmt: skip
+
+
+def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
+    """A figure for each kind of noise that was injected at two rates or more."""
+    rates, scores = nominal_rates(results), results.scores
+    scores = scores[(scores["split"] == "test") & (scores["metric"] == "mae") & (scores["variant"] == "")]
+    epochs = "the best epoch of each run" if _keeps_best(results) else "the last ten epochs (all, if fewer)"
+    figures = []
+    for kind, name in NOISE_NAMES.items():
+        rate_of = {n: rates[n] for n in study_noises(results) if parse_noise(n).kind == kind and n in rates}
+        if kind == "none" or len(rate_of) < 2:
             continue
-        per_seed = rows.groupby(["fold", "seed", "metric"])["value"].mean()
-        folds = per_seed.groupby(["fold", "metric"]).mean().unstack("metric")
-        folds = folds.reindex(columns=[f"label_recall[{c}]" for c in range(len(grades))])
-        folds = folds.set_axis(range(len(grades)), axis=1)
-        curves.append(fold_curve((method, ""), folds, label=display_name(method)))
+        ticks = sorted(rate_of.values())
+        figures.append(
+            _dots(
+                results, study_methods(results), scores.assign(x=scores["noise"].map(rate_of)).dropna(subset="x"),
+                name=f"mae-against-rate-{kind}", title="Mean absolute error on the test side, lower is better",
+                xlabel="noise rate ε (nominal)", ticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
+                caption=f"MAE against the rate of {name}, mean over {epochs}, networks and folds",
+                most=_most(results, "mae"),
+            )
+        )  # fmt: skip
+    return [figure for figure in figures if figure is not None]
+
+
+def _dots(
+    results: StudyResults,
+    methods: Sequence[str],
+    values: pd.DataFrame,
+    *,
+    name: str,
+    title: str,
+    xlabel: str,
+    ticks: tuple[Sequence[float], Sequence[str]],
+    caption: str,
+    most: float = 1.0,
+) -> CaptionedFigure | None:
+    """values: method, fold, seed, x and value; seeds and whatever else is repeated are averaged within a fold."""
+    curves = []
+    for method in methods:
+        rows = values[values["method"] == method]
+        if len(rows):
+            seeds = rows.groupby(["fold", "seed", "x"])["value"].mean()
+            folds = seeds.groupby(["fold", "x"]).mean().unstack("x")
+            curves.append(fold_curve((method, ""), folds, label=display_name(method), most=most))
     if not curves:
         return None
+    text_of = dict(zip(ticks[0], ticks[1], strict=True))
+    ends = [
+        f"{curve.label}: " + ", ".join(f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
+        for curve in curves
+    ]
     return CaptionedFigure(
-        name=file_name(f"selection-recall-{noise}"),
+        name=file_name(name),
         figure=chart(
-            curves,
-            styles=_styles(results),
-            xlabel="grade",
-            title="Share of correctly labelled samples that is selected",
-            xticks=(range(len(grades)), grades),
-            error_bars=True,
+            curves, styles=_styles(results), xlabel=xlabel, title=title, xticks=ticks, error_bars=True
         ),
-        caption=f"Selection recall per grade {noise_phrase(noise)}, mean over the last ten epochs (all, if fewer), "
-        f"networks and folds{spread_note(curves, shown_as='bars')}.",
-        alt=f"Dot plot of the selection's recall for each grade {noise_phrase(noise)}. "
-        + " ".join(
-            f"{curve.label}: "
-            + ", ".join(f"{grades[int(x)]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
-            + "."
-            for curve in curves
-        ),
+        caption=f"{caption}{spread_note(curves, shown_as='bars')}.",
+        alt=f"Dot plot by {xlabel}: {title}. {'; '.join(ends)}.",
     )
 
 
@@ -381,6 +401,8 @@ def confusion_matrices(results: StudyResults, noise: str) -> CaptionedFigure | N
             panels[display_name(method)] = np.sum([results.confusions[key] for key in keys], axis=0)
     if not panels:
         return None
+    epoch = "epoch that was best on the validation side" if _keeps_best(results) else "last epoch"
+    right = ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
     return CaptionedFigure(
         name=file_name(f"confusion-{noise}"),
         figure=confusion_figure(
@@ -388,54 +410,10 @@ def confusion_matrices(results: StudyResults, noise: str) -> CaptionedFigure | N
             grades=results.facts["grades"],
             emphasised=[display_name(method) for method in study_methods(results) if is_ours(method)],
         ),
-        caption=f"Confusion matrices on the test side {noise_phrase(noise)} after the "
-        f"{'epoch that was best on the validation side' if _keeps_best(results) else 'last epoch'}. Colour and "
-        "percentage: share of the row; below it the count, folds and networks pooled.",
-        alt=f"Confusion matrices {noise_phrase(noise)}. Share of the test side predicted correctly: "
-        + ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
-        + ".",
+        caption=f"Confusion matrices on the test side {noise_phrase(noise)} after the {epoch}. Colour and percentage: "
+        "share of the row; below it the count, folds and networks pooled.",
+        alt=f"Confusion matrices {noise_phrase(noise)}. Share of the test side predicted correctly: {right}.",
     )
-
-
-def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
-    """A figure for each kind of noise that was injected at two rates or more."""
-    rates = nominal_rates(results)
-    scores = results.scores
-    scores = scores[(scores["split"] == "test") & (scores["metric"] == "mae") & (scores["variant"] == "")]
-    figures = []
-    epochs = "the best epoch of each run" if _keeps_best(results) else "the last ten epochs (all, if fewer)"
-    for kind, name in NOISE_NAMES.items():
-        rate_of = {n: rates[n] for n in study_noises(results) if parse_noise(n).kind == kind and n in rates}
-        if kind == "none" or len(rate_of) < 2:
-            continue
-        curves = []
-        for method in study_methods(results):
-            rows = scores[(scores["method"] == method) & scores["noise"].isin(list(rate_of))]
-            if rows.empty:
-                continue
-            rows = rows.assign(rate=rows["noise"].map(rate_of))
-            folds = rows.pivot_table(index="fold", columns="rate", values="value")
-            curves.append(fold_curve((method, ""), folds, label=display_name(method)))
-        if not curves:
-            continue
-        ticks = sorted(rate_of.values())
-        figures.append(
-            CaptionedFigure(
-                name=file_name(f"mae-against-rate-{kind}"),
-                figure=chart(
-                    curves,
-                    styles=_styles(results),
-                    xlabel="noise rate ε (nominal)",
-                    title="Mean absolute error on the test side",
-                    xticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
-                    error_bars=True,
-                ),
-                caption=f"MAE against the rate of {name}, mean over {epochs}, networks and "
-                f"folds{spread_note(curves, shown_as='bars')}. Lower is better.",
-                alt=f"Curve chart of the mean absolute error against the rate of {name}. {describe_ends(curves)}",
-            )
-        )
-    return figures
 
 
 def noise_matrix(results: StudyResults, noise: str) -> CaptionedFigure | None:

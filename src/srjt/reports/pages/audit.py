@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +16,23 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
+from srjt.auditing.audit import Audit, look_maps, map_problem
 from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores, read_summary
 from srjt.auditing.scores import WITHIN, judges_labels
 from srjt.data.checks import data_uri
+from srjt.data.checks import thumbnail as data_thumbnail
 from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError, count_of
 from srjt.noise.model import FORMS
-from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, matrix_figure, new_figure
+from srjt.reports.figures.canvas import (
+    GREY,
+    PALETTE,
+    CaptionedFigure,
+    house_style,
+    new_figure,
+    transition_figure,
+)
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
 from srjt.reports.table import Table, between, data_table
 
@@ -119,32 +130,76 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
     facts, summary = read_facts(folder), read_summary(folder)
     # a file name need not be valid UTF-8
     scores = read_scores(folder, facts, encoding_errors="surrogateescape")
-    grades = Grades(facts["grades"], facts.get("grade_names")).named(grade_names)
-    shown = dict(zip(grades, grades.shown, strict=True))
     try:
-        scores["quality"] = scores["quality"].astype(np.float64)
-        for column in {"grade", "suggested", "true_grade"} & set(scores.columns):
-            scores[column] = scores[column].map(lambda grade: shown.get(grade, grade))
-        known = audit_facts(facts, summary)
-        return Page(
-            kind="Label audit",
-            title=Path(facts["source"]).name or folder.resolve().name,
-            lead=" ".join(filter(None, (first_sentence(LEAD, known), first_sentence(SUGGESTIONS, known)))),
-            key_numbers=_key_numbers(known, summary),
-            notes=[
-                *(Note(text=text) for text in sentences(WARNINGS, known)),
-                *(Note(text=text[0].upper() + text[1:], warning=False) for text in sentences(REMARKS, known)),
-            ],
-            sections=[
-                _doubtful_labels(folder, scores, known, maps=maps),
-                *([_doubtful_readings(folder, scores, shown)] if known.several else []),
-                _rates(known, summary, shown),
-                *_noise(known, summary, scores, grades.shown),
-                _method(folder, facts),
-            ],
+        return _page(
+            facts,
+            summary,
+            scores,
+            readings=_read_readings(folder) if "readings" in summary else None,
+            picture=partial(thumbnail, folder),
+            grades=Grades(facts["grades"], facts.get("grade_names")).named(grade_names),
+            folder=folder,
+            looks=_look_maps(folder, min(WORST, len(scores))) if maps else None,
         )
     except (KeyError, TypeError, ValueError) as problem:
         raise SrjtError(f"The audit in {folder} is damaged or not from srjt ({problem}).") from None
+
+
+def audited_page(found: Audit) -> Page:
+    """The page of an audit in memory."""
+    samples = found.fitted.manifest
+    row_of = {str(name): row for row, name in enumerate(samples.table["image"])}
+    return _page(
+        found.facts,
+        found.summary,
+        found.scores.copy(),
+        readings=found.readings,
+        picture=lambda name: data_thumbnail(samples, row_of[name]) if name in row_of else "",
+        grades=Grades(found.facts["grades"], found.facts.get("grade_names")),
+        folder=found.folder,
+    )
+
+
+def _page(
+    facts: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    scores: pd.DataFrame,
+    *,
+    readings: pd.DataFrame | None,
+    picture: Callable[[str], str],
+    grades: Grades,
+    folder: Path | None,
+    looks: list[list[str]] | None = None,
+) -> Page:
+    """picture: of the sample with this cell in the column ``image``. looks: where the networks look, by line."""
+    shown = dict(zip(grades, grades.shown, strict=True))
+    scores["quality"] = scores["quality"].astype(np.float64)
+    for column in {"grade", "suggested", "true_grade"} & set(scores.columns):
+        scores[column] = scores[column].map(lambda grade: shown.get(str(grade), str(grade)))
+    f = audit_facts(facts, summary)
+    sections = [_doubtful_labels(scores, f, picture, looks)]
+    if readings is not None:
+        sections.append(_doubtful_readings(readings, scores, shown, picture))
+    entries, figures = _noise(f, summary, scores, grades.shown)
+    noise = Section(slug="noise", heading="Noise", facts=entries, figures=figures[1:])
+    source = Path(facts["source"]).name
+    return Page(
+        kind="Label audit",
+        title=source or ("Labels" if folder is None else folder.resolve().name),
+        lead=" ".join(filter(None, (first_sentence(LEAD, f), first_sentence(SUGGESTIONS, f)))),
+        key_numbers=_key_numbers(f, summary),
+        figure=figures[0] if figures else None,
+        notes=[
+            *(Note(text=text) for text in sentences(WARNINGS, f)),
+            *(Note(text=text[0].upper() + text[1:], warning=False) for text in sentences(REMARKS, f)),
+        ],
+        sections=[
+            *sections,
+            _rates(f, summary, shown),
+            *([noise] if noise.facts or noise.figures else []),
+            _method(folder, facts),
+        ],
+    )
 
 
 def _key_numbers(f: SimpleNamespace, summary: Mapping[str, Any]) -> list[KeyNumber]:
@@ -232,68 +287,71 @@ def _probability(value: float) -> str:
     return "< 0.001" if value < 0.0005 else f"{value:.3f}" if value < 0.9995 else "> 0.999"
 
 
-def _heading(shown: int, total: int, noun: str) -> str:
-    return (
-        f"All {total} {noun}s, the most doubtful first"
-        if shown == total
-        else f"The {shown} most doubtful {noun}s"
-    )
-
-
-def _doubtful_labels(folder: Path, scores: pd.DataFrame, f: SimpleNamespace, *, maps: bool) -> Section:
-    columns = [name for name in ("id", "image", "grade", "suggested", "quality", "twins") if name in scores]
-    worst = scores[columns].head(WORST)
+def _doubtful_labels(
+    scores: pd.DataFrame, f: SimpleNamespace, picture: Callable[[str], str], looks: list[list[str]] | None
+) -> Section:
+    worst = scores.head(WORST)
     if not f.judged:
         worst = worst.assign(suggested="", quality=np.nan)
-    looks = _look_maps(folder, len(worst)) if maps else None
-    pictures = [thumbnail(folder, name) for name in worst["image"]]
-    heading = _heading(len(worst), len(scores), f.noun) if f.judged else "The labels"
     hints = {
         "A number is the probability that the label is right; A → B: label A, suggested grade B.": f.judged,
-        "Where they look: orange raises the expected grade of the networks, blue lowers it.": maps,
+        "Where they look: orange raises the expected grade of the networks, blue lowers it.": looks
+        is not None,
     }
+    section = _doubtful(
+        worst, len(scores), f.noun, pictures=[picture(str(name)) for name in worst["image"]], looks=looks,
+        columns=["id", "grade", "suggested", "quality"] if f.judged else ["id", "grade"], file="audit.csv",
+    )  # fmt: skip
     hint = " ".join(text for text, holds in hints.items() if holds)
+    heading = section.heading if f.judged else "The labels"
+    return replace(section, slug="doubtful", heading=heading, hint=hint if section.tiles else "")
+
+
+def _doubtful_readings(
+    readings: pd.DataFrame, scores: pd.DataFrame, names: Mapping[str, str], picture: Callable[[str], str]
+) -> Section:
+    """Of an audit of several readers: who said what, and how likely it is right."""
+    worst = readings.head(WORST).replace({"grade": dict(names), "suggested": dict(names)})
+    image_of = dict(zip(scores["id"], scores["image"], strict=True))
+    pictures = [picture(str(image_of.get(name, ""))) for name in worst["id"]]
+    columns = ["id", "reader", "grade", "suggested", "quality"]
+    section = _doubtful(
+        worst, len(readings), "reading", pictures=pictures, columns=columns, file="readings.csv"
+    )
+    return replace(section, slug="readings")
+
+
+def _doubtful(
+    worst: pd.DataFrame, total: int, noun: str, *, pictures: Sequence[str], columns: list[str], file: str,
+    looks: list[list[str]] | None = None,
+) -> Section:  # fmt: skip
+    """A gallery, or without pictures a table. file: that has all of them."""
+    heading = f"The {len(worst)} most doubtful {noun}s"
+    if len(worst) == total:
+        heading = f"All {total} {noun}s, the most doubtful first"
     if any(pictures):
-        return Section(slug="doubtful", heading=heading, hint=hint, tiles=gallery(worst, pictures, looks))
-    shown = ["id", "grade", "suggested", "quality"] if f.judged else ["id", "grade"]
+        return Section(slug=noun, heading=heading, tiles=gallery(worst, pictures, looks))
     table = data_table(
-        worst[shown].replace({"suggested": {"": "none"}}).rename(columns={"id": "sample"}),
+        worst[columns].replace({"suggested": {"": "none"}}).rename(columns={"id": "sample"}),
         title="",
         slug="worst",
-        caption="All labels are in audit.csv.",
+        caption=f"All are in {file}.",
         formats={"quality": _probability},
     )
-    return Section(slug="doubtful", heading=heading, tables=[table])
+    return Section(slug=noun, heading=heading, tables=[table])
 
 
-def _doubtful_readings(folder: Path, scores: pd.DataFrame, names: Mapping[str, str]) -> Section:
-    """Of an audit of several readers: who said what, and how likely it is right."""
+def _read_readings(folder: Path) -> pd.DataFrame:
     path = folder / "readings.csv"
     try:
         readings = pd.read_csv(path, dtype=str, keep_default_na=False)
-        readings["quality"] = readings["quality"].astype(float)
+        return readings.astype({"quality": float})
     except (OSError, ValueError, KeyError) as problem:
         raise SrjtError(f"{path} cannot be read ({problem}): run srjt audit again.") from None
-    worst = readings.head(WORST).replace({"grade": dict(names), "suggested": dict(names)})
-    image_of = dict(zip(scores["id"], scores["image"], strict=True))
-    pictures = [thumbnail(folder, image_of.get(name, "")) for name in worst["id"]]
-    heading = _heading(len(worst), len(readings), "reading")
-    if any(pictures):
-        return Section(slug="readings", heading=heading, tiles=gallery(worst, pictures))
-    table = data_table(
-        worst[["id", "reader", "grade", "suggested", "quality"]],
-        title="",
-        slug="readings",
-        caption="All readings are in readings.csv.",
-        formats={"quality": _probability},
-    )
-    return Section(slug="readings", heading=heading, tables=[table])
 
 
 def _look_maps(folder: Path, count: int) -> list[list[str]]:
     """Where the networks look, for the first lines of the audit; an empty list for an image that cannot be read."""
-    from srjt.auditing.audit import look_maps, map_problem
-
     audit = read_audit(folder)
     if (problem := map_problem(audit)) is not None:
         raise SrjtError(problem)
@@ -365,7 +423,8 @@ def _rate_table(who: str, rows: Sequence[Mapping[str, Any]], counted: str) -> Ta
 
 def _noise(
     f: SimpleNamespace, summary: Mapping[str, Any], scores: pd.DataFrame, grades: Sequence[str]
-) -> list[Section]:
+) -> tuple[list[tuple[str, str]], list[CaptionedFigure]]:
+    """Facts and figures: the estimated and the known matrix, and the quality of all labels."""
     panels: dict[str, npt.NDArray[np.float64]] = {}
     entries, figures = [], []
     if f.judged or f.identifiable:
@@ -387,7 +446,7 @@ def _noise(
         figures.append(
             CaptionedFigure(
                 name="matrix",
-                figure=matrix_figure(panels, grades=grades, rows="true grade", columns="label", write=_two_digits),
+                figure=transition_figure(panels, grades=grades, digits=2),
                 caption="The probability of each label (column) for each true grade (row).",
                 alt=f"{kind} probability of each label for each true grade: {'; '.join(rows)}",
             )
@@ -403,17 +462,13 @@ def _noise(
                 alt=f"Histogram of label quality; below 0.5: {low}.",
             )
         )
-    return [Section(slug="noise", heading="Noise", facts=entries, figures=figures)] if figures else []
+    return entries, figures
 
 
 def form_meaning(summary: Mapping[str, Any]) -> str:
     if summary["form"] == "quasi" and len(summary["matrix"]) == 2:
         return "both grades are mistaken equally often"
     return FORMS[summary["form"]]
-
-
-def _two_digits(value: float, share: float) -> str:
-    return f"{value:.2f}"
 
 
 @house_style
@@ -428,13 +483,12 @@ def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     return figure
 
 
-def _method(folder: Path, facts: Mapping[str, Any]) -> Section:
+def _method(folder: Path | None, facts: Mapping[str, Any]) -> Section:
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
     entries = [(name, f"{facts[name]:,}" if name == "samples" else str(facts[name])) for name in names]
-    command = f"srjt review {shlex.quote(str(folder))}"
     return Section(
         slug="method",
         heading="Review and method",
-        code=command,
+        code="" if folder is None else f"srjt review {shlex.quote(str(folder))}",
         facts=[*entries, ("srjt", str(facts["version"]))],
     )

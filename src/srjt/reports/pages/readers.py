@@ -16,6 +16,7 @@ from srjt.data.grades import Grades
 from srjt.data.readers_folder import read_readers_folder
 from srjt.data.sources.readings import NO_READER
 from srjt.errors import count_of
+from srjt.readers.agreement import COEFFICIENTS, WHICH
 from srjt.readers.compare import NEW_READER
 from srjt.readers.model import ENOUGH
 from srjt.reports.figures.canvas import CaptionedFigure, matrix_figure
@@ -369,14 +370,40 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
             "linear κ": few["linear"].astype(float),
             "same": few["exact"].astype(float),
             "within one": few["within_one"].astype(float),
+            "difference": few["difference"].astype(float),
+            "limits": [
+                between(low, high, "+.1f") for low, high in few[["limit_low", "limit_high"]].to_numpy(float)
+            ],
         }
+    )
+    overall = {name: facts["agreement"][key] for key, name in COEFFICIENTS.items() if facts["agreement"][key]}
+    values = pd.DataFrame.from_dict(overall, orient="index").astype(float)
+    coefficients = data_table(
+        pd.DataFrame(
+            {
+                "coefficient": list(overall),
+                "value": values["value"].to_numpy(),
+                "95 % interval": [between(*ends, ".2f") for ends in values[["low", "high"]].to_numpy()],
+            }
+        ),
+        title="All readers",
+        slug="coefficients",
+        caption=WHICH,
+        formats={"value": ".2f"},
     )
     more = f", {len(few)} of {len(pairs):,}" if len(few) < len(pairs) else ""
     table = data_table(
         frame,
         title=f"Pairs of readers{more}",
         slug="pairs",
-        formats={"quadratic κ": ".2f", "linear κ": ".2f", "same": ".0%", "within one": ".0%"},
+        caption="Difference: first − second, in grades; limits: of agreement, by Bland and Altman.",
+        formats={
+            "quadratic κ": ".2f",
+            "linear κ": ".2f",
+            "same": ".0%",
+            "within one": ".0%",
+            "difference": "+.2f",
+        },
     )
     figure = CaptionedFigure(
         name="kappa",
@@ -384,9 +411,7 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
         caption="Quadratic κ of each two readers. A dash: too few readings in common.",
         alt="κ of each two readers; see the table of pairs",
     )
-    return [
-        Section(slug="agreement", heading="Agreement of each two readers", tables=[table], figures=[figure])
-    ]
+    return [Section(slug="agreement", heading="Agreement", tables=[coefficients, table], figures=[figure])]
 
 
 def _next(facts: Mapping[str, Any], f: SimpleNamespace) -> Section:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +35,7 @@ from srjt.reports.pages.evaluation import (
     scores_table,
     verdict,
 )
-from srjt.reports.sections import provenance_section, run_name
+from srjt.reports.sections import data_section, provenance_section, run_name
 from srjt.reports.table import Table, between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training.checkpoint import HEADER, LAST, kept_epoch, last_epochs, read_metrics
@@ -169,6 +169,25 @@ NOTES: list[Rule[Facts]] = [
         lambda f: f.state == "training",
         "The page is written after an epoch, at most every few seconds. If it is much older, the training has stopped.",
     ),
+]  # fmt: skip
+
+
+NOISE_USED: list[Rule[Any]] = [
+    (lambda f: f.rate is not None and not f.estimate and f.readers, "noise rate {f.rate:.2f} from the readers"),
+    (lambda f: f.rate is not None and not f.estimate and not f.readers, "given noise rate {f.rate:g}"),
+    (lambda f: f.rate is not None and f.estimate and not f.used, "noise rate {f.rate:.2f}, estimated from the training "
+     "labels{f.doubt}"),
+    (lambda f: f.rate is not None and f.estimate and f.used, "noise rate {f.rate:.2f} used, {f.estimate.rate:.2f} "
+     "estimated from the training labels{f.doubt}"),
+    (lambda f: f.matrix and not f.estimate and f.readers, "transition matrix from the readers"),
+    (lambda f: f.matrix and not f.estimate and not f.readers and f.assumed, "given noise rate {f.assumed:g}, errors by "
+     "one grade assumed"),
+    (lambda f: f.matrix and not f.estimate and not f.readers and not f.assumed, "given transition matrix"),
+    (lambda f: f.matrix and f.estimate and f.rate is None, "transition matrix estimated from the training labels"
+     "{f.doubt}"),
+    (lambda f: f.soft and f.estimate and f.alone, "soft labels from the noise estimated from the training labels"
+     "{f.doubt}"),
+    (lambda f: f.soft and f.estimate and not f.alone, "soft labels from the same estimate"),
 ]  # fmt: skip
 
 
@@ -369,25 +388,6 @@ def _realised_noise(folder: Path | None, facts: RunFacts) -> tuple[npt.NDArray[n
 def _page(record: RunRecord, *, brief: bool = False) -> Page:
     summary, facts, found = run_page_facts(record), record.facts, record.evaluation
     running = record.state == "training"
-    sections = (
-        []
-        if brief
-        else [
-            None if found is None else Section(slug="scores", heading="Scores", tables=_score_tables(record)),
-            _curves(record, summary),
-            None if found is None else examples_section(found),
-            None if found is None else calibration_section(found),
-            None if facts is None else _noise(record, facts),
-            None if facts is None else _data(facts, summary),
-            Section(slug="messages", heading="Messages", text=list(record.messages[-MESSAGES:]))
-            if record.messages
-            else None,
-            None if facts is None else provenance_section(facts, record.metrics, unused=_unused(facts)),
-        ]
-    )
-    notes = [Note(text=text) for text in sentences(WARNINGS, summary)]
-    remarks = [Note(text=text, warning=False) for text in sentences(NOTES, summary)]
-    own = [] if found is None else evaluation_notes(found)
     return Page(
         kind={"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run"),
         title=record.title,
@@ -395,11 +395,34 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
         key_numbers=_key_numbers(record, summary),
         figure=None if brief else _figure(record) if found is None else confusion_of(found),
         figure_table=None if found is None else confusion_table(found),
-        notes=[*notes, *own, *remarks],
-        sections=[section for section in sections if section is not None],
+        notes=[
+            *(Note(text=text) for text in sentences(WARNINGS, summary)),
+            *([] if found is None else evaluation_notes(found)),
+            *(Note(text=text, warning=False) for text in sentences(NOTES, summary)),
+        ],
+        sections=[]
+        if brief
+        else [one for one in _sections(record, summary, facts, found) if one is not None],
         progress=summary.reached / max(summary.planned, 1) if running else None,
         refresh=REFRESH if running else 0,
     )
+
+
+def _sections(
+    record: RunRecord, summary: RunPageFacts, facts: RunFacts | None, found: Evaluation | None
+) -> Iterator[Section | None]:
+    if found is not None:
+        yield Section(slug="scores", heading="Scores", tables=_score_tables(record))
+    yield _curves(record, summary)
+    if found is not None:
+        yield examples_section(found)
+        yield calibration_section(found)
+    if facts is not None:
+        yield _noise(record, facts)
+        yield _data(facts, summary)
+    yield _messages(record.messages)
+    if facts is not None:
+        yield provenance_section(facts, record.metrics, unused=_unused(facts))
 
 
 def _key_numbers(record: RunRecord, summary: RunPageFacts) -> list[KeyNumber]:
@@ -482,22 +505,10 @@ def _messages(messages: Sequence[str]) -> Section | None:
 
 
 def _data(facts: RunFacts, summary: RunPageFacts) -> Section:
-    samples: dict[str, Any] = facts.data.get("samples", {})
-    rows = [(f"{side} samples", f"{n:,}") for side, n in samples.items() if n]
-    if isinstance(facts.data.get("patients"), int):
-        rows.append(("patients", f"{facts.data['patients']:,}"))
-    if not math.isnan(summary.wrong):
-        rows.append(("wrong labels", f"{summary.wrong:.1%} of the training side"))
-    counts = facts.data.get("class_counts") or []
-    return Section(
-        slug="data",
-        heading="Data",
-        facts=rows,
-        counts=[(grade, int(n)) for grade, n in zip(facts.grades.shown, counts, strict=True)]
-        if counts
-        else [],
-        counted="training labels",
+    wrong = (
+        [] if math.isnan(summary.wrong) else [("wrong labels", f"{summary.wrong:.1%} of the training side")]
     )
+    return data_section(facts, wrong)
 
 
 def _noise(record: RunRecord, facts: RunFacts) -> Section | None:
@@ -525,39 +536,23 @@ def _noise_used(
 
     record: what the run recorded of it.
     """
-    rate, needs, parts = config.noise_rate, _needs(config), []
-    if estimate is None:
-        readers = record.get("requested") == "auto"  # nothing was estimated: several readers say it
-        assumed = isinstance(record.get("used"), float) and "noise_rate" not in needs
-        if "noise_rate" in needs and isinstance(rate, float):
-            parts.append(
-                f"noise rate {rate:.2f} from the readers" if readers else f"given noise rate {rate:g}"
-            )
-        if "transition" in needs and config.transition is not None:
-            if readers:
-                parts.append("transition matrix from the readers")
-            elif assumed:
-                parts.append(f"given noise rate {record['used']:g}, errors by one grade assumed")
-            else:
-                parts.append("given transition matrix")
-        return " and ".join(parts)
-    if not estimate.informed:
+    if estimate is not None and not estimate.informed:
         return unknown_noise(estimate)
-    source = "estimated from the training labels"
-    if estimate.identifiable is False:
-        source += ", which do not determine it"
-    if "noise_rate" in needs and isinstance(rate, float):
-        same = math.isclose(rate, estimate.rate)
-        parts.append(
-            f"noise rate {rate:.2f}" + ("," if same else f" used, {estimate.rate:.2f}") + f" {source}"
-        )
-    elif "transition" in needs:
-        parts.append(f"transition matrix {source}")
-    if config.soft_labels == "estimated":
-        parts.append(
-            "soft labels from the same estimate" if parts else f"soft labels from the noise {source}"
-        )
-    return "; ".join(parts)
+    rate, needs = config.noise_rate, _needs(config)
+    facts = SimpleNamespace(
+        alone="transition" not in needs and not ("noise_rate" in needs and isinstance(rate, float)),
+        rate=rate if "noise_rate" in needs and isinstance(rate, float) else None,
+        matrix="transition" in needs and (estimate is not None or config.transition is not None),
+        readers=record.get("requested") == "auto",  # nothing was estimated: several readers say it
+        assumed=record.get("used") if "noise_rate" not in needs else None,  # a rate, and errors by one grade
+        estimate=estimate,
+        used=estimate is not None and isinstance(rate, float) and not math.isclose(rate, estimate.rate),
+        soft=config.soft_labels == "estimated",
+        doubt=", which do not determine it"
+        if estimate is not None and estimate.identifiable is False
+        else "",
+    )
+    return "; ".join(sentences(NOISE_USED, facts))
 
 
 def _unused(facts: RunFacts) -> set[str]:
@@ -569,7 +564,7 @@ def _unused(facts: RunFacts) -> set[str]:
     if "transition" in needs and (facts.noise or {}).get("used") is not None:
         needs = {"noise_rate"}  # the matrix follows from the rate, or from the estimate
     unused |= {"noise_rate", "transition"} - needs
-    if config.reader_targets == "consensus":  # also of data with one reader
+    if config.reader_targets in ("auto", "consensus"):  # also of data with one reader
         unused |= {"reader_targets"}
     return unused if _uses_soft_labels(config) else unused | {"soft_labels"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -41,11 +41,17 @@ TRACEBACKS = 20
 TRACEBACK = 6000  # characters; the end of a traceback has the error
 STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
 
+TITLE: list[Rule[Any]] = [
+    (lambda f: f.leader and f.won < f.noises, "{f.best} mean {f.metric}: {f.leader} ({f.won} of {f.noises} noises"
+     "{f.each})"),
+    (lambda f: f.leader, "{f.best} mean {f.metric}: {f.leader}"),
+    (lambda f: True, "{f.name}"),
+]  # fmt: skip
 LEAD: list[Rule[Any]] = [
     (lambda f: not f.runs, "No runs are planned."),
     (lambda f: not f.done, "No run has finished yet."),
     (lambda f: not f.test, "There are no test results: the splits have no test side."),
-    (lambda f: f.winners, "{f.best} mean {f.metric}: {f.winners}."),
+    (lambda f: f.winners, "{f.winners}. {f.composition}."),
     (lambda f: True, "{f.composition}."),
 ]
 # condition, template, the name of the details
@@ -97,7 +103,15 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
     rate = study.get("study", {}).get("noise_rate")
     as_given = any(parse_noise(name).kind == "none" for name in noises)
     needless = as_given and isinstance(rate, float) and results.noise["given_rate"].isna().all()
+    won = Counter(name for name, _, _ in cells.values())
+    most = max(won.values(), default=0)
+    leaders = [name for name, count in won.items() if count == most]
     return SimpleNamespace(
+        name=str(study.get("name") or results.folder.name or "Study"),
+        leader=", ".join(leaders),
+        won=most,
+        each=" each" if len(leaders) > 1 else "",
+        noises=len(cells),
         runs=len(runs),
         done=status["done"],
         failed=_of_runs(status["failed"], len(runs)),
@@ -110,7 +124,9 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         best="Lowest" if metric.lower_is_better else "Highest",
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_cells=cells,
-        winners=_winners({noise: name for noise, (name, _, _) in cells.items()}),
+        winners="; ".join(
+            f"{noise_name(noise)}: {name}, {cell.text}" for noise, (name, cell, _) in cells.items()
+        ),
         not_better=_listed(not_better),
         all_not_better=[("All of them", "\n".join(not_better))] if len(not_better) > NAMED else [],
         tracebacks=_tracebacks(runs[runs["status"] == "failed"]),
@@ -167,17 +183,6 @@ def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, Table
     return cells
 
 
-def _winners(by_noise: Mapping[str, str]) -> str:
-    """ "srjt (Quasi-Gaussian noise, rate 0.2); Co-teaching (Labels as given)"."""
-    noises_of: dict[str, list[str]] = {}
-    for noise, name in by_noise.items():
-        noises_of.setdefault(name, []).append(noise_name(noise))
-    return "; ".join(
-        f"{name} ({noises[0] if len(noises) == 1 else f'{len(noises)} of {len(by_noise)} noises'})"
-        for name, noises in sorted(noises_of.items(), key=lambda item: -len(item[1]))
-    )
-
-
 def _not_better(results: StudyResults, purpose: Purpose) -> list[str]:
     """Methods and noises whose mean on the test side does not beat the naive one on the same runs."""
     scores = finished(results.scores, results.runs)
@@ -225,8 +230,8 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS)
     facts = study_facts(results)
     first = [*mae_against_rate(results), *_curves(results)][:1]
     return Page(
-        kind="Study",
-        title=str(results.facts.get("name") or results.folder.name or "Study"),
+        kind=f"Study: {facts.name}",
+        title=first_sentence(TITLE, facts),
         lead=first_sentence(LEAD, facts),
         key_numbers=_key_numbers(facts),
         figure=first[0] if first else None,
