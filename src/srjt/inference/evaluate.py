@@ -35,7 +35,7 @@ from srjt.inference.calibrate import (
     read_labelled,
 )
 from srjt.inference.decide import Abstention, Decision, abstain_from, decide, referred
-from srjt.inference.external import External, beside_own_test_side
+from srjt.inference.external import External, beside_own_test_side, is_held_out
 from srjt.inference.options import Evaluating
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
@@ -473,7 +473,6 @@ def evaluate(
             "new ones. Evaluate others, such as the test side of its split.",
             LeakageWarning,
         )
-    test = run.held_out.get("test")
     units = units_of(manifest.table, per) if per else None  # an error before images are predicted
     probabilities, grades = prepared.probabilities(store)
     table = prepared.predictions(probabilities, grades, samples=manifest.table)
@@ -525,11 +524,7 @@ def evaluate(
         if rule is None and asked.abstain is None
         else abstain_from(answers, rule=rule, share=asked.abstain, validation=prepared.validation),
         external=None
-        if seen
-        or (
-            test is not None
-            and shared_labels(dict(zip(test.ids, test.labels.tolist(), strict=True)), manifest)
-        )
+        if seen or is_held_out(run, manifest)
         else beside_own_test_side(prepared, answers, probabilities, grades, resamples=resamples),
         overlaps=find_overlaps(run, fitted, manifest, threshold=asked.sensitivity is not None),
         subgroups=judge_subgroups(

@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from srjt.data.manifest import Manifest
 from srjt.inference.answers import Answers, answers_from
 from srjt.inference.prepare import Prepared, prepare
 from srjt.ordinal.calibration import CalibrationBin, calibration_bins, expected_calibration_error
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
+from srjt.training.trained import Trained
+
+OWN_SHARE = 0.75  # with equal ids and labels, from which samples are the run's own
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -96,6 +100,19 @@ class External:
             "by_mix": self.by_mix,
             "by_answers": self.by_answers,
         }
+
+
+def is_held_out(run: Trained, data: Manifest) -> bool:
+    """Whether the samples are those of the run's own held-out sides: most have the id and the label of one of them.
+
+    Equal ids alone say little: 0001.png is everywhere.
+    """
+    sides = run.held_out.values()
+    labels = {
+        name: label for side in sides for name, label in zip(side.ids, side.labels.tolist(), strict=True)
+    }
+    same = [labels.get(name) == label for name, label in zip(data.ids, data.labels.tolist(), strict=True)]
+    return sum(same) > OWN_SHARE * len(data)
 
 
 def beside_own_test_side(
