@@ -2,11 +2,11 @@
 
     python benchmarks/image_store.py --images 3000
     python benchmarks/image_store.py --decoders --width 4000 --height 3000
-    python benchmarks/image_store.py --processes 2 4 8 16 --images 10000
+    python benchmarks/image_store.py --threads 2 4 8 16 --images 10000
 
 With ``--decoders`` only: CPU time per image of a plain Pillow loop, of ``read_image`` and, where it is installed, of
-simplejpeg, and how far their pixels differ from those of ``read_image``. With ``--processes`` only: a plain Pillow loop
-in so many threads, the store in as many threads, and in as many processes.
+simplejpeg, and how far their pixels differ from those of ``read_image``. With ``--threads`` only: a plain Pillow loop
+in so many threads, and the store in as many.
 
 Expected: building is at least as fast per core as a plain Pillow loop (faster on large JPEGs, by draft
 decoding), and peak memory is the same for 1,000 and for 4,000 images. With a GPU also the rates of the
@@ -38,9 +38,7 @@ import resource, sys
 from pathlib import Path
 import pandas as pd
 from srjt.data.manifest import Manifest
-from srjt.data.images import store as store_build
 from srjt.data.images.store import open_store
-store_build.FILES_FOR_PROCESSES = 1 << 30  # processes hold one image each: the memory of this one is asked for
 root, cache, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 names = sorted(p.name for p in root.iterdir())
 names = [names[i % len(names)] for i in range(count)]
@@ -144,29 +142,19 @@ def building(paths: list[Path], cache: Path, *, workers: int) -> float:
     return len(paths) / (time.perf_counter() - started)
 
 
-def threads_or_processes(paths: list[Path], root: Path, counts: list[int]) -> None:
+def building_in_threads(paths: list[Path], root: Path, counts: list[int]) -> None:
     """Medians of three turns, in which the programs alternate."""
-    from srjt.data.images import store as store_build
-
     print(f"{len(paths):,} JPEGs, images/s (against the plain loop in as many threads):")
     for workers in counts:
-        rates: dict[str, list[float]] = {
-            "plain Pillow loop": [],
-            "store, threads": [],
-            "store, processes": [],
-        }
+        plain, ours = [], []
         for turn in range(3):
-            rates["plain Pillow loop"].append(plain_pillow(paths, threads=workers))
-            for name, from_cores in (("threads", 1 << 30), ("processes", 1)):
-                store_build.CORES_FOR_PROCESSES, store_build.FILES_FOR_PROCESSES = from_cores, 1
-                cache = root / f"{name}-{workers}-{turn}"
-                rates[f"store, {name}"].append(building(paths, cache, workers=workers))
-                shutil.rmtree(cache)
-        base, *ours = (statistics.median(each) for each in rates.values())
+            plain.append(plain_pillow(paths, threads=workers))
+            cache = root / f"threads-{workers}-{turn}"
+            ours.append(building(paths, cache, workers=workers))
+            shutil.rmtree(cache)
+        base, store = statistics.median(plain), statistics.median(ours)
         print(
-            f"{workers:3d} workers: plain Pillow loop {base:6,.0f}, store in threads {ours[0]:6,.0f} "
-            f"({ours[0] / base:.2f}), in processes {ours[1]:6,.0f} ({ours[1] / base:.2f})",
-            flush=True,
+            f"{workers:3d} threads: plain {base:6,.0f}, store {store:6,.0f} ({store / base:.2f})", flush=True
         )
 
 
@@ -217,7 +205,9 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=576)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--decoders", action="store_true", help="only compare decoders, on a few images")
-    parser.add_argument("--processes", type=int, nargs="+", metavar="N", help="only threads or processes")
+    parser.add_argument(
+        "--threads", type=int, nargs="+", metavar="N", help="only the store in so many threads"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -227,8 +217,8 @@ def main() -> None:
             decoders(write_jpegs(root / "jpeg", count=few, width=given.width, height=given.height))
             return
         paths = write_jpegs(root / "jpeg", count=given.images, width=given.width, height=given.height)
-        if given.processes:
-            threads_or_processes(paths, root, given.processes)
+        if given.threads:
+            building_in_threads(paths, root, given.threads)
             return
         for count in (given.images // 3, given.images // 3 * 4):
             growth = peak_memory_growth(root / "jpeg", root / f"cache{count}", count)

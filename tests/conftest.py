@@ -17,7 +17,7 @@ FIXTURES = ("small_images", "noisy_features", "audit_folders", "notebooks")
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # read when NumPy is imported
 
-settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=25)
+settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=15)
 settings.load_profile("srjt")
 
 

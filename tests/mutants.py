@@ -99,6 +99,27 @@ MUTANTS = (
             "inference/test_true_scores.py::test_without_a_determined_noise_there_are_bounds_of_accuracy_and_error",
         ),
     ),
+    Mutant(
+        "plan: images of a patient as if they were independent",
+        "inference/sample_size.py",
+        "deviation=math.sqrt(variance * effect / (images * share)),",
+        "deviation=math.sqrt(variance / (images * share)),",
+        ("inference/test_sample_size.py::test_assumed_values_by_closed_forms",),
+    ),
+    Mutant(
+        "plan: a pilot whose images are drawn, not patients",
+        "inference/sample_size.py",
+        'owner = patient_codes(rows["patient"].tolist() if "patient" in rows else None, len(rows))',
+        "owner = patient_codes(None, len(rows))",
+        ("inference/test_sample_size.py::test_a_pilot_counts_patients_and_agrees_with_the_design_effect",),
+    ),
+    Mutant(
+        "plan: a half-width of one standard deviation",
+        "inference/sample_size.py",
+        "Z = 1.959964",
+        "Z = 1.0",
+        ("inference/test_sample_size.py::test_the_planned_number_reaches_the_half_width",),
+    ),
     # ------------------------------------------------------------------ patients
     Mutant(
         "conformal threshold without the new patient",

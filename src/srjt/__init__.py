@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from srjt.inference.explain import explain
     from srjt.inference.export import export
     from srjt.inference.predict import predict
+    from srjt.inference.sample_size import plan
     from srjt.ordinal.losses import keep_rate, soft_labels
     from srjt.reports.model_card import export_folder
     from srjt.reports.report import report
@@ -41,6 +42,7 @@ __all__ = [
     "methods",
     "noise",
     "ordinal",
+    "plan",
     "predict",
     "readers",
     "report",
@@ -65,6 +67,7 @@ __getattr__ = lazy_names(
         "methods": "srjt.methods",
         "noise": "srjt.noise",
         "ordinal": "srjt.ordinal",
+        "plan": "srjt.inference.sample_size",
         "predict": "srjt.inference.predict",
         "readers": "srjt.readers",
         "report": "srjt.reports.report",

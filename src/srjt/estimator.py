@@ -23,8 +23,8 @@ from srjt import networks as backbones
 from srjt.data.grades import grade_codes, ordered_categories, verified_codes
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest, as_features
+from srjt.data.sources import unlabelled_samples
 from srjt.data.sources.assemble import as_colour
-from srjt.data.sources.inputs import unlabelled_samples
 from srjt.errors import Interrupted, SrjtError, warn
 from srjt.methods.joint import JointTraining
 from srjt.noise.estimate import NoiseEstimate

@@ -72,6 +72,16 @@ def write_json(path: Path, content: Any, *, follow_links: bool = False) -> None:
     write_atomically(path, text.encode(), follow_links=follow_links)
 
 
+@contextlib.contextmanager
+def explain_write_errors(what: str, advice: str = "") -> Iterator[None]:
+    """A full or read-only disk is one sentence. what: "The run cannot be written to FOLDER"; advice: a sentence."""
+    try:
+        yield
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise SrjtError(f"{what}: {reason}.{f' {advice}' if advice else ''}") from problem
+
+
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays to one ``.npz`` file inside a folder of ours, atomically; a link is replaced."""
     import numpy as np

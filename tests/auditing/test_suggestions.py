@@ -44,7 +44,7 @@ def cross_fit(*, blur: float, rate: float, unseen: int | None = None, samples: i
 
 
 def audited(fitted: CrossFit) -> tuple[pd.DataFrame, dict[str, object]]:
-    estimate = noise.estimate_noise(fitted.manifest.labels, fitted.probabilities, bootstrap=20)
+    estimate = noise.estimate_noise(fitted.manifest.labels, fitted.probabilities, bootstrap=3)
     scores = score(fitted, estimate, images=[""] * len(fitted.manifest))
     return scores, summarise(scores, estimate, grades=fitted.manifest.grades)
 

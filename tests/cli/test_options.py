@@ -15,7 +15,7 @@ import srjt
 from srjt import cli
 from srjt.data.options import ReadOptions
 from srjt.errors import UnknownNameError
-from srjt.inference.options import Answering, Evaluating, Grading
+from srjt.inference.options import Answering, Evaluating, Grading, Planning
 from srjt.training.config import TrainConfig
 
 from .conftest import Srjt
@@ -35,6 +35,7 @@ def names_of(verb: str) -> set[str]:
         ("predict", Answering, set()),
         ("evaluate", Evaluating, set()),
         ("compare", Grading, set()),
+        ("plan", Planning, set()),
         ("train", TrainConfig, {"method_options", "imports"}),
         ("audit", TrainConfig, {"method_options", "imports"}),
         ("study", TrainConfig, {"method_options", "imports", "method", "soft_labels"}),  # set by --methods

@@ -85,28 +85,6 @@ def test_a_column_of_the_source_may_be_named_like_an_answer(
     assert read()["refer"].tolist() == ["yes"] * 3
 
 
-def test_each_network_and_each_decoding(command: Srjt, finished: Path, labelled: Path) -> None:
-    for network in ("ensemble", "1", "2"):
-        assert command("predict", finished, labelled, "--network", network, "--out", f"{network}.csv")[0] == 0
-    ps = ["p_0", "p_1", "p_2", "p_3"]
-    mean = (read("1.csv")[ps] + read("2.csv")[ps]) / 2
-    assert read("ensemble.csv")[ps].to_numpy() == pytest.approx(mean.to_numpy(), abs=1e-4)
-    assert command("predict", finished, labelled, "--decode", "expected", "--out", "e.csv")[0] == 0
-    table = read("e.csv")
-    assert (table["grade"].astype(int) - table["expected_grade"]).abs().max() <= 0.5 + 1e-4
-
-
-def test_views(command: Srjt, finished: Path, labelled: Path) -> None:
-    assert command("predict", finished, labelled, "--out", "one.csv")[0] == 0
-    for views in (1, 2, 10):
-        code, out, err = command(
-            "predict", finished, labelled, "--views", views, "--out", "many.csv", "--force"
-        )
-        assert (code, err) == (0, "")
-        assert (f"averaged over {views} views" in out) == (views > 1)
-        assert read("many.csv").equals(read("one.csv")) == (views == 1)
-
-
 def test_bf16_needs_a_gpu(command: Srjt, finished: Path, labelled: Path) -> None:
     order = ["predict", finished, labelled, "--precision", "bf16", "--out", "rounded.csv"]
     code, _, err = command(*order, "--device", "cpu")
@@ -402,20 +380,6 @@ def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labell
         assert f"one grade: {value:.3f}" in out
     worse = found["intervals"]["mae"]["value"] >= naive["mae"]  # which the grades are for
     assert out.startswith("No better than one grade for all") == worse
-
-
-def test_views_are_evaluated(command: Srjt, finished: Path, labelled: Path) -> None:
-    tested = pd.read_csv(labelled)["split"] == "test"
-    code, _, err = command(
-        "evaluate", finished, labelled, "--side", "test", "--views", "10", "--out", "found.json"
-    )
-    assert (code, err) == (0, "")
-    found = json.loads(Path("found.json").read_text())
-    assert found["views"] == 10
-    assert command("predict", finished, labelled, "--views", "10")[0] == 0
-    predicted = pd.read_csv("predictions.csv")["grade"][tested]
-    true = pd.read_csv(labelled)["true_grade"][tested]
-    assert found["intervals"]["mae"]["value"] == pytest.approx((predicted - true).abs().mean())
 
 
 def test_samples_that_were_learnt_from_get_no_score_unless_asked_for(

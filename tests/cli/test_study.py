@@ -94,10 +94,8 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
 
     results = collect_results(Path("study"))
     for name, more, table in (
-        ("all.csv", [], results.metrics),
         ("scores.csv", ["--scores"], results.scores),
         ("deep/all.parquet", [], results.metrics),
-        ("scores.parquet", ["--scores"], results.scores),
     ):
         code, out, err = command("study", "export", "study", "--out", name, *more)
         assert (code, err) == (0, "")

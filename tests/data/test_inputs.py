@@ -16,8 +16,8 @@ import srjt
 from fixtures.small_images import SETTINGS, Data
 from srjt.data import from_arrays
 from srjt.data.images.decode import read_image
+from srjt.data.sources import labelled_samples, unlabelled_samples
 from srjt.data.sources.features import read_ungraded_features
-from srjt.data.sources.inputs import labelled_samples, unlabelled_samples
 from srjt.errors import SrjtError
 
 
@@ -166,7 +166,7 @@ def test_rows_of_features_in_a_table() -> None:
     assert np.array_equal(named.manifest.arrays, found.arrays)
     new = unlabelled_samples(frame.drop(columns="grade"), features=True).manifest
     assert new.patients == ["007", "8", "8"]
-    with pytest.raises(SrjtError, match="not numeric"):
+    with pytest.raises(SrjtError, match="is not a number"):
         labelled_samples(frame.assign(f1=["1", "x", "2"]))
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -304,15 +305,9 @@ def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [False, True])
-def test_file_size_limit_leaves_nothing_that_looks_whole(
-    images: Manifest, tmp_path: Path, processes: bool
-) -> None:
+def test_file_size_limit_leaves_nothing_that_looks_whole(images: Manifest, tmp_path: Path) -> None:
     """RLIMIT_FSIZE: the system itself refuses the bytes."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + SLOW_BUILD
-    if processes:
-        fewer = "build.CHUNK = 4\nbuild.CORES_FOR_PROCESSES = build.FILES_FOR_PROCESSES = 1\n"
-        limited = limited.replace("build.CHUNK = 4\n", fewer)
     arguments = [sys.executable, "-c", limited, str(images.root), str(tmp_path), "0"]
     result = subprocess.run(arguments, capture_output=True, text=True)
     assert result.returncode == 1
@@ -419,3 +414,31 @@ def test_arrays_are_resized_as_files_are(tmp_path: Path, monkeypatch: pytest.Mon
 def test_arrays_of_another_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="5×20×30 of float64"):
         opened(in_memory(np.zeros((5, 20, 30))), tmp_path)
+
+
+def test_an_interrupted_end_leaves_the_files_of_others_alone(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C, and again while the threads end: a thread that still decodes must not write into another file."""
+    pools: list[ThreadPoolExecutor] = []
+    shutdown = ThreadPoolExecutor.shutdown
+
+    def interrupted(pool: ThreadPoolExecutor, **options: object) -> None:
+        pools.append(pool)
+        raise KeyboardInterrupt
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        opened(images, tmp_path, workers=2, progress=interrupt)
+    shutdown(pools[0])
+    links = {
+        int(link.name): os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()
+    }
+    files = {file: os.path.basename(name) for file, name in links.items() if name.startswith(str(tmp_path))}
+    assert {"pixels.npy", "done"} <= set(files.values())
+    for file, name in files.items():
+        if name in ("pixels.npy", "done"):
+            os.close(file)

@@ -164,7 +164,7 @@ def test_write_refuses_what_it_cannot_do(data: Manifest, tmp_path: Path) -> None
         write(data, tmp_path)
     with pytest.raises(SrjtError, match="is a file"):
         write(data, tmp_path / "notes.txt")
-    with pytest.raises(SrjtError, match="Cannot write the images to"):
+    with pytest.raises(SrjtError, match="images cannot be written to"):
         write(data, tmp_path / "notes.txt" / "below")
     with pytest.raises(SrjtError, match="no images in memory"):
         write(Manifest(table=data.table, grades=data.grades), tmp_path / "new")

@@ -593,7 +593,7 @@ def test_the_disagreement_is_the_share_of_other_readings_that_differ() -> None:
 @pytest.mark.parametrize("count", [3, 5])
 def test_rates_hold_when_something_misleads_all_readers_as_often_as_one(count: int) -> None:
     held, wrong, former_held = [], [], []
-    for seed in range(6):
+    for seed in range(3):
         rng = np.random.default_rng(seed)
         true = rng.integers(0, 4, size=400)
         seen = off_by_one(true, rng.random(400) < 0.2, rng)  # by everybody

@@ -35,10 +35,9 @@ from srjt.auditing.scores import (
     summarise,
 )
 from srjt.data.grades import Grades
-from srjt.data.images.decode import read_image
-from srjt.data.images.store import OnBadImage
+from srjt.data.images.decode import OnBadImage, read_image
 from srjt.data.readers_folder import select_readings
-from srjt.data.sources.inputs import LabelledData, labelled_samples
+from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import lock_folder
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop

@@ -21,7 +21,14 @@ from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError
 from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.errors import SrjtError
-from srjt.files import check_regular_file, is_inside, read_json, write_atomically, write_json
+from srjt.files import (
+    check_regular_file,
+    explain_write_errors,
+    is_inside,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from srjt.progress import html_block, html_pictures, html_table, html_text
 
 # The most doubtful labels of an audit, with their images in a notebook.
@@ -112,10 +119,8 @@ def prepare_folder(folder: Path) -> None:
         other_files = [path for path in folder.iterdir() if not path.name.startswith(".")]
         if other_files:
             raise SrjtError(f"{folder} contains other files: choose another `out`.")
-    try:
+    with explain_write_errors(f"The audit cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise SrjtError(f"The audit cannot be written to {folder}: {problem.strerror}.") from None
 
 
 def image_names(samples: Manifest, folder: Path | None) -> list[str]:
@@ -147,7 +152,8 @@ def write_audit(
     line_of_row[-1] = -1  # row -1, "none", becomes line -1
     buffer = io.BytesIO()
     np.savez_compressed(buffer, rows=line_of_row[neighbours[order]])
-    try:
+    advice = "Free some space and run the same command again: the trainings are kept."
+    with explain_write_errors(f"The audit could not be written to {folder}", advice):
         if samples.arrays is not None and not samples.are_features:
             _write_images(folder / "images", samples.arrays)
         warn_about_formulas(scores, folder / "audit.csv")
@@ -159,11 +165,6 @@ def write_audit(
         write_atomically(folder / "neighbours.npz", buffer.getvalue(), follow_links=False)
         write_json(folder / "summary.json", summary)
         write_json(folder / "audit.json", {"format": FORMAT, **facts})
-    except OSError as problem:
-        raise SrjtError(
-            f"The audit could not be written to {folder} ({problem.strerror}): free some space and run the same "
-            "command again; the trainings are kept."
-        ) from problem
 
 
 def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:

@@ -19,7 +19,7 @@ from srjt.auditing.review_log import CurrentDecisions, LogEntry, replay
 from srjt.data.grades import grade_values
 from srjt.data.manifest import neutralise_formula, warn_about_formulas
 from srjt.errors import SrjtError, count_of
-from srjt.files import exists_already, write_atomically
+from srjt.files import exists_already, explain_write_errors, write_atomically
 
 PROVENANCE = ("original_grade", "reviewed_by", "reviewed_at", "decision")
 
@@ -78,11 +78,9 @@ def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwr
     if out.exists() and not overwrite:
         raise exists_already(out)
     warn_about_formulas(table, out)
-    try:
+    with explain_write_errors(f"{out} cannot be written"):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, table.to_csv(index=False).encode("utf-8"))
-    except OSError as problem:
-        raise SrjtError(f"{out} cannot be written: {problem.strerror or problem}.") from None
 
 
 def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = ()) -> str:

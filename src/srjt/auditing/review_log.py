@@ -562,7 +562,5 @@ def new_readings(
     about_item = [name for name in ("image", "patient", "reference") if name in table and name != item]
     by_item = table.drop_duplicates(item).set_index(item)[about_item]
     rows = rows.join(by_item, on=item)
-    kept = [
-        name for name in table.columns if name not in ("consensus", "probability")
-    ]  # they are computed again
-    return pd.concat([table[kept], rows], ignore_index=True).fillna(""), notes
+    kept = table.drop(columns=["consensus", "probability"], errors="ignore")  # they are computed again
+    return pd.concat([kept, rows], ignore_index=True).fillna(""), notes

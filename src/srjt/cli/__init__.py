@@ -36,6 +36,7 @@ SUMMARIES = {
     "readers": "Compare several readers, and combine their grades into one.",
     "review": "Review doubtful labels in the browser, and export the corrected table.",
     "study": "Compare methods over noises and folds, as the paper does.",
+    "plan": "Plan a study: how many patients, readings and verified labels a wanted interval takes.",
     "report": "Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.",
     "data": "Inspect, check, split and corrupt data; make or download a data set.",
     "features": "Compute features of images with a frozen network, once.",

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
-import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from PIL import Image
 from srjt.data.images.decode import DECODER_VERSION, BadImageError, read_image
 from srjt.data.manifest import Manifest, components, connected
 from srjt.errors import warn
-from srjt.files import cache_folder, wait_for_lock, write_atomically
+from srjt.files import cache_folder, load_arrays, save_arrays, wait_for_lock
 
 # Identical and nearly identical images: what makes two images the same, and which samples that joins.
 #
@@ -135,7 +134,7 @@ HASHED_SIZE = 256  # the size at which images are stored by default: their pixel
 
 Progress = Callable[[int, int], None]
 
-CHUNK = 64  # images in memory that a thread hashes before it takes others
+CHUNK = 16  # images that a thread hashes before it takes others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,17 +160,27 @@ def image_hashes(
     the rows that they belong to, if the files have been decoded already.
     """
     workers = workers or min(32, os.cpu_count() or 1)
-    if manifest.arrays is not None:
-        return _hash_arrays(manifest.arrays, near=near and not manifest.are_features, workers=workers)
-    key = hashlib.sha256(
-        f"{file_facts(manifest.paths)}\0{DECODER_VERSION}".encode("utf-8", "surrogateescape")
-    )
+    arrays, paths = manifest.arrays, manifest.paths
+    if arrays is not None:
+        near = near and not manifest.are_features
+        return _hash_all(len(arrays), lambda row: arrays[row], near=near, workers=workers)
+    key = hashlib.sha256(f"{file_facts(paths)}\0{DECODER_VERSION}".encode("utf-8", "surrogateescape"))
     folder = (
         (Path(cache) if cache is not None else cache_folder()).expanduser() / "hashes" / key.hexdigest()[:32]
     )
 
+    place = {} if decoded is None else {int(row): at for at, row in enumerate(decoded[1])}
+
+    def read(row: int) -> npt.NDArray[np.uint8]:
+        if decoded is None:
+            return read_image(paths[row], size=HASHED_SIZE)
+        if row not in place:
+            raise BadImageError(paths[row], "it was skipped")
+        return np.asarray(decoded[0][place[row]])
+
     def make() -> ImageHashes:
-        return _hash_files(manifest.paths, workers=workers, progress=progress, decoded=decoded)
+        watched = progress if decoded is None else None
+        return _hash_all(len(paths), read, near=True, workers=workers, progress=watched)
 
     if (found := _read(folder, count=len(manifest))) is not None:
         return found
@@ -183,22 +192,16 @@ def image_hashes(
         if (found := _read(folder, count=len(manifest))) is not None:
             return found
         made = make()
-        buffer = io.BytesIO()
-        assert made.thumbnails is not None
-        np.savez(buffer, pixels=made.pixels, thumbnails=made.thumbnails)
         with contextlib.suppress(OSError):
-            write_atomically(folder / "hashes.npz", buffer.getvalue())
+            save_arrays(folder / "hashes.npz", {"pixels": made.pixels, "thumbnails": made.thumbnails})
     return made
 
 
 def _read(folder: Path, *, count: int) -> ImageHashes | None:
     """The hashes in this folder; None if there are none, or if the file is damaged."""
-    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-    with contextlib.suppress(*damaged), np.load(folder / "hashes.npz", allow_pickle=False) as saved:
-        hashes = ImageHashes(pixels=saved["pixels"], thumbnails=saved["thumbnails"])
-        if hashes.pixels.shape == (count, 2) and hashes.thumbnails is not None:
-            return hashes if hashes.thumbnails.shape == (count, *THUMBNAILS) else None
-    return None
+    saved = load_arrays(folder / "hashes.npz")
+    shapes = {"pixels": (count, 2), "thumbnails": (count, *THUMBNAILS)}
+    return ImageHashes(**saved) if {name: array.shape for name, array in saved.items()} == shapes else None
 
 
 def file_facts(paths: list[Path]) -> str:
@@ -213,50 +216,36 @@ def file_facts(paths: list[Path]) -> str:
     return "\n".join(facts)
 
 
-def _hash_arrays(arrays: npt.NDArray[np.generic], *, near: bool, workers: int) -> ImageHashes:
-    hashes = np.empty((len(arrays), 2), dtype=np.uint64)
-    made = np.empty((len(arrays), *THUMBNAILS), dtype=np.uint8) if near else None
+def _hash_all(
+    count: int,
+    read: Callable[[int], npt.NDArray[Any]],
+    *,
+    near: bool,
+    workers: int,
+    progress: Progress | None = None,
+) -> ImageHashes:
+    """read: the pixels of a row; ``BadImageError`` if there are none."""
+    hashes = np.empty((count, 2), dtype=np.uint64)
+    made = np.zeros((count, *THUMBNAILS), dtype=np.uint8) if near else None
 
     def hash_rows(rows: range) -> None:
         for row in rows:
-            hashes[row] = pixel_hash(arrays[row])
+            try:
+                pixels = read(row)
+            except BadImageError:
+                hashes[row] = UNKNOWN
+                continue
+            hashes[row] = pixel_hash(pixels)
             if made is not None:
-                made[row] = thumbnails(arrays[row])
+                made[row] = thumbnails(pixels)
 
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(hash_rows, (range(len(arrays))[i : i + CHUNK] for i in range(0, len(arrays), CHUNK))))
-    return ImageHashes(pixels=hashes, thumbnails=made)
-
-
-def _hash_files(
-    paths: list[Path],
-    *,
-    workers: int,
-    progress: Progress | None,
-    decoded: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]] | None,
-) -> ImageHashes:
-    hashes = np.empty((len(paths), 2), dtype=np.uint64)
-    made = np.empty((len(paths), *THUMBNAILS), dtype=np.uint8)
-    place = {} if decoded is None else {int(row): at for at, row in enumerate(decoded[1])}
-
-    def hash_row(row: int) -> None:
-        try:
-            if decoded is None:
-                pixels = read_image(paths[row], size=HASHED_SIZE)
-            elif row in place:
-                pixels = np.asarray(decoded[0][place[row]])
-            else:
-                raise BadImageError(paths[row], "it was skipped")
-        except BadImageError:
-            hashes[row], made[row] = UNKNOWN, 0
-            return
-        hashes[row], made[row] = pixel_hash(pixels), thumbnails(pixels)
-
+    step = CHUNK if progress is None else 1
+    parts = [range(count)[start : start + step] for start in range(0, count, step)]
     pool = ThreadPoolExecutor(workers, thread_name_prefix="hash")
     try:
-        for done, _ in enumerate(pool.map(hash_row, range(len(paths))), start=1):
-            if progress is not None and decoded is None:
-                progress(done, len(paths))
+        for part, _ in zip(parts, pool.map(hash_rows, parts), strict=True):
+            if progress is not None:
+                progress(part.stop, count)
     finally:  # on an interruption, do not wait for thousands of images
         pool.shutdown(wait=False, cancel_futures=True)
     return ImageHashes(pixels=hashes, thumbnails=made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 from collections.abc import Sequence
@@ -17,10 +16,10 @@ from pydantic import BaseModel
 
 from srjt.data.grades import Grades
 from srjt.data.manifest import POSTERIOR, neutralise_formula
-from srjt.data.sources.columns import find_image_folder, load_table, locate_images, relative_name
+from srjt.data.sources.columns import find_image_folder, locate_images, relative_name
 from srjt.data.sources.readings import ReadingsTable
 from srjt.errors import SrjtError
-from srjt.files import check_regular_file, read_json, write_atomically, write_json
+from srjt.files import check_regular_file, explain_write_errors, read_json, write_atomically, write_json
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
 
@@ -139,8 +138,16 @@ def located_images(found: ReadingsTable, directory: Path) -> list[str]:
     names = [relative_name(name, directory.absolute()) for name in item_images(found)]
     root = find_image_folder(names, directory.absolute())
     located, _ = locate_images(names, root)
-    paths = [os.path.join(root, file) for file in located]
-    return [path if os.path.isfile(path) else name for name, path in zip(names, paths, strict=True)]
+    folders: dict[str, set[str]] = {}  # a listing is much faster than a question for each of a million names
+
+    def found_at(file: str) -> str:
+        folder, name = os.path.split(os.path.join(root, file))
+        if folder not in folders:
+            folders[folder] = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+        path = os.path.join(folder, name)
+        return path if name in folders[folder] and os.path.isfile(path) else ""
+
+    return [found_at(file) or name for name, file in zip(names, located, strict=True)]
 
 
 def write_readers_folder(
@@ -158,13 +165,12 @@ def write_readers_folder(
             raise SrjtError(f"{folder} contains other files: choose another `out`.")
     if not overwrite and (folder / "readers.json").exists():
         _refuse_other_readings(folder, facts, tables)
-    try:
+    with explain_write_errors(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
-            write_atomically(folder / name, _csv(table), follow_links=False)
+            content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
+            write_atomically(folder / name, content, follow_links=False)
         write_json(folder / "readers.json", {"format": FORMAT, **facts})
-    except OSError as problem:
-        raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None
 
 
 def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
@@ -188,28 +194,14 @@ def _same(path: Path, table: pd.DataFrame) -> bool:
     if not path.exists():
         return True
     check_regular_file(path)
+    written = io.StringIO(table.to_csv(index=False))
+    form: dict[str, Any] = {"dtype": str, "keep_default_na": False, "encoding_errors": "surrogateescape"}
     try:
-        old, new = (_given_cells(content) for content in (path.read_bytes(), _csv(table)))
+        old, new = pd.read_csv(path, **form), pd.read_csv(written, **form)
     except (OSError, ValueError):
         return False
-    return old.equals(new)
-
-
-def _given_cells(content: bytes) -> pd.DataFrame:
-    found = pd.read_csv(
-        io.BytesIO(content), dtype=str, keep_default_na=False, encoding_errors="surrogateescape"
-    )
-    return found.drop(columns=_COMPUTED, errors="ignore")
-
-
-def _csv(table: pd.DataFrame) -> bytes:
-    """As ``to_csv`` writes it, in two thirds of the time."""
-    columns = [column.fillna("") if column.hasnans else column for _, column in table.items()]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
-    return text.getvalue().encode("utf-8", "surrogateescape")
+    old, new = (frame.drop(columns=_COMPUTED, errors="ignore") for frame in (old, new))
+    return bool(old.equals(new))
 
 
 class _Reader(BaseModel, extra="allow"):
@@ -234,10 +226,17 @@ def read_reader_facts(folder: Path) -> dict[str, Any]:
 def read_readers_folder(folder: Path) -> ReadersFolder:
     """Read the folder that ``srjt readers … --out folder`` has written."""
     facts = read_reader_facts(folder)
-    frame = load_table(folder / "consensus.csv").frame
-    if not {"id", "image"} <= set(frame.columns) or not frame["id"].is_unique:
-        raise SrjtError(f"{folder / 'consensus.csv'} has no unique ids and images: run srjt readers again.")
-    images = [name if Path(name).is_absolute() else "" for name in frame["image"]]
+    path = folder / "consensus.csv"
+    check_regular_file(path)
+    try:
+        frame = pd.read_csv(
+            path, usecols=["id", "image"], dtype=str, keep_default_na=False, encoding_errors="surrogateescape"
+        )
+    except (OSError, ValueError) as problem:
+        raise SrjtError(f"{path} cannot be read ({problem}): run srjt readers again.") from None
+    if not frame["id"].is_unique:
+        raise SrjtError(f"{path} has no unique ids: run srjt readers again.")
+    images = [name if os.path.isabs(name) else "" for name in frame["image"]]
     return ReadersFolder(
         folder=folder,
         grades=Grades(facts["grades"]),

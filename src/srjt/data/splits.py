@@ -162,7 +162,8 @@ def official_split(manifest: Manifest) -> Split:
         hint = "" if unused is None else f" There is a column {unused}: use `split_column={unused!r}`."
         raise SrjtError(f"The data have no published split: there is no split column.{hint}")
     column = manifest.table["split"].to_numpy(dtype=object)
-    split = Split(**{side: np.flatnonzero(column == side).astype(np.int64) for side in SIDES})
+    train, validation, test = (np.flatnonzero(column == side).astype(np.int64) for side in SIDES)
+    split = Split(train=train, validation=validation, test=test)
     if not len(split.train):
         raise SrjtError("The published split has no training samples.")
     shared = _shared_patient(manifest, split)

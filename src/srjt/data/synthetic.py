@@ -15,7 +15,7 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, count_of
-from srjt.files import write_atomically
+from srjt.files import explain_write_errors, write_atomically
 
 # Drawing primitives of :mod:`srjt.data.synthetic`: dots, smooth noise, rotations, ramps.
 #
@@ -445,7 +445,7 @@ def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], obje
     root = Path(folder)
     check_empty(root)
     labels = root / "labels.csv"
-    try:
+    with explain_write_errors(f"The images cannot be written to {root}"):
         for name, pixels in zip(manifest.table["image"], manifest.arrays, strict=True):
             path = root / str(name)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -455,8 +455,6 @@ def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], obje
         # Last, so that a folder with labels.csv is a complete dataset.
         table = manifest.table[["image", "grade", "patient", "severity"]]
         write_atomically(labels, table.to_csv(index=False).encode())
-    except OSError as problem:
-        raise SrjtError(f"Cannot write the images to {root}: {problem.strerror or problem}.") from problem
     return labels
 
 

@@ -14,9 +14,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import as_text
-from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.images.decode import OnBadImage
+from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
-from srjt.data.sources.inputs import LabelledData, labelled_samples
+from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SrjtError
 from srjt.inference.answers import (
     keep_at_training,

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from srjt import networks
 from srjt._version import __version__
-from srjt.data.images.decode import Resize
+from srjt.data.images.decode import OnBadImage, Resize
 from srjt.data.images.feed import open_feed
-from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.images.store import open_store
 from srjt.data.manifest import Features, Manifest
 from srjt.errors import SrjtError
 from srjt.files import cache_folder, remove_unfinished, wait_for_lock, write_atomically

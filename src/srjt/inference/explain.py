@@ -15,11 +15,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from srjt.data.grades import Grades
+from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Samples, open_feed
-from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
-from srjt.data.sources.inputs import LabelledData, UnlabelledData, labelled_samples
+from srjt.data.sources import LabelledData, UnlabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of
 from srjt.inference.predict import read_samples
 from srjt.inference.prepare import RunLike, open_run, prepare

@@ -12,6 +12,7 @@ from srjt.settings import check_types, from_names, setting
 
 WhichNetwork = Literal["ensemble", "1", "2"]
 Precision = Literal["fp32", "bf16"]
+PlannedMetric = Literal["mae", "accuracy", "qwk", "sensitivity", "specificity", "noise-rate"]
 
 # Panels of the command line's help.
 CALIBRATION, DECISIONS, COMPUTING = "Ranges of grades and recalibration", "Decisions", "How it is computed"
@@ -238,3 +239,52 @@ class Evaluating(Answering):
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", as_columns(self.by, option="by"))
         super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    """What is wanted, and what is known beforehand.
+
+    Parameters
+    ----------
+    metric : {"mae", "accuracy", "qwk", "sensitivity", "specificity", "noise-rate"}
+        The score, or the share of wrong labels.
+    half_width : float
+        Half the width of its 95 % interval.
+    value : float, optional
+        What the score will probably be. Needed without a pilot.
+    spread : float, optional
+        Standard deviation of the absolute error of one image, for the MAE. Default: that of errors by one grade.
+    images_per_patient : float
+        Images of one patient. Default: 1, or that of the pilot.
+    correlation : float
+        How alike the errors of two images of a patient are, from 0 to 1.
+    prevalence : float
+        Share of the images that should be referred, for a sensitivity or specificity.
+    refer_from : str, optional
+        The lowest grade to refer, for the sensitivity of a pilot.
+    reader_error : float, optional
+        How often one reader is wrong: adds how many readings of each image are needed.
+    """
+
+    metric: PlannedMetric = setting("mae", "The score, or the share of wrong labels (noise-rate).")
+    half_width: float = setting(0.05, "Half the width of its 95 % interval.", gt=0, lt=1)
+    value: float | None = setting(None, "What it will probably be. Needed without a pilot.", le=10)
+    spread: float | None = setting(
+        None,
+        "Standard deviation of one absolute error, for mae.",
+        gt=0,
+        shown="that of errors by one grade",
+    )
+    images_per_patient: float = setting(1.0, "Images of one patient.", gt=0)
+    correlation: float = setting(0.0, "Correlation of the errors of a patient's images.", ge=0, le=1)
+    prevalence: float = setting(
+        0.5, "Share of the images to refer, for sensitivity or specificity.", gt=0, lt=1
+    )
+    refer_from: str | None = setting(None, "The lowest grade to refer, for the sensitivity of a pilot.")
+    reader_error: float | None = setting(
+        None, "How often one reader is wrong: plans readings too.", gt=0, lt=1
+    )
+
+    def __post_init__(self) -> None:
+        check_types(self)

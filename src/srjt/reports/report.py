@@ -26,6 +26,7 @@ from srjt.inference.evaluate import Evaluation
 from srjt.inference.explain import Explanation
 from srjt.inference.predict import Predictions
 from srjt.inference.prepare import RunLike, open_run
+from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.reports.checklist import checklist_page, write_checklist
@@ -38,6 +39,7 @@ from srjt.reports.pages.comparison import comparison_page
 from srjt.reports.pages.evaluation import evaluation_page
 from srjt.reports.pages.readers import readers_page
 from srjt.reports.pages.run import run_page, trained_page, waiting_page
+from srjt.reports.pages.sample_size import plan_page
 from srjt.reports.pages.study import study_page
 from srjt.reports.statistics import PAPER_METRICS
 from srjt.reports.study_tables import study_tables
@@ -82,6 +84,7 @@ page_of.register(Audit, audited_page)
 page_of.register(Comparison, comparison_page)
 page_of.register(Evaluation, evaluation_page)
 page_of.register(Explanation, explain_page)
+page_of.register(SamplePlan, plan_page)
 page_of.register(Predictions, lambda answers: predictions_page(answers.run, answers))
 page_of.register(StudyResults, lambda results: study_page(_with_names(results, None)))
 page_of.register(Trained, trained_page)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import platform
 import re
 import shutil
 import traceback
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,10 +24,13 @@ from srjt.data.splits import write_splits
 from srjt.errors import SrjtError, count_of, warnings_about
 from srjt.files import (
     check_regular_files,
+    explain_write_errors,
     is_inside,
     is_locked,
+    load_arrays,
     lock_folder,
     read_json,
+    save_arrays,
     write_atomically,
     write_json,
 )
@@ -113,24 +114,20 @@ class NoiseRow(BaseModel, extra="forbid"):
 @contextlib.contextmanager
 def lock_study(folder: Path) -> Iterator[None]:
     """Allow one study at a time in a folder: a second one would change the plan while the first one runs."""
-    with explain_write_errors(folder):
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         yield
 
 
-@contextlib.contextmanager
-def explain_write_errors(folder: Path) -> Iterator[None]:
+def writing(folder: Path) -> contextlib.AbstractContextManager[None]:
     """A full or read-only disk is one sentence."""
-    try:
-        yield
-    except OSError as problem:
-        raise SrjtError(f"The study cannot be written to {folder}: {problem.strerror or problem}.") from None
+    return explain_write_errors(f"The study cannot be written to {folder}")
 
 
 def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRun]:
     """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
-    with explain_write_errors(folder):
+    with writing(folder):
         return _write_plan(folder, data, command=command)
 
 
@@ -179,7 +176,8 @@ def _write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedR
     )
     draft.replace(folder / "splits.csv")
     if hashes:
-        _write_hashes(folder / "image_hashes.npz", hashes)
+        values = np.array(list(hashes.values()), dtype=np.uint64)
+        save_arrays(folder / "image_hashes.npz", {"ids": np.array(list(hashes)), "hashes": values})
     _write_noises(folder / "noise", data)
     return planned_runs
 
@@ -189,11 +187,10 @@ def _check_images(file: Path, data: StudyPlan) -> dict[str, list[int]]:
     if data.manifest.hashes is None or data.manifest.are_features:
         return {}
     hashes = dict(zip(data.manifest.ids, data.manifest.hashes.tolist(), strict=True))
-    before: dict[str, list[int]] = {}
-    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as saved:
+    saved, before = load_arrays(file), dict[str, list[int]]()
+    with contextlib.suppress(KeyError, ValueError):
         before = dict(zip(saved["ids"].tolist(), saved["hashes"].tolist(), strict=True))
-    changed = [name for name, known in before.items() if hashes.get(name, known) != known]
+    changed = [name for name, was in before.items() if hashes.get(name, was) != was]
     if changed:
         others = f" (and {count_of(len(changed) - 1, 'other')})" if len(changed) > 1 else ""
         raise SrjtError(
@@ -201,12 +198,6 @@ def _check_images(file: Path, data: StudyPlan) -> dict[str, list[int]]:
             "`out`."
         )
     return {**before, **hashes}
-
-
-def _write_hashes(file: Path, hashes: dict[str, list[int]]) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, ids=np.array(list(hashes)), hashes=np.array(list(hashes.values()), dtype=np.uint64))
-    write_atomically(file, buffer.getvalue(), follow_links=False)
 
 
 def _write_noises(folder: Path, data: StudyPlan) -> None:

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -38,7 +37,7 @@ from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, unknown_name
-from srjt.files import cache_folder, write_atomically
+from srjt.files import cache_folder, load_arrays, save_arrays
 from srjt.methods.registry import lookup
 from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, parse_noise
@@ -286,8 +285,8 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     text = json.dumps([__version__, options], sort_keys=True)
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     file = cache_folder() / "synthetic" / f"{name}.npz"
-    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as cached:
+    cached = load_arrays(file)
+    with contextlib.suppress(ValueError, KeyError):
         table = pd.read_json(io.StringIO(str(cached["table"])), orient="split", dtype=False)
         table["patient"] = table["patient"].astype(str)
         return Manifest(table=table, grades=tuple(map(str, cached["grades"])), arrays=cached["pixels"])
@@ -296,12 +295,11 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     except TypeError as problem:
         raise SrjtError(f"The options of the synthetic dataset are whole numbers: {problem}.") from None
     assert manifest.arrays is not None
-    buffer = io.BytesIO()
-    table_text = manifest.table.to_json(orient="split", double_precision=15)
-    np.savez(buffer, pixels=manifest.arrays, grades=np.array(manifest.grades), table=np.array(table_text))
+    table_text = np.array(manifest.table.to_json(orient="split", double_precision=15))
+    arrays = {"pixels": manifest.arrays, "grades": np.array(manifest.grades), "table": table_text}
     with contextlib.suppress(OSError):  # without a writable cache the study still runs
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, buffer.getvalue())
+        save_arrays(file, arrays)
     return manifest
 
 
@@ -309,9 +307,8 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
 
 FEEDS = FeedCache()  # the images that this process has on a GPU
 
-_kept: dict[
-    str, tuple[str, StudyPlan]
-] = {}  # settings → facts of the files, data; the last study of this process
+# settings → facts of the files, data; the last study of this process
+_kept: dict[str, tuple[str, StudyPlan]] = {}
 
 
 def open_kept_data(config: StudyConfig, *, cache: Path | None = None) -> StudyPlan:

@@ -31,13 +31,13 @@ from srjt.files import is_locked, lock_folder, write_atomically, write_json
 from srjt.studies.folder import (
     error_file,
     estimates_folder,
-    explain_write_errors,
     read_error,
     read_study,
     run_by_key,
     run_folder,
     run_status,
     write_error_report,
+    writing,
 )
 from srjt.studies.plan import PlannedRun, StudyWatcher, longest_first
 from srjt.training.workers import StopRequest, fresh_process_state, release_memory
@@ -225,7 +225,7 @@ def run_on_ray(
     waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
     if not waiting:
         return outcome
-    with explain_write_errors(folder):
+    with writing(folder):
         for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
             error_file(folder, planned.key).unlink(missing_ok=True)
     folder = folder.absolute()

@@ -4,6 +4,7 @@ that remains.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from srjt.reported import Reported
 from srjt.studies.config import parse_noise, rate_source
 from srjt.studies.folder import NoiseRow, read_error, read_study, run_folder, run_status
 from srjt.training.checkpoint import is_complete, last_epochs, read_metrics
-from srjt.training.folder import RunFacts, baseline_from, read_facts, read_noise_estimate, read_summary
+from srjt.training.folder import baseline_from, read_facts, read_noise_estimate, read_summary
 
 # The results that the paper prints, and its names and order of the methods.
 #
@@ -314,10 +315,10 @@ def collect_results(folder: Path) -> StudyResults:
         status, error, seconds, used_rate = run_status(folder, key), "", float("nan"), float("nan")
         columns = {name: planned[name] for name in RUN_COLUMNS}
         source = rate_source(planned["method"], planned["variant"], study_rate=study_rate)
+        files = None
         try:
-            found = _read_run(run, done=status == "done", pooled=pooled)
+            files = _read_run(run, done=status == "done", pooled=pooled)
         except SrjtError as problem:  # one damaged file must not stop the others
-            found = None
             status = "failed"
             error = f"{problem} Delete {run} and run the same command again to repeat this run.\n"
             if not all(
@@ -326,22 +327,22 @@ def collect_results(folder: Path) -> StudyResults:
                 error = f"{run} leads out of the study, and its files cannot be read.\n"  # the error may quote them
         if status == "failed" and not error:
             error = read_error(folder, key)
-        if found is not None:
-            if found.metrics is not None and len(found.metrics):
-                metrics.append(found.metrics.assign(**columns))
-                seconds = float(found.metrics.loc[found.metrics["metric"] == "seconds", "value"].sum())
-            if found.averages is not None:
-                scores.append(found.averages.drop(columns="std").assign(**columns))
-            if found.confusion is not None:
-                confusions[key] = found.confusion
+        if files is not None:
+            if files.metrics is not None and len(files.metrics):
+                metrics.append(files.metrics.assign(**columns))
+                seconds = float(files.metrics.loc[files.metrics["metric"] == "seconds", "value"].sum())
+            if files.averages is not None:
+                scores.append(files.averages.drop(columns="std").assign(**columns))
+            if files.confusion is not None:
+                confusions[key] = files.confusion
             labels = (planned["noise"], planned["fold"], planned["seed"])
-            if found.estimate is not None and source == "estimate":
-                estimates.setdefault(labels, found.estimate)
-            if found.naive is not None:
-                naive.setdefault(labels, found.naive)
-            if (record := found.noise_record) is not None and source != "none":
-                used_rate = float("nan") if record["used"] is None else float(record["used"])
-                if source == "estimate" and found.estimate is None:  # else an estimate that was not used
+            if files.estimate is not None and source == "estimate":
+                estimates.setdefault(labels, files.estimate)
+            if files.naive is not None:
+                naive.setdefault(labels, files.naive)
+            if files.noise is not None and source != "none":
+                used_rate = float("nan") if files.noise["used"] is None else float(files.noise["used"])
+                if source == "estimate" and files.estimate is None:  # else an estimate that was not used
                     source = "readers"
         runs.append(
             {
@@ -382,7 +383,7 @@ class _RunFiles:
     confusion: np.ndarray | None
     estimate: NoiseEstimate | None
     naive: NaiveBaseline | None  # on the test side
-    noise_record: dict[str, Any] | None  # the noise rate that was requested, estimated and used
+    noise: dict[str, Any] | None  # the rate that was requested, estimated and used
 
 
 def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
@@ -390,45 +391,27 @@ def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
     path = run / "metrics.csv"
     metrics = read_metrics(path) if done or path.exists() else None
     averages = last_epochs(metrics, pooled=pooled) if done and metrics is not None else None
-    facts = _known_facts(run)
-    confusion, naive = None, None
+    facts, confusion, naive = None, None, None
+    with contextlib.suppress(SrjtError):  # the scores do not need them
+        facts = read_facts(run)
     if (run / "summary.json").exists():
         summary = read_summary(run)
         counts = summary.get("confusion", {}).get("test")
-        confusion = (
-            None if counts is None else np.array(counts)[:-1].sum(axis=0)
-        )  # the last is the ensemble's
+        confusion = None if counts is None else np.array(counts)[:-1].sum(axis=0)  # the last: the ensemble's
         if counts is not None and facts is not None:
             naive = baseline_from(facts, np.array(counts)[0].sum(axis=1))
-        if (
-            done
-            and metrics is not None
-            and not is_complete(metrics, summary, epochs=summary.get("epochs", 0), averages=averages)
-        ):
-            raise SrjtError(f"{path} does not contain all epochs of the run.")
-    estimate = read_noise_estimate(run)
+        if averages is not None and metrics is not None:
+            epochs = summary.get("epochs", 0)
+            if not is_complete(metrics, summary, epochs=epochs, averages=averages):
+                raise SrjtError(f"{path} does not contain all epochs of the run.")
     return _RunFiles(
         metrics=metrics,
         averages=averages,
         confusion=confusion,
-        estimate=estimate,
+        estimate=read_noise_estimate(run),
         naive=naive,
-        noise_record=_noise_record(facts),
+        noise=None if facts is None else facts.noise,
     )
-
-
-def _known_facts(run: Path) -> RunFacts | None:
-    """The facts of a run; None if they cannot be read: its scores do not need them."""
-    try:
-        return read_facts(run)
-    except SrjtError:
-        return None
-
-
-def _noise_record(facts: RunFacts | None) -> dict[str, Any] | None:
-    if facts is None or not isinstance(facts.noise, dict) or not {"estimated", "used"} <= facts.noise.keys():
-        return None
-    return facts.noise
 
 
 def _concat(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:

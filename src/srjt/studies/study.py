@@ -5,24 +5,24 @@ this machine, or on a Ray cluster, and return the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
-from srjt.errors import Interrupted, SrjtError, count_of, unknown_name, warn
+from srjt.errors import Interrupted, SrjtError, count_of, warn
 from srjt.files import is_locked
 from srjt.methods.registry import import_modules
 from srjt.progress import show_bar
-from srjt.settings import load_config
-from srjt.studies.config import StudyConfig
+from srjt.settings import from_names, load_config
+from srjt.studies.config import Execution, StudyConfig
 from srjt.studies.folder import (
     error_file,
-    explain_write_errors,
     lock_study,
     run_folder,
     run_status,
     write_plan,
+    writing,
 )
 from srjt.studies.plan import (
     BarWatcher,
@@ -131,7 +131,7 @@ def _run_in_workers(
     from srjt.studies.folder import run_by_key
 
     waiting, crashed = list(planned_runs), list[PlannedRun]()
-    with explain_write_errors(folder):
+    with writing(folder):
         for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
             error_file(folder, planned.key).unlink(missing_ok=True)
     by_key = {planned.key: planned for planned in waiting}
@@ -210,6 +210,8 @@ def _final_status(folder: Path, planned: PlannedRun, ended: Ended, *, stopping: 
 
 # ``srjt.study``: compare methods over noises, folds and seeds, and return the results.
 
+GRID = {field.name for field in fields(StudyConfig)} - {"source", "preset", "train"}
+COMPUTE = {field.name for field in fields(Execution)}
 Executor = Callable[[Path, Sequence[PlannedRun], StudyWatcher], dict[str, str]]  # returns key → status
 
 
@@ -217,27 +219,8 @@ def study(
     source: str | Path | None = None,
     *,
     out: str | Path,
-    methods: str | Sequence[str] | None = None,
-    noise: str | Sequence[str] | None = None,
-    noise_rate: float | str | None = None,
-    transition: Sequence[Sequence[float]] | None = None,
-    folds: int | None = None,
-    only_folds: int | Sequence[int] | None = None,
-    seeds: int | Sequence[int] | None = None,
-    splits: str | Path | None = None,
-    hold_out: str | None = None,
-    group_near_duplicates: bool = False,
-    reading: Mapping[str, Any] | None = None,
     preset: str | None = None,
     config: str | Path | None = None,
-    jobs: int | None = None,
-    device: str | None = None,
-    executor: str = "local",
-    address: str | None = None,
-    gpus_per_run: float | None = None,
-    cpus_per_run: float | None = None,
-    cache: str | Path | None = None,
-    grade_names: Mapping[str, str] | None = None,
     progress: bool = True,
     watcher: StudyWatcher | None = None,
     **settings: Any,
@@ -257,6 +240,14 @@ def study(
         reads it again, so a ``Manifest`` in memory is not accepted. Optional if ``preset`` or ``config`` has one.
     out : path
         Folder of the study.
+    preset : {"cpu", "paper", "limuc", "dr", "demo"}, optional
+        Start from these settings. ``config`` and arguments override them.
+    config : path, optional
+        A YAML file of settings. Arguments override it.
+    progress : bool
+        Show a bar: on standard error if it is a terminal, or below the cell of a notebook.
+    watcher : StudyWatcher, optional
+        Receives the progress instead.
     methods : str or sequence of str, optional
         Names, variants such as ``"codis:select=soft"``, or ``"all"`` for the paper's fourteen and your own.
         Default: ``"all"``.
@@ -282,10 +273,6 @@ def study(
         Keep nearly identical images on one side of a split, as identical ones always are.
     reading : mapping, optional
         Options of ``srjt.data.read``, or of ``srjt.data.synthetic.generate``.
-    preset : {"cpu", "paper", "limuc", "dr", "demo"}, optional
-        Start from these settings. ``config`` and arguments override them.
-    config : path, optional
-        A YAML file of settings. Arguments override it.
     jobs : int, optional
         Runs at a time: per GPU (default 1), or on the CPU (default one per core).
     device : str, optional
@@ -299,10 +286,6 @@ def study(
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
     grade_names : mapping of str to str, optional
         Grade → its name, for the report.
-    progress : bool
-        Show a bar: on standard error if it is a terminal, or below the cell of a notebook.
-    watcher : StudyWatcher, optional
-        Receives the progress instead.
     **settings
         Any field of ``TrainConfig`` that all runs share: ``epochs``, ``network``, ``learning_rate``, …
 
@@ -327,43 +310,26 @@ def study(
         raise SrjtError(
             "srjt.study takes a path or 'synthetic': each of its processes reads the data itself."
         )
-    arguments = {
-        "source": None if source is None else str(source),
-        "methods": methods,
-        "noises": noise,
-        "noise_rate": noise_rate,
-        "transition": transition,
-        "folds": folds,
-        "only_folds": only_folds,
-        "seeds": seeds,
-        "splits": None if splits is None else str(splits),
-        "hold_out": hold_out,
-        "group_near_duplicates": group_near_duplicates or None,
-        "reading": reading and {k: str(v) if isinstance(v, Path) else v for k, v in reading.items()},
-        "grade_names": None if grade_names is None else dict(grade_names),
-    }
-    resolved = resolve_config(
-        arguments, train=settings, preset=preset, file=None if config is None else Path(config)
-    )
-    execute = choose_executor(
-        executor,
-        jobs=jobs,
-        device=device,
-        address=address,
-        gpus_per_run=gpus_per_run,
-        cpus_per_run=cpus_per_run,
-        cache=None if cache is None else Path(cache),
-    )
-    given = {"preset": preset, "config": config, **arguments, **settings, "out": str(out)}
-    given["noise"] = given.pop("noises")
+    given = {"preset": preset, "config": config, "source": source, **settings, "out": str(out)}
     call = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+    if "noise" in settings:
+        settings["noises"] = settings.pop("noise")
+    grid = {name: settings.pop(name) for name in GRID & settings.keys()} | {"source": source}
+    if reading := grid.get("reading"):
+        grid["reading"] = {name: _plain(value) for name, value in reading.items()}
+    where = {name: settings.pop(name) for name in COMPUTE & settings.keys()}
+    if where.get("cache") is not None:
+        where["cache"] = Path(where["cache"])
+    resolved = resolve_config(
+        {name: _plain(value) for name, value in grid.items()},
+        train=settings,
+        preset=preset,
+        file=None if config is None else Path(config),
+    )
+    execute = choose_executor(**where)
     folder = Path(out)
     shown = progress and watcher is None
-    data = open_data(
-        resolved,
-        cache=None if cache is None else Path(cache),
-        quiet=not shown,
-    )
+    data = open_data(resolved, cache=where.get("cache"), quiet=not shown)
     if sentence := describe_duplicates(data.manifest, near=resolved.group_near_duplicates):
         warn(sentence, DuplicateImagesWarning)
     bar = show_bar("study", shown=shown)
@@ -382,6 +348,11 @@ def study(
             f"{len(failed)} of {len(outcome)} runs failed: the column error of results.runs has the reasons."
         )
     return collect_results(folder)
+
+
+def _plain(value: Any) -> Any:
+    """As a file of settings holds it."""
+    return str(value) if isinstance(value, Path) else dict(value) if isinstance(value, Mapping) else value
 
 
 def resolve_config(
@@ -407,51 +378,28 @@ def resolve_config(
             merged.pop("reading", None)  # the options of reading another source
         for name, value in layer.items():
             if name in ("train", "reading"):
-                below, value = (
-                    merged.get(name, {}),
-                    {} if value is None else value,
-                )  # None: nothing after the colon
+                below = merged.get(name, {})
+                value = {} if value is None else value  # None: nothing after the colon
                 # what is no mapping is reported by StudyConfig
                 both = isinstance(below, Mapping) and isinstance(value, Mapping)
                 value = {**below, **value} if both else value if isinstance(below, Mapping) else below
             merged[name] = value
-    if isinstance(
-        merged["train"], Mapping
-    ):  # methods of your own must be registered before they are looked up
+    if isinstance(merged["train"], Mapping):  # methods of your own are registered before they are looked up
         import_modules(TrainConfig.from_dict({"imports": merged["train"].get("imports", ())}).imports)
     return StudyConfig.from_dict(merged)
 
 
-def choose_executor(
-    name: str,
-    *,
-    jobs: int | None = None,
-    device: str | None = None,
-    address: str | None = None,
-    gpus_per_run: float | None = None,
-    cpus_per_run: float | None = None,
-    cache: Path | None = None,
-) -> Executor:
-    """A function that trains the runs; an option of the other executor is an error."""
-    options: dict[str, dict[str, Any]] = {
-        "local": {"jobs": jobs, "device": device},
-        "ray": {"address": address, "gpus_per_run": gpus_per_run, "cpus_per_run": cpus_per_run},
-    }
-    if name not in options:
-        raise unknown_name("executor", name, options)
-    other = next(known for known in options if known != name)
-    for option, value in options[other].items():
-        if value is not None:
-            raise SrjtError(f"{option} is an option of the executor {other!r}, not of {name!r}.")
+def choose_executor(executor: str = "local", **options: Any) -> Executor:
+    """A function that trains the runs. options: the other fields of ``Execution``."""
+    where = from_names(Execution, {"executor": executor, **options}, kind="option of a study")
 
     def execute(folder: Path, planned_runs: Sequence[PlannedRun], watcher: StudyWatcher) -> dict[str, str]:
-        if name == "ray":
+        if where.executor == "ray":
             from srjt.studies.ray import run_on_ray
 
-            return run_on_ray(folder, planned_runs, watcher=watcher, cache=cache, **options["ray"])
-
-        slots = Slots.detect(**options["local"])
-        return run_locally(folder, planned_runs, slots=slots, watcher=watcher, cache=cache)
+            return run_on_ray(folder, planned_runs, watcher=watcher, cache=where.cache, **where.options)
+        slots = Slots.detect(**where.options)
+        return run_locally(folder, planned_runs, slots=slots, watcher=watcher, cache=where.cache)
 
     return execute
 

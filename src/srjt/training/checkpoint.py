@@ -4,7 +4,6 @@ crash at any moment.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
@@ -12,7 +11,7 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,13 +21,14 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError, warn
-from srjt.files import remove_unfinished, write_atomically
+from srjt.files import explain_write_errors, remove_unfinished, write_atomically
 from srjt.ordinal.metrics import METRICS, summary
 
 # ``metrics.csv``: one number per line (epoch, split, network, metric, value), readable during the training.
 
 HEADER = ("epoch", "split", "network", "metric", "value")
 LAST = 10  # the paper averages over the last ten epochs
+TO_RESUME = "Free some space and run the same command again to resume."
 BEST_EPOCH = "best_epoch"  # recorded every epoch by runs that keep the best one
 
 
@@ -65,7 +65,7 @@ class MetricsLog:
         """Start from these rows, those of a checkpoint: the file is written anew, whatever became of it."""
         self.rows = list(rows)
         if self.path is not None:
-            with _explain_write_error(self.path):
+            with explain_write_errors(f"{self.path} cannot be written", TO_RESUME):
                 write_atomically(self.path, self.content(), follow_links=False)
 
     def content(self) -> bytes:
@@ -76,16 +76,19 @@ class MetricsLog:
         fresh = list(rows)
         self.rows.extend(fresh)
         if self.path is not None:
-            with _explain_write_error(self.path), open(self.path, "a", newline="", encoding="utf-8") as file:
+            with (
+                explain_write_errors(f"{self.path} cannot be written", TO_RESUME),
+                open(self.path, "a", newline="", encoding="utf-8") as file,
+            ):
                 file.write(_format(fresh))
 
     def sync(self) -> None:
         """Flush to disk, so that the file of a finished run survives a power cut."""
         if self.path is not None:
             with (
-                _explain_write_error(self.path),
-                open(self.path, "r+b") as file,
-            ):  # Windows syncs writable files only
+                explain_write_errors(f"{self.path} cannot be written", TO_RESUME),
+                open(self.path, "r+b") as file,  # Windows syncs writable files only
+            ):
                 os.fsync(file.fileno())
 
     def table(self) -> pd.DataFrame:
@@ -192,16 +195,6 @@ def _same_averages(averages: pd.DataFrame, written: Mapping[tuple[str, str], flo
     return np.allclose(list(found.values()), [written[name] for name in found], equal_nan=True)
 
 
-@contextlib.contextmanager
-def _explain_write_error(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as problem:
-        raise SrjtError(
-            f"{path} cannot be written ({problem.strerror}): free some space and run the same command again to resume."
-        ) from None
-
-
 def _format(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -295,10 +288,8 @@ class CheckpointWriter:
     """Writes checkpoints in the background, one at a time; a failure is raised at the next call."""
 
     def __init__(self, folder: Path) -> None:
-        try:
+        with explain_write_errors(f"Checkpoints cannot be written to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise SrjtError(f"Checkpoints cannot be written to {folder}: {problem.strerror}.") from None
         self.folder = folder
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -334,12 +325,9 @@ class CheckpointWriter:
             self._thread = None
         if self._failure is not None:
             failure, self._failure = self._failure, None
-            if isinstance(failure, OSError):
-                raise SrjtError(
-                    f"A checkpoint could not be written to {self.folder} ({failure.strerror}); the previous one is "
-                    "kept. Free some space and run the same command again to resume."
-                ) from failure
-            raise failure
+            advice = f"The previous one is kept. {TO_RESUME}"
+            with explain_write_errors(f"A checkpoint could not be written to {self.folder}", advice):
+                raise failure
 
 
 # What a checkpoint must contain so that its run can resume.

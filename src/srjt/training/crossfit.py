@@ -26,7 +26,15 @@ from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
 from srjt.data.splits import assign_folds
 from srjt.errors import Interrupted, SrjtError, cores
-from srjt.files import is_foreign, load_arrays, made_by, read_json, save_arrays, write_json
+from srjt.files import (
+    explain_write_errors,
+    is_foreign,
+    load_arrays,
+    made_by,
+    read_json,
+    save_arrays,
+    write_json,
+)
 from srjt.methods.joint import JointTraining
 from srjt.methods.registry import import_modules, is_known_to_workers
 from srjt.networks import takes_rows
@@ -571,12 +579,10 @@ def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: in
         own = (file, out / HASHES_FILE)
         if out.is_dir() and any(is_foreign(path) and path not in own for path in out.iterdir()):
             raise SrjtError(f"{out} already contains other files: choose another `out`.")
-        try:
+        with explain_write_errors(f"{out} cannot be written"):
             out.mkdir(parents=True, exist_ok=True)
             (out / HASHES_FILE).unlink(missing_ok=True)
             write_json(file, requested)
-        except OSError as problem:
-            raise SrjtError(f"{out} cannot be written: {problem.strerror or problem}.") from None
         check_images(out, samples, recorded=image_digest(samples), what="cross-fit")
         return
     before = read_json(file, CrossFitFile)

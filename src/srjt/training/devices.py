@@ -65,10 +65,7 @@ def choose_device(requested: str | None = None) -> torch.device:
         device = torch.device(requested)
     except (RuntimeError, ValueError, TypeError, OverflowError):
         raise _unknown_device(requested) from None
-    if device.type not in (
-        "cpu",
-        "cuda",
-    ):  # torch knows others, such as meta, that compute nothing or are not tested
+    if device.type not in ("cpu", "cuda"):  # torch knows others, which compute nothing or are not tested
         raise _unknown_device(requested)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SrjtError(
@@ -221,9 +218,8 @@ LEFT_OUT: dict[str, str | int | bool | Callable[..., object]] = {
     "graph_partition": False,
 }
 
-_compiled: set[str] = (
-    set()
-)  # what this process has compiled: the structure of the networks and their batch size
+# what this process has compiled: the structure of the networks and their batch size
+_compiled: set[str] = set()
 
 
 def compile_networks(networks: StackedNetworks, *, batch_size: int) -> None:

@@ -33,6 +33,7 @@ from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError, count_of
 from srjt.files import (
     check_regular_files,
+    explain_write_errors,
     is_foreign,
     lock_folder,
     made_by,
@@ -93,11 +94,9 @@ class RunFacts:
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
-    try:
+    with explain_write_errors(f"The run cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "run.json", facts.to_dict())
-    except OSError as problem:
-        raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
 
 
 class _Source(BaseModel, extra="forbid"):
@@ -248,10 +247,8 @@ def lock_run_folder(folder: Path | None, requested: RunFacts) -> Iterator[RunFac
         yield requested
         return
     refuse_other_files(folder)  # before the lock: a folder that is not ours gets no lock file
-    try:
+    with explain_write_errors(f"The run cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
     with lock_folder(folder):
         yield open_run_folder(folder, requested)
 
@@ -500,9 +497,8 @@ def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut
         patients=texts("patient"),
         groups=texts("group"),
         images=texts("image"),
-        columns={
-            name: values for name, values in further.items() if any(values)
-        },  # those of another side are empty
+        # those of another side are empty
+        columns={name: values for name, values in further.items() if any(values)},
     )
 
 
@@ -542,10 +538,8 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()
         np.save(buffer, samples.hashes)
-        try:
+        with explain_write_errors(f"The {what} cannot be written to {folder}"):
             write_atomically(file, buffer.getvalue(), follow_links=False)
-        except OSError as problem:
-            raise SrjtError(f"The {what} cannot be written to {folder}: {problem.strerror}.") from None
 
 
 def changed_images(file: Path, samples: Manifest) -> list[str]:
@@ -576,16 +570,15 @@ def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -
     """
     if hashes is None or len(hashes) < len(ids):
         return np.empty(0, dtype=np.int64)
-    given = image_hashes(data).pixels if data.hashes is None else data.hashes
+    own = image_hashes(data).pixels if data.hashes is None else data.hashes
     few = data.arrays is not None and data.are_features and data.arrays.shape[1] < MIN_FEATURES
 
     def keys(names: Sequence[str], values: Hashes) -> list[tuple[object, ...]]:
         return [(*row, name if few else "") for name, row in zip(names, values.tolist(), strict=True)]
 
-    known = set(keys(ids, hashes[: len(ids)])) - {
-        (*UNKNOWN.tolist(), "")
-    }  # an unreadable image is like no other
-    return np.array([row for row, key in enumerate(keys(data.ids, given)) if key in known], dtype=np.int64)
+    unreadable = (*UNKNOWN.tolist(), "")  # such an image is like no other
+    learnt = set(keys(ids, hashes[: len(ids)])) - {unreadable}
+    return np.array([row for row, key in enumerate(keys(data.ids, own)) if key in learnt], dtype=np.int64)
 
 
 # How a run was made: the command, the time, the machine and the versions, for ``run.json``.

@@ -4,11 +4,13 @@ send its numbers to an experiment tracker.
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -214,73 +216,56 @@ def track(reporter: Reporter, tracker: str, folder: Path) -> TrackingReporter:
     """A reporter that also sends every number to ``tracker``; its files go below the run's ``folder``."""
     if tracker not in TRACKERS:
         raise unknown_name("tracker", tracker, TRACKERS)
-    return TrackingReporter(reporter, TRACKERS[tracker](folder), name=tracker)
-
-
-def _tensorboard(folder: Path) -> Callable[[str], Write]:
+    module, purpose, start = TRACKERS[tracker]
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        importlib.import_module(module)
     except ImportError:
-        raise missing_extra("tensorboard", "tensorboard", "Writing TensorBoard events") from None
-
-    def start(title: str) -> Write:
-        writer: Any = SummaryWriter(str(folder / "tensorboard"))
-
-        def write(epoch: int, scalars: Scalars) -> None:
-            for name, value in scalars.items():
-                writer.add_scalar(name, value, epoch)
-            writer.flush()
-
-        return write
-
-    return start
+        raise missing_extra(tracker, tracker, purpose) from None
+    return TrackingReporter(reporter, partial(start, folder), name=tracker)
 
 
-def _mlflow(folder: Path) -> Callable[[str], Write]:
-    try:
-        import mlflow
-    except ImportError:
-        raise missing_extra("mlflow", "mlflow", "Logging to MLflow") from None
+def _tensorboard(folder: Path, title: str) -> Write:
+    from torch.utils.tensorboard import SummaryWriter
 
-    def start(title: str) -> Write:
-        if "MLFLOW_TRACKING_URI" not in os.environ:
-            mlflow.set_tracking_uri(f"sqlite:///{(folder / 'mlflow.db').absolute()}")
-        client: Any = mlflow.MlflowClient()
-        known = client.get_experiment_by_name("srjt")
-        experiment = client.create_experiment("srjt") if known is None else known.experiment_id
-        run = client.create_run(experiment, run_name=folder.name, tags={"method": title}).info.run_id
+    writer: Any = SummaryWriter(str(folder / "tensorboard"))
 
-        def write(epoch: int, scalars: Scalars) -> None:
-            for name, value in scalars.items():
-                client.log_metric(run, name.replace("[", ".").replace("]", ""), value, step=epoch)
+    def write(epoch: int, scalars: Scalars) -> None:
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, epoch)
+        writer.flush()
 
-        return write
-
-    return start
+    return write
 
 
-def _wandb(folder: Path) -> Callable[[str], Write]:
-    try:
-        import wandb
-    except ImportError:
-        raise missing_extra("wandb", "wandb", "Logging to Weights & Biases") from None
+def _mlflow(folder: Path, title: str) -> Write:
+    import mlflow
 
-    def start(title: str) -> Write:
-        mode: Any = os.environ.get("WANDB_MODE", "offline")
-        run: Any = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "srjt"),
-            name=folder.name,
-            tags=[title],
-            dir=str(folder),
-            mode=mode,
-        )
-        return lambda epoch, scalars: run.log(dict(scalars), step=epoch)
+    if "MLFLOW_TRACKING_URI" not in os.environ:
+        mlflow.set_tracking_uri(f"sqlite:///{(folder / 'mlflow.db').absolute()}")
+    client: Any = mlflow.MlflowClient()
+    earlier = client.get_experiment_by_name("srjt")
+    experiment = client.create_experiment("srjt") if earlier is None else earlier.experiment_id
+    run = client.create_run(experiment, run_name=folder.name, tags={"method": title}).info.run_id
 
-    return start
+    def write(epoch: int, scalars: Scalars) -> None:
+        for name, value in scalars.items():
+            client.log_metric(run, name.replace("[", ".").replace("]", ""), value, step=epoch)
+
+    return write
 
 
-TRACKERS: dict[str, Callable[[Path], Callable[[str], Write]]] = {
-    "tensorboard": _tensorboard,
-    "mlflow": _mlflow,
-    "wandb": _wandb,
+def _wandb(folder: Path, title: str) -> Write:
+    import wandb
+
+    mode: Any = os.environ.get("WANDB_MODE", "offline")
+    project = os.environ.get("WANDB_PROJECT", "srjt")
+    run: Any = wandb.init(project=project, name=folder.name, tags=[title], dir=str(folder), mode=mode)
+    return lambda epoch, scalars: run.log(dict(scalars), step=epoch)
+
+
+# name → the module that it needs, what the error says if it is missing, and how it starts
+TRACKERS: dict[str, tuple[str, str, Callable[[Path, str], Write]]] = {
+    "tensorboard": ("torch.utils.tensorboard", "Writing TensorBoard events", _tensorboard),
+    "mlflow": ("mlflow", "Logging to MLflow", _mlflow),
+    "wandb": ("wandb", "Logging to Weights & Biases", _wandb),
 }

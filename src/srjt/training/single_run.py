@@ -23,7 +23,7 @@ from srjt.data.images.store import ImageStore
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.splits import Split, official_split, unused_split_column
 from srjt.errors import SrjtError, count_of, unknown_name, warn
-from srjt.files import write_atomically, write_json
+from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
 from srjt.training import checkpoint
@@ -134,7 +134,8 @@ def resolved_once(split: SplitMaker | None, *, samples: int) -> Callable[[Manife
             side_of.update((ids[row], side) for side, rows in made.sides().items() for row in rows.tolist())
             return made
         sides = np.array([side_of.get(name, "") for name in ids], dtype=object)
-        return Split(**{side: np.flatnonzero(sides == side) for side in ("train", "validation", "test")})
+        train, validation, test = (np.flatnonzero(sides == side) for side in ("train", "validation", "test"))
+        return Split(train=train, validation=validation, test=test)
 
     return make
 
@@ -205,7 +206,8 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
     """Write the weights, the history, the predictions for the held-out sides and the summary of a run."""
     config = run.config
     final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
-    try:
+    advice = "Free some space and run the same command again: the training itself is saved in its checkpoint."
+    with explain_write_errors(f"The results cannot be written to {folder}", advice):
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
         write_held_out(folder, run.held_out)
@@ -220,11 +222,6 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
                 "files": digests(folder),
             },
         )
-    except OSError as problem:
-        raise SrjtError(
-            f"The results cannot be written to {folder} ({problem.strerror}): free some space and run the same "
-            "command again; the training itself is saved in its checkpoint."
-        ) from problem
 
 
 def open_finished(folder: Path, **options: Any) -> Trained:

@@ -21,12 +21,12 @@ from srjt import methods, noise
 from srjt._version import __version__
 from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
+from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import FeedCache
-from srjt.data.images.store import OnBadImage
 from srjt.data.manifest import Manifest
-from srjt.data.sources.inputs import LabelledData, labelled_samples
+from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, warn
-from srjt.files import read_json, wait_for_lock, write_atomically, write_json
+from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import noise_from_posterior
 from srjt.progress import Reporter
@@ -363,10 +363,8 @@ def _estimate_once(
             "the rate with srjt audit first, and pass it as a number."
         )
     if not file.exists():
-        try:
+        with explain_write_errors(f"The run cannot be written to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
         waiting = f"Waiting for another process that works on {folder}."
         note_once = once(lambda: reporter.note(waiting))
         with wait_for_lock(folder, waiting=note_once):

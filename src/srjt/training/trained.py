@@ -17,8 +17,9 @@ from torch import nn
 
 from srjt import methods, networks
 from srjt.data.grades import Grades
+from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crops
-from srjt.data.images.store import ImageStore, OnBadImage, open_store
+from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest, as_features, match_names
 from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of

@@ -128,9 +128,8 @@ class Ended:
 
     name: str = ""
     result: Any = None  # of the function
-    error: str = (
-        ""  # the sentence of a SrjtError, the traceback of any other exception; why no worker started
-    )
+    # the sentence of a SrjtError, the traceback of any other exception; why no worker started
+    error: str = ""
     expected: bool = True  # whether it was a SrjtError
     exitcode: int | None = None  # of a worker that died, or was stopped, during the task
     warned: tuple[str, ...] = ()  # for the process that may show a progress bar on the same terminal
@@ -256,10 +255,7 @@ def release_memory() -> None:
 # because its process, or its GPU, may no longer work. A worker that ends or dies is replaced when the next
 # task needs one.
 
-WITH_MONAI = (
-    "densenet",
-    "efficientnet",
-)  # names of these networks begin so; importing MONAI takes six seconds
+WITH_MONAI = ("densenet", "efficientnet")  # names of networks begin so; importing MONAI takes six seconds
 POLL_SECONDS = 0.2
 END_SECONDS = 30.0  # for an idle worker to end; a thread of somebody's code may keep its process alive
 NOT_STARTED = (
@@ -330,10 +326,8 @@ class WorkerPool:
             )
         assert worker.executor is not None
         before = multiprocessing.active_children()
-        worker.name, worker.future = (
-            name,
-            worker.executor.submit(_execute, function, arguments, worker.device),
-        )
+        worker.name = name
+        worker.future = worker.executor.submit(_execute, function, arguments, worker.device)
         if not fitting:  # the call has started the process
             (worker.process,) = set(multiprocessing.active_children()) - set(before)
 

@@ -1,19 +1,10 @@
-"""Decode one image file of any supported format, DICOM too, to an 8-bit RGB array; and the processes that decode
-many of them into a store. These processes import this file, and so neither torch nor pandas.
-"""
+"""Decode one image file of any supported format, DICOM too, to an 8-bit RGB array."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
-import signal
-import subprocess
-import sys
-import threading
 import warnings
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -149,6 +140,7 @@ def _apply_voi(values: npt.NDArray[Any], data: Any) -> UInt8Array:
 # Decode one image file of any supported format to an 8-bit RGB array.
 
 Resize = Literal["squash", "crop"]
+OnBadImage = Literal["error", "skip"]
 
 # A file with another suffix, or with none, is an image if its content is one.
 IMAGE_SUFFIXES = frozenset(
@@ -328,124 +320,11 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "it is not an image of a known format"
     if isinstance(error, Image.DecompressionBombError):
-        return (
-            f"it claims to be larger than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels; reduce its size first"
-        )
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        return f"it claims to be larger than {most:,} pixels; reduce its size first"
     if isinstance(error, OSError) and error.errno is not None:
         return describe_os_error(error)
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     if "truncated" in text.lower():
         return f"it is cut short ({text})"
     return f"it is damaged or cut short ({text})" if any(word in text.lower() for word in DAMAGED) else text
-
-
-# Decode in other processes, into the store's file.
-#
-# Threads of one process share Python's lock, which is needed for about 0.4 ms per image: on many cores it
-# limits how fast small images are decoded. The processes are not started by ``multiprocessing``, which
-# would import the user's script again: a script that calls ``srjt.train`` has no reason to guard the call.
-# They only help: what they cannot do is left to the caller.
-
-START_SECONDS = (
-    60  # for a process that imports from a slow disk; after that it is taken to be another program
-)
-READY = b"ready\n"
-PROGRAM = "import sys; sys.path[:] = {path!r}; from srjt.data.images.decode import serve; serve()"
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-
-
-TO_WRITE = os.O_RDWR | getattr(os, "O_BINARY", 0)  # Windows would translate line ends
-_SEEKING = threading.Lock()
-
-
-def write_at(file: int, content: bytes | UInt8Array | npt.NDArray[np.bool_], offset: int) -> None:
-    """Write at a position, from any thread. Unlike through a memory map, a full disk is an error and not a SIGBUS."""
-    view = memoryview(content if isinstance(content, bytes) else content.data).cast("B")
-    while view:  # an almost full disk accepts a part of it before it refuses
-        if hasattr(os, "pwrite"):
-            written = os.pwrite(file, view, offset)
-        else:  # Windows: seek and write must not be interleaved
-            with _SEEKING:
-                os.lseek(file, offset, os.SEEK_SET)
-                written = os.write(file, view)
-        view, offset = view[written:], offset + written
-
-
-class DecodeProcesses:
-    """Processes that decode to size × size, and write row i at ``offset + i · 3 · size²`` of the file ``pixels``."""
-
-    def __init__(self, *, pixels: Path, offset: int, size: int, resize: Resize) -> None:
-        self._settings = {"pixels": os.fspath(pixels), "offset": offset, "size": size, "resize": resize}
-        self._started: list[subprocess.Popen[bytes]] = []
-        self._stopped = False
-
-    def decode(self, rows: Sequence[int], files: Sequence[Path]) -> Iterator[int]:
-        """The rows whose pixels are written, by one process. The file of any other is bad, or the process failed."""
-        process = _start_process()
-        if process is None:
-            return
-        self._started.append(process)
-        if self._stopped:
-            process.kill()
-        watch = threading.Timer(START_SECONDS, process.kill)
-        watch.daemon = True
-        watch.start()
-        names = [os.fspath(file) for file in files]
-        request = {**self._settings, "rows": list(rows), "files": names, "largest": Image.MAX_IMAGE_PIXELS}
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            with process.stdin as stdin:
-                stdin.write(json.dumps(request).encode())
-            if process.stdout.readline() == READY:
-                watch.cancel()
-                yield from map(int, process.stdout)
-        except (OSError, ValueError):  # it ended, or is another program
-            pass
-        finally:
-            watch.cancel()
-            process.kill()
-            process.stdout.close()
-            process.wait()
-
-    def stop(self) -> None:
-        """End all, while threads wait for them."""
-        self._stopped = True
-        for process in self._started:
-            process.kill()
-
-
-def _start_process() -> subprocess.Popen[bytes] | None:
-    if not sys.executable or getattr(sys, "frozen", False):  # no interpreter to start
-        return None
-    flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
-    # srjt from where this process has it
-    program = PROGRAM.format(path=[entry for entry in sys.path if isinstance(entry, str)])
-    try:
-        return subprocess.Popen(
-            [sys.executable, *flags, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **ONE_THREAD},
-        )
-    except OSError:  # too many processes, or too many open files
-        return None
-
-
-def serve() -> None:
-    """Decode what stdin names, and print the row of every image that is written. Without a reader the process ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    written = sys.stdout.buffer
-    request = json.load(sys.stdin.buffer)
-    written.write(READY)
-    written.flush()
-    size = request["size"]
-    Image.MAX_IMAGE_PIXELS = request["largest"]
-    file = os.open(request["pixels"], TO_WRITE)
-    for row, path in zip(request["rows"], request["files"], strict=True):
-        with contextlib.suppress(BadImageError):
-            picture = read_image(path, size=size, resize=request["resize"])
-            write_at(file, picture, request["offset"] + row * 3 * size * size)
-            written.write(b"%d\n" % row)
-            written.flush()

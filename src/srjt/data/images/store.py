@@ -10,9 +10,9 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
@@ -28,20 +28,18 @@ from pydantic import BaseModel
 from srjt.data.duplicates import HASHED_SIZE, file_facts, image_hashes, with_hashes
 from srjt.data.images.decode import (
     DECODER_VERSION,
-    TO_WRITE,
     BadImageError,
-    DecodeProcesses,
+    OnBadImage,
     Resize,
     UInt8Array,
     check_resize,
     read_image,
     resized,
-    write_at,
 )
 from srjt.data.manifest import Features, Manifest, as_features
 from srjt.data.sources.columns import no_image_exists
 from srjt.errors import SrjtError, cores, unknown_name
-from srjt.files import cache_folder, read_json, sync_folder, wait_for_lock, write_json
+from srjt.files import cache_folder, explain_write_errors, read_json, sync_folder, wait_for_lock, write_json
 
 # Build the image store of one folder so that no crash, second process or full disk can corrupt it.
 #
@@ -55,8 +53,8 @@ from srjt.files import cache_folder, read_json, sync_folder, wait_for_lock, writ
 Progress = Callable[[int, int], None]  # (images done, images in all)
 
 CHUNK = 128  # images between two marks
-CORES_FOR_PROCESSES, FILES_FOR_PROCESSES = 6, 1000  # with four cores threads are as fast, with eight slower
-MOST_PROCESSES = 32  # more are not faster, and each needs 40 MB
+TO_WRITE = os.O_RDWR | getattr(os, "O_BINARY", 0)  # Windows would translate line ends
+_SEEKING = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +103,24 @@ def lock_store(folder: Path, *, waiting: Progress | None, count: int) -> Iterato
             waiting(int(np.count_nonzero(_read_marks(folder, count))), count)
 
     with ExitStack() as stack:
-        try:
+        advice = "Set the environment variable SRJT_CACHE to another folder."
+        with explain_write_errors(f"Cannot keep decoded images in {folder}", advice):
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(wait_for_lock(folder, waiting=report_waiting))
-        except OSError as error:
-            raise SrjtError(
-                f"Cannot keep decoded images in {folder}: {error.strerror or error}. "
-                "Set the environment variable SRJT_CACHE to another folder."
-            ) from error
         yield
+
+
+def write_at(file: int, content: bytes | UInt8Array | npt.NDArray[np.bool_], offset: int) -> None:
+    """Write at a position, from any thread. Unlike through a memory map, a full disk is an error and not a SIGBUS."""
+    view = memoryview(content if isinstance(content, bytes) else content.data).cast("B")
+    while view:  # an almost full disk accepts a part of it before it refuses
+        if hasattr(os, "pwrite"):
+            written = os.pwrite(file, view, offset)
+        else:  # Windows: seek and write must not be interleaved
+            with _SEEKING:
+                os.lseek(file, offset, os.SEEK_SET)
+                written = os.write(file, view)
+        view, offset = view[written:], offset + written
 
 
 def decode_missing(
@@ -124,14 +131,11 @@ def decode_missing(
     size: int,
     workers: int,
     progress: Progress | None,
-    files: Sequence[Path] | None = None,
-    resize: Resize = "squash",
 ) -> dict[int, str]:
     """Decode every row that is not done yet; returns ``{row: reason}`` of unreadable ones. Needs the lock.
 
-    read: the pixels of a row. files, resize: what ``read`` reads, if it reads files; many of them are decoded in
-    processes, where there are cores for several. Else threads do it: Pillow decodes and resizes without Python's lock.
-    Each thread or process writes its own rows, so memory holds one image for each.
+    read: the pixels of a row. Threads do it: Pillow decodes and resizes without Python's lock. Each writes its own
+    rows, so memory holds one image for each.
     """
     header, row_bytes = _header(count, size), 3 * size * size
     done = _prepare_files(folder, count=count, size=size)
@@ -142,32 +146,20 @@ def decode_missing(
     unmarked: list[int] = []
     ended: SimpleQueue[tuple[int, str] | BaseException] = SimpleQueue()  # row, and why it is bad
     stopped = threading.Event()
-    processes = None
-    if files is not None and workers >= CORES_FOR_PROCESSES and len(todo) >= FILES_FOR_PROCESSES:
-        workers = min(workers, MOST_PROCESSES)
-        store = folder / "pixels.npy"
-        processes = DecodeProcesses(pixels=store, offset=len(header), size=size, resize=resize)
-
-    def decode_here(row: int) -> str:
-        try:
-            picture = read(row)
-        except BadImageError as error:
-            return error.reason
-        with _explain_write_errors(folder, needed):
-            write_at(pixels, picture, len(header) + row * row_bytes)
-        return ""
 
     def decode(rows: list[int]) -> None:
         try:
-            left = dict.fromkeys(rows)
-            if processes is not None and files is not None:
-                for row in processes.decode(rows, [files[row] for row in rows]):
-                    del left[row]
-                    ended.put((row, ""))
-            for row in left:
+            for row in rows:
                 if stopped.is_set():
                     return
-                ended.put((row, decode_here(row)))
+                try:
+                    picture = read(row)
+                except BadImageError as error:
+                    ended.put((row, error.reason))
+                    continue
+                with _explain_write_errors(folder, needed):
+                    write_at(pixels, picture, len(header) + row * row_bytes)
+                ended.put((row, ""))
         except BaseException as problem:  # of the caller
             ended.put(problem)
 
@@ -183,13 +175,9 @@ def decode_missing(
     try:
         with _explain_write_errors(folder, needed):
             write_at(pixels, header, 0)
-        if processes is None:
-            size_of_part = 1 + len(todo) // (100 * workers)
-            parts = [todo[start : start + size_of_part] for start in range(0, len(todo), size_of_part)]
-        else:
-            parts = [todo[first::workers] for first in range(workers)]
-        for part in parts:
-            pool.submit(decode, part)
+        part = 1 + len(todo) // (100 * workers)
+        for start in range(0, len(todo), part):
+            pool.submit(decode, todo[start : start + part])
         for decoded in range(count - len(todo) + 1, count + 1):
             end = ended.get()
             if isinstance(end, BaseException):
@@ -206,8 +194,6 @@ def decode_missing(
                 mark()
     finally:
         stopped.set()
-        if processes is not None:
-            processes.stop()  # every row that counts has been read
         pool.shutdown(cancel_futures=True)
         # Not if that was interrupted: a thread would write into the next file that gets the number.
         os.close(pixels)
@@ -287,30 +273,22 @@ def _file_bytes(count: int, size: int) -> int:
 def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise _cannot_write(folder, needed, f"only {free:,} bytes are free there")
+        with _explain_write_errors(folder, needed):
+            raise OSError(f"only {free:,} bytes are free there")
 
 
-@contextmanager
-def _explain_write_errors(folder: Path, needed: int) -> Iterator[None]:
-    """Turn the system's errors (disk full, over quota, file too large) into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise _cannot_write(folder, needed, error.strerror or str(error)) from error
-
-
-def _cannot_write(folder: Path, needed: int, reason: str) -> SrjtError:
-    return SrjtError(
-        f"The image store needs {needed:,} bytes in {folder}: {reason}. Free some space and run the command again "
-        "(finished images are kept), or set the environment variable SRJT_CACHE to another folder."
+def _explain_write_errors(folder: Path, needed: int) -> AbstractContextManager[None]:
+    """Disk full, over quota, file too large: one sentence."""
+    return explain_write_errors(
+        f"The image store needs {needed:,} bytes in {folder}",
+        "Free some space and run the command again (finished images are kept), or set the environment variable "
+        "SRJT_CACHE to another folder.",
     )
 
 
 # The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped from disk.
 #
 # Features pass through unchanged: there is nothing to decode.
-
-OnBadImage = Literal["error", "skip"]
 
 IN_MEMORY = 1 << 30  # bytes: resized images up to this size stay in memory if they came from there
 NAMED = 5  # bad images that the error message names
@@ -378,7 +356,7 @@ def open_store(
     cache : path, optional
         Folder of all stores. Default: ``$SRJT_CACHE``, or the user's cache folder.
     workers : int, optional
-        Number of threads, or processes, that decode. Default: one per core.
+        Number of threads that decode. Default: one per core.
     on_bad_image : {"error", "skip"}
         Raise an error that lists the unreadable images, or leave them out of ``pixels`` and ``manifest``.
     progress : callable, optional
@@ -409,29 +387,19 @@ def open_store(
         manifest = with_hashes(manifest, image_hashes(manifest))
     if manifest.arrays is not None and manifest.are_features:
         return ImageStore(pixels=as_features(manifest.arrays), manifest=manifest)
-    files: list[Path] | None = None
     if manifest.arrays is not None:
         arrays = _check_images(manifest.arrays)
         if arrays.shape[1:3] == (size, size) or len(arrays) * 3 * size * size <= IN_MEMORY:
             pixels = _resize_all(arrays, size=size, resize=resize, workers=workers, progress=progress)
             return ImageStore(pixels=pixels, manifest=manifest)
-
-        def read(row: int) -> UInt8Array:
-            return _resize_one(arrays[row], size=size, resize=resize)
-
-        key = _key(_array_facts(arrays), size=size, resize=resize)
+        facts, read = _array_facts(arrays), lambda row: _resize_one(arrays[row], size=size, resize=resize)
     else:
-        files = paths = manifest.paths
-
-        def read(row: int) -> UInt8Array:
-            return read_image(paths[row], size=size, resize=resize)
-
-        key = _key(file_facts(paths), size=size, resize=resize)
-
+        paths = manifest.paths
+        facts, read = file_facts(paths), lambda row: read_image(paths[row], size=size, resize=resize)
+    rule = f"{facts}\0{size}\0{resize}\0{DECODER_VERSION}"
+    key = hashlib.sha256(rule.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "images" / key
-    decode = partial(
-        decode_missing, read=read, files=files, resize=resize, workers=workers, progress=progress
-    )
+    decode = partial(decode_missing, read=read, workers=workers, progress=progress)
     store = _open_or_build(folder, manifest, decode, size, on_bad_image, progress)
     pixels = np.load(store.pixels, mmap_mode="r")
     kept = np.setdiff1d(np.arange(len(manifest)), list(store.skipped)).astype(np.int64)
@@ -503,11 +471,6 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
     return SrjtError(
         f"{len(bad):,} of {len(manifest):,} images cannot be read ({named}{more}). {advice}{listed}"
     )
-
-
-def _key(facts: str, *, size: int, resize: Resize) -> str:
-    rule = f"{facts}\0{size}\0{resize}\0{DECODER_VERSION}"
-    return hashlib.sha256(rule.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:

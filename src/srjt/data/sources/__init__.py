@@ -1,4 +1,5 @@
-"""Read a source (a table, a folder, a file of arrays) into a manifest.
+"""Read a source (a table, a folder, a file of arrays) into a manifest, and whatever else ``srjt.train`` and
+``srjt.predict`` accept as data.
 
 To add a source, write a recogniser and a reader, and add one entry to ``SOURCES``.
 """
@@ -9,71 +10,33 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.images.decode import OnBadImage
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.options import ReadOptions
-from srjt.data.problems import left_out_counts
+from srjt.data.problems import drop_unusable, left_out_counts
 from srjt.data.sources import columns, features, folders, published, table
-from srjt.data.sources.assemble import LoadedData, from_arrays
-from srjt.data.sources.columns import from_frame, refuse_repeated
-from srjt.data.sources.features import (
-    FeatureFile,
-    feature_columns_of,
-    graded_features,
-    has_features,
-    ungraded_features,
+from srjt.data.sources.assemble import (
+    LoadedData,
+    TorchDataset,
+    as_colour,
+    dataset_images,
+    from_arrays,
+    is_dataset,
+    read_dataset,
 )
-from srjt.data.sources.folders import with_patients_of_headers
-from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.data.sources.features import read_ungraded_features
+from srjt.data.sources.folders import read_images, with_patients_of_headers
+from srjt.errors import SrjtError, unknown_name
 from srjt.files import as_path, check_regular_file
 from srjt.progress import ProgressOption
 
 __all__ = ["SOURCES", "LoadedData", "Source", "from_arrays", "read"]
-
-# Rows of features in a DataFrame; a DataFrame with a column of images is read as any other table.
-
-SOURCE = "the table"
-
-
-def read_feature_frame(frame: pd.DataFrame, options: ReadOptions) -> LoadedData:
-    """Features (N, F) with their grades and all other columns, as from a file of the same table."""
-    found = _features_of(frame, options.feature_columns)
-    given = {role: column for role, column in options.roles.items() if role != "image"}
-    return graded_features(found, given, source=SOURCE, root=Path(), grades=options.grades)
-
-
-def read_ungraded_frame(
-    frame: pd.DataFrame,
-    *,
-    wanted: Sequence[str] = (),
-    columns: Sequence[str] = (),
-    grades: tuple[str, ...] = ("0", "1"),
-) -> Manifest:
-    """Features for prediction, as from a file of the same table; see ``read_ungraded_features``."""
-    found = _features_of(frame, None, wanted=wanted)
-    return ungraded_features(found, {}, source=SOURCE, root=Path(), columns=columns, grades=grades)
-
-
-def _features_of(
-    frame: pd.DataFrame, feature_columns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
-) -> FeatureFile:
-    """The feature columns as numbers, the others as text."""
-    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
-    refuse_repeated(list(frame.columns), "The table")
-    taken = feature_columns_of(frame, feature_columns, wanted=wanted)
-    try:
-        features = as_features(frame[taken].astype("float64").to_numpy())
-    except (TypeError, ValueError) as problem:
-        if isinstance(problem, SrjtError):
-            raise
-        raise SrjtError(f"A feature column of the table is not numeric: {problem}.") from None
-    rest = from_frame(frame.drop(columns=taken)).frame
-    lines = [f"row {row}" for row in range(len(features))]
-    size = f"{count_of(len(features), 'row')} of {count_of(features.shape[1], 'feature')} in memory"
-    return FeatureFile(features=features, frame=rest, feature_names=tuple(taken), lines=lines, notes=[size])
 
 
 class Source(NamedTuple):
@@ -105,7 +68,7 @@ SOURCES: dict[str, Source] = {
 # A table in memory is read by one of these.
 FRAMES: dict[str, tuple[Callable[[pd.DataFrame, ReadOptions], LoadedData], frozenset[str]]] = {
     "table": (table.read_table, OF_TABLES),
-    "features": (read_feature_frame, OF_FEATURES),
+    "features": (features.read_feature_frame, OF_FEATURES),
 }
 
 
@@ -169,8 +132,8 @@ def read(
 
 def _kind_of_frame(frame: pd.DataFrame, asked: ReadOptions) -> str:
     of_images = asked.image_column is not None or asked.images is not None
-    features = not of_images and has_features(list(map(str, frame.columns)))
-    kind = asked.kind or ("features" if asked.feature_columns is not None or features else "table")
+    by_names = not of_images and features.has_features(list(map(str, frame.columns)))
+    kind = asked.kind or ("features" if asked.feature_columns is not None or by_names else "table")
     if kind not in FRAMES:
         raise SrjtError(f"A table in memory cannot be read as {kind}.")
     return kind
@@ -200,3 +163,82 @@ def _recognise(path: Path) -> str:
             return kind
     known = ", ".join((*columns.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))
     raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({known}).")
+
+
+# What ``srjt.train`` and ``srjt.predict`` accept as data, read into a manifest.
+
+PathLike: TypeAlias = str | os.PathLike[str]
+# (images or features, grades) as a pair; a dataset returns (image, label)
+LabelledData: TypeAlias = Manifest | LoadedData | PathLike | pd.DataFrame | tuple[Any, Any] | TorchDataset
+# several paths; arrays of images or features
+UnlabelledData: TypeAlias = (
+    Manifest | LoadedData | PathLike | Sequence[PathLike] | pd.DataFrame | npt.NDArray[Any] | TorchDataset
+)
+KNOWN = "a manifest, a path, a DataFrame, arrays or a torch dataset"
+
+
+def labelled_samples(
+    data: LabelledData,
+    *,
+    grades: Sequence[str] | None = None,
+    on_bad_image: OnBadImage = "error",
+    progress: ProgressOption = True,
+) -> Manifest:
+    """The samples and their grades. on_bad_image: stop at a row that cannot be used, or leave it out."""
+    if isinstance(data, Manifest):
+        return data
+    if isinstance(data, LoadedData):
+        reading = data
+    elif isinstance(data, (str, os.PathLike, pd.DataFrame)):
+        reading = read(data, grades=grades, progress=progress)
+    elif isinstance(data, tuple) and len(data) == 2:
+        reading = from_arrays(data[0], data[1], names=grades)
+    elif isinstance(data, np.ndarray):
+        raise SrjtError("An array has no grades: pass the pair (images, grades).")
+    elif is_dataset(data):
+        reading = read_dataset(data, grades=grades)
+    else:
+        raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
+    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+
+
+def unlabelled_samples(
+    data: UnlabelledData,
+    *,
+    features: bool,
+    wanted: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    grades: tuple[str, ...] = ("0", "1"),
+) -> LoadedData:
+    """The samples to predict; each gets the mildest grade as a placeholder.
+
+    features: whether rows of features are wanted, or images; wanted: the names of the features, if they have names.
+    columns: further columns to keep, where there are some.
+    """
+    if isinstance(data, LoadedData):
+        return data
+    if isinstance(data, Manifest):
+        return LoadedData(manifest=data, problems=(), kind="manifest", notes=())
+    if isinstance(data, (str, os.PathLike, pd.DataFrame)):
+        data = [data]
+    if isinstance(data, (list, tuple)) and all(
+        isinstance(source, (str, os.PathLike, pd.DataFrame)) for source in data
+    ):
+        if not data:
+            raise SrjtError("The list of paths is empty.")
+        if not features:
+            return read_images(list(data), columns=columns, grades=grades)
+        if len(data) > 1:
+            raise SrjtError("This run reads features: pass one file of features.")
+        source = data[0] if isinstance(data[0], pd.DataFrame) else Path(data[0])
+        rows = read_ungraded_features(source, wanted=wanted, columns=columns, grades=grades)
+        return LoadedData(manifest=rows, problems=(), kind="features", notes=())
+    if is_dataset(data):
+        data = dataset_images(data)
+    if not isinstance(data, np.ndarray):
+        raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
+    array = as_features(data) if data.ndim == 2 else as_colour(data)
+    ids = [str(row) for row in range(len(array))]
+    table = pd.DataFrame({"id": ids, "image": ids, "grade": np.zeros(len(ids), dtype=np.int64)})
+    manifest = Manifest(table=table, grades=grades, arrays=array)
+    return LoadedData(manifest=manifest, problems=(), kind="arrays", notes=())

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,7 @@ from srjt.readers.readings import Readings
 # Tables in Excel workbooks (.xlsx).
 
 
-def read_excel(path: Path) -> tuple[list[str], list[list[str]], Positions, list[str]]:
+def read_excel(path: Path) -> tuple[list[str], list[list[str]], list[str], list[str]]:
     """The header, the rows that are not empty, their positions, and notes. The first sheet is read.
 
     Of a formula the value counts that Excel computed last. Cells beyond the header count only if they are filled.
@@ -59,13 +58,10 @@ def read_excel(path: Path) -> tuple[list[str], list[list[str]], Positions, list[
         raise SrjtError(f"{path} has no rows below its header: its first sheet is empty.")
     (_, header), *body = rows
     cells = [row + [""] * (len(header) - len(row)) for _, row in body]
-    others = (
-        f"; {count_of(len(sheets) - 1, 'other sheet is', 'other sheets are')} not read"
-        if len(sheets) > 1
-        else ""
-    )
-    positions = Positions("row", [number for number, _ in body])
-    return header, cells, positions, [f"sheet {sheets[0].title!r}{others}"]
+    others = len(sheets) - 1
+    not_read = f"; {count_of(others, 'other sheet is', 'other sheets are')} not read" if others else ""
+    positions = [f"row {number}" for number, _ in body]
+    return header, cells, positions, [f"sheet {sheets[0].title!r}{not_read}"]
 
 
 def _without_empty_end(cells: list[str]) -> list[str]:
@@ -78,34 +74,12 @@ def _without_empty_end(cells: list[str]) -> list[str]:
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 
 
-class Positions(Sequence[str]):
-    """Where each row is in its file, such as "line 7"; the text is made when it is needed."""
-
-    def __init__(self, word: str, numbers: Sequence[int]) -> None:
-        self.word, self.numbers = word, numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-    @overload
-    def __getitem__(self, row: slice) -> Positions: ...
-    def __getitem__(self, row: int | slice) -> str | Positions:
-        if isinstance(row, slice):
-            return Positions(self.word, self.numbers[row])
-        return f"{self.word} {self.numbers[row]}"
-
-    def at(self, rows: Sequence[int]) -> Positions:
-        return Positions(self.word, [self.numbers[row] for row in rows])
-
-
 @dataclass(frozen=True, kw_only=True)
 class TextTable:
     """A table of text: nothing is converted to numbers, so that patient 007 stays 007."""
 
     frame: pd.DataFrame
-    lines: Sequence[str]  # (N,) the position of each row in the file
+    lines: Sequence[str]  # (N,) the position of each row in the file, such as "line 7"
     problems: list[Problem]
     notes: list[str] = field(default_factory=list)
 
@@ -131,7 +105,7 @@ def load_table(path: Path) -> TextTable:
     problems = [Problem("malformed-row", lines[row], malformed[row]) for row in sorted(malformed)]
     if malformed:
         good = [row for row in range(len(rows)) if row not in malformed]
-        rows, lines = [rows[row] for row in good], lines.at(good)
+        rows, lines = [rows[row] for row in good], [lines[row] for row in good]
     if not rows:
         raise SrjtError(
             f"No row of {path} can be used; the first, {problems[0].where}: {problems[0].detail}."
@@ -140,7 +114,7 @@ def load_table(path: Path) -> TextTable:
     return TextTable(frame=frame, lines=lines, problems=problems, notes=notes)
 
 
-def _read_csv(path: Path) -> tuple[list[str], list[list[str]], Positions, dict[int, str]]:
+def _read_csv(path: Path) -> tuple[list[str], list[list[str]], list[str], dict[int, str]]:
     """The header; the rows that are not empty and their positions; by row, the reason against some of them."""
     rows: list[list[str]] = []
     numbers: list[int] = []
@@ -171,12 +145,10 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[str]], Positions, dict[i
         ) from None
     if not rows:
         raise SrjtError(f"{path} has no rows below its header.")
-    malformed = {
-        row
-        - 1: f"the quoted cell that ends in line {several_lines[row]} contains other rows: a quote is not closed"
-        for row in _rows_with_rows(rows, several_lines, delimiter)
-    }
-    return rows[0], rows[1:], Positions("line", numbers[1:]), malformed
+    reason = "the quoted cell that ends in line {} contains other rows: a quote is not closed"
+    with_rows = _rows_with_rows(rows, several_lines, delimiter)
+    malformed = {row - 1: reason.format(several_lines[row]) for row in with_rows}
+    return rows[0], rows[1:], [f"line {number}" for number in numbers[1:]], malformed
 
 
 def _rows_with_rows(rows: list[list[str]], several_lines: Collection[int], delimiter: str) -> Iterator[int]:
@@ -204,12 +176,17 @@ def refuse_repeated(columns: Sequence[str], source: str | Path) -> None:
         raise SrjtError(f"{source} has two columns named {min(twice)!r}.")
 
 
+def rows_from(first: int, count: int) -> list[str]:
+    """(count,) the positions of rows that are counted from ``first``."""
+    return [f"row {row}" for row in range(first, first + count)]
+
+
 def from_frame(frame: pd.DataFrame, *, first: int = 0) -> TextTable:
     """The cells of a table in memory as text. first: the number of its first row in messages."""
     refuse_repeated([str(column) for column in frame.columns], "The table")
     cells = {str(column): frame[column].map(as_text).astype(str) for column in frame.columns}
     text = pd.DataFrame(cells).reset_index(drop=True)
-    return TextTable(frame=text, lines=Positions("row", range(first, first + len(text))), problems=[])
+    return TextTable(frame=text, lines=rows_from(first, len(text)), problems=[])
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
@@ -276,7 +253,7 @@ def with_common_values(values: Mapping[str, set[str]]) -> list[str]:
 def folder_without_grades(folder: Path) -> str:
     """What a folder has that is not one of the sources."""
     listed = list(islice(_below(folder), WALKED + 1))
-    files = [path for path, is_folder in listed[:WALKED] if not is_folder]
+    files = [path for path in listed[:WALKED] if path is not None]
     tables = [path for path in files if _is_table(path)]
     images = sum(is_image(path) for path in files[:COUNTED] if not _is_table(path))
     if not images and not tables:
@@ -297,11 +274,11 @@ def _is_table(path: Path) -> bool:
     return path.suffix.lower() in TABLE_SUFFIXES
 
 
-def _below(folder: Path) -> Iterator[tuple[Path, bool]]:
-    """Each file and folder below a folder, and whether it is a folder."""
+def _below(folder: Path) -> Iterator[Path | None]:
+    """Each file below a folder; None for each folder."""
     for parent, folders, names in os.walk(folder):
-        yield from ((Path(parent) / name, True) for name in folders)
-        yield from ((Path(parent) / name, False) for name in sorted(names))
+        yield from (None for _ in folders)
+        yield from (Path(parent) / name for name in sorted(names))
 
 
 def no_image_exists(manifest: Manifest) -> str:

@@ -27,17 +27,19 @@ from srjt.data.sources.columns import (
     NUMBERED,
     SYNONYMS,
     TABLE_SUFFIXES,
-    Positions,
     TextTable,
     check_wanted,
     choose_columns,
     load_table,
     plain_name,
     read_parquet,
+    refuse_repeated,
+    rows_from,
 )
 from srjt.data.sources.readings import READING_SYNONYMS
 from srjt.data.sources.table import (
     CANONICAL,
+    IN_MEMORY,
     check_split_column,
     combines_readings,
     consensus_rows,
@@ -58,32 +60,38 @@ BESIDE = {name for names in (*SYNONYMS.values(), *READING_SYNONYMS.values()) for
 FEW = 4  # so many numbered columns may also be a bounding box: x1, y1, x2, y2
 
 
-def _from_table(
-    path: Path, feature_columns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
+def read_feature_table(
+    table: Path | pd.DataFrame, patterns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
 ) -> FeatureFile:
-    """Read a table of features from the columns that match, else those ``wanted`` by a run, else by usual names."""
-    lines: Sequence[str]
-    if path.suffix.lower() == ".parquet":
-        frame = read_parquet(path)
-        lines = Positions("row", range(1, len(frame) + 1))
+    """A table of features, in a file or in memory, from the columns that match, else those ``wanted`` by a run, else by
+    usual names."""
+    if isinstance(table, pd.DataFrame):
+        frame, lines, source = table, rows_from(0, len(table)), IN_MEMORY
+        refuse_repeated(list(map(str, frame.columns)), "The table")
+    elif table.suffix.lower() == ".parquet":
+        frame, source = read_parquet(table), table.name
+        lines = rows_from(1, len(frame))
     else:
-        loaded = load_table(path)
-        frame, lines = loaded.frame, loaded.lines
+        loaded, source = load_table(table), table.name
+        frame, lines = loaded.frame, list(loaded.lines)
         if loaded.problems:
-            raise SrjtError(f"{path}, {loaded.problems[0].where}: {loaded.problems[0].detail}.")
-    taken = _matching(
-        [str(column) for column in frame.columns], feature_columns, source=path.name, wanted=wanted
-    )
-    array = _numbers(frame[taken], path=path, lines=lines)
-    features = as_features(array, what=f"The features in {path.name}")
+            raise SrjtError(f"{table}, {loaded.problems[0].where}: {loaded.problems[0].detail}.")
+    frame = frame.set_axis(list(map(str, frame.columns)), axis=1)
+    taken = _matching(list(frame.columns), patterns, source=source, wanted=wanted)
+    numbers = _numbers(frame[taken], source=IN_MEMORY if source == IN_MEMORY else str(table), lines=lines)
+    features = as_features(numbers, what=f"The features in {source}")
     rest = frame.drop(columns=taken)
-    texts = {str(column): rest[column].map(as_text).astype(str) for column in rest}
+    texts = pd.DataFrame({column: rest[column].map(as_text).astype(str) for column in rest})
+    where = f"{_size(features)} in memory"
+    if source != IN_MEMORY:
+        texts = texts.rename(columns=SINGULAR)
+        where = f"table {source}: {_size(features)}, columns {taken[0]} … {taken[-1]}"
     return FeatureFile(
         features=features,
-        frame=pd.DataFrame(texts).rename(columns=SINGULAR),
+        frame=texts.reset_index(drop=True),
         feature_names=tuple(taken),
         lines=lines,
-        notes=[f"table {path.name}: {_size(features)}, columns {taken[0]} … {taken[-1]}"],
+        notes=[where],
     )
 
 
@@ -115,13 +123,6 @@ def has_features(names: Sequence[str]) -> bool:
     return not unknown or numbered > max(FEW, len(unknown))
 
 
-def feature_columns_of(
-    frame: pd.DataFrame, patterns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
-) -> list[str]:
-    """The feature columns of a table in memory: those that match, or ``wanted``, or f0, f1, … by their names."""
-    return _matching([str(column) for column in frame.columns], patterns, source="the table", wanted=wanted)
-
-
 def _matching(
     columns: Sequence[str], patterns: str | Sequence[str] | None, *, source: str, wanted: Sequence[str]
 ) -> list[str]:
@@ -137,11 +138,10 @@ def _matching(
                 "`feature_columns='f*'`."
             )
         return taken
-    given = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
-    known = set(columns)
-    chosen: set[str] = set()
-    for pattern in given:
-        matching = [pattern] if pattern in known else [name for name in columns if fnmatchcase(name, pattern)]
+    listed = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
+    names, chosen = set(columns), set[str]()
+    for pattern in listed:
+        matching = [pattern] if pattern in names else [name for name in columns if fnmatchcase(name, pattern)]
         if not matching:
             shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
             raise SrjtError(f"No column of {source} matches `feature_columns={pattern!r}`; it has {shown}.")
@@ -149,21 +149,20 @@ def _matching(
     return [column for column in columns if column in chosen]
 
 
-def _numbers(frame: pd.DataFrame, *, path: Path, lines: Sequence[str]) -> npt.NDArray[np.generic]:
+def _numbers(frame: pd.DataFrame, *, source: str, lines: Sequence[str]) -> npt.NDArray[np.generic]:
     """(N, F); the error for a cell that is not a number names it."""
     try:
         return frame.to_numpy(dtype=np.float64)
     except (TypeError, ValueError):
         for column in frame.columns:
-            numbers = pd.to_numeric(frame[column], errors="coerce")
-            strange = np.flatnonzero(
-                numbers.isna().to_numpy() & (frame[column].map(as_text) != "nan").to_numpy()
+            missing = pd.to_numeric(frame[column], errors="coerce").isna() & (
+                frame[column].map(as_text) != "nan"
             )
-            if len(strange):
-                row = int(strange[0])
+            if missing.any():
+                row = int(missing.to_numpy().argmax())
                 raise SrjtError(
-                    f"{path}, {lines[row]}: {str(frame[column].iloc[row])!r} in the feature column {column!r} is not a "
-                    "number."
+                    f"{source}, {lines[row]}: {str(frame[column].iloc[row])!r} in the feature column {column!r} is not "
+                    "a number."
                 ) from None
         raise
 
@@ -176,8 +175,9 @@ SINGULAR = {
     "grades": "grade", "labels": "label", "y": "label", "true_grades": "true_grade", "true_labels": "true_label",
     "verified_grades": "verified_grade", "verified_labels": "verified_label",
     "patients": "patient", "groups": "patient", "splits": "split", "images": "image", "ids": "id", "readers": "reader",
-    "file_": "file", "allow_pickle_": "allow_pickle",
+    "file_": "file", "allow_pickle_": "allow_pickle",  # parameters of np.savez, which no array can be named after
 }  # fmt: skip
+PLURAL = {column: array for array, column in reversed(SINGULAR.items()) if column != "label"}
 # not per sample: the order of the grades, how the features were computed, and their names
 ABOUT = ("grade_names", "made", "feature_names")
 
@@ -209,7 +209,7 @@ def open_features(
             raise SrjtError(f"`feature_columns` applies to tables, but {path} is an array file.")
         return _from_npz(path) if suffix == ".npz" else _from_npy(path)
     if suffix in TABLE_SUFFIXES:
-        return _from_table(path, feature_columns, wanted=wanted)
+        return read_feature_table(path, feature_columns, wanted=wanted)
     known = ", ".join((*FEATURE_SUFFIXES, *TABLE_SUFFIXES))
     raise SrjtError(f"{path} is not a file of features: those end in {known}.")
 
@@ -262,27 +262,23 @@ def _from_npz(path: Path) -> FeatureFile:
             frame[column] = [as_text(_decoded(value, key, path)) for value in flat.tolist()]
     if ignored:
         notes.append(f"not used, because not one entry per row: {', '.join(ignored)}")
-    names = None
-    feature_names: tuple[str, ...] = ()
-    if "grade_names" in about:
-        if about["grade_names"].ndim != 1:
-            raise SrjtError(f"The array 'grade_names' of {path.name} must list the grades, mildest first.")
-        names = tuple(as_text(_decoded(name, "grade_names", path)) for name in about["grade_names"].tolist())
-    if "feature_names" in about:
-        if about["feature_names"].shape != features.shape[1:]:
-            raise SrjtError(
-                f"The array 'feature_names' of {path.name} must name its {count_of(features.shape[1], 'feature')}."
-            )
-        feature_names = tuple(
-            as_text(_decoded(name, "feature_names", path)) for name in about["feature_names"].tolist()
+
+    def names(key: str) -> tuple[str, ...]:
+        return tuple(as_text(_decoded(name, key, path)) for name in about[key].tolist())
+
+    if "grade_names" in about and about["grade_names"].ndim != 1:
+        raise SrjtError(f"The array 'grade_names' of {path.name} must list the grades, mildest first.")
+    if "feature_names" in about and about["feature_names"].shape != features.shape[1:]:
+        raise SrjtError(
+            f"The array 'feature_names' of {path.name} must name its {count_of(features.shape[1], 'feature')}."
         )
     return FeatureFile(
         features=features,
         frame=pd.DataFrame(frame, index=range(count), dtype=str),
-        lines=Positions("row", range(count)),
+        lines=rows_from(0, count),
         notes=notes,
-        feature_names=feature_names,
-        names=names,
+        feature_names=names("feature_names") if "feature_names" in about else (),
+        names=names("grade_names") if "grade_names" in about else None,
         made=made,
     )
 
@@ -296,7 +292,7 @@ def _from_npy(path: Path) -> FeatureFile:
     return FeatureFile(
         features=features,
         frame=pd.DataFrame(index=range(len(features))),
-        lines=Positions("row", range(len(features))),
+        lines=rows_from(0, len(features)),
         notes=[f"file {path.name}: {_size(features)}"],
     )
 
@@ -406,7 +402,7 @@ def read_features(path: Path, options: ReadOptions) -> LoadedData:
             "same folder, or in any table with `labels`."
         )
     root = (options.images or path.parent).absolute()
-    reading = graded_features(found, given, source=(labels or path).name, root=root, grades=grades)
+    reading = _graded(found, given, source=(labels or path).name, root=root, grades=grades)
     if options.images is not None and not any(os.path.isfile(image) for image in reading.manifest.paths):
         raise SrjtError(
             f"{path.name} has features, and no row of it names an image in {options.images}: leave out `images`, or "
@@ -417,7 +413,14 @@ def read_features(path: Path, options: ReadOptions) -> LoadedData:
     return replace(reading, readings=readings)
 
 
-def graded_features(
+def read_feature_frame(frame: pd.DataFrame, options: ReadOptions) -> LoadedData:
+    """Features (N, F) in a table in memory, with their grades and all other columns, as from a file of it."""
+    loaded = read_feature_table(frame, options.feature_columns)
+    given = {role: column for role, column in options.roles.items() if role != "image"}
+    return _graded(loaded, given, source=IN_MEMORY, root=Path(), grades=options.grades)
+
+
+def _graded(
     found: FeatureFile,
     given: Mapping[str, str | None],
     *,
@@ -442,7 +445,7 @@ def graded_features(
 
 
 def read_ungraded_features(
-    path: Path,
+    source: Path | pd.DataFrame,
     *,
     feature_columns: str | Sequence[str] | None = None,
     patient_column: str | None = None,
@@ -450,43 +453,32 @@ def read_ungraded_features(
     columns: Sequence[str] = (),
     grades: tuple[str, ...] = ("0", "1"),
 ) -> Manifest:
-    """Read features for prediction. Every sample gets the mildest grade as a placeholder.
+    """Read features for prediction, from a file or a table. Every sample gets the mildest grade as a placeholder.
 
-    wanted: the names of the features of the run. columns: further columns to keep, where the file has them.
+    wanted: the names of the features of the run. columns: further columns to keep, where the source has them.
     """
-    found = open_features(path, feature_columns, wanted=wanted)
+    if isinstance(source, pd.DataFrame):
+        loaded, name, root = read_feature_table(source, feature_columns, wanted=wanted), IN_MEMORY, Path()
+    else:
+        loaded, name = open_features(source, feature_columns, wanted=wanted), source.name
+        root = source.parent.absolute()
     given = {"patient": patient_column}
-    return ungraded_features(
-        found, given, source=path.name, root=path.parent.absolute(), columns=columns, grades=grades
-    )
-
-
-def ungraded_features(
-    found: FeatureFile,
-    given: Mapping[str, str | None],
-    *,
-    source: str,
-    root: Path,
-    columns: Sequence[str],
-    grades: tuple[str, ...],
-) -> Manifest:
-    """The samples to predict of a file, or of a table in memory."""
-    chosen, _ = choose_columns(list(found.frame.columns), given, source=source, required=())
-    rows = _rows(found, {role: column for role, column in chosen.items() if role == "image"})
+    chosen, _ = choose_columns(list(loaded.frame.columns), given, source=name, required=())
+    rows = _rows(loaded, {role: column for role, column in chosen.items() if role == "image"})
     table = rows[["id", "image"]].assign(grade=0)
     if "patient" in chosen:
-        table["patient"] = found.frame[chosen["patient"]].to_numpy()
-    for name in columns:
-        if name in found.frame:  # the file's own id, image and grade get another name
-            table[f"{name}_source" if name in table else name] = found.frame[name].to_numpy()
-    check_wanted(columns, table, known=list(map(str, found.frame.columns)))
+        table["patient"] = loaded.frame[chosen["patient"]].to_numpy()
+    for column in columns:
+        if column in loaded.frame:  # the source's own id, image and grade get another name
+            table[f"{column}_source" if column in table else column] = loaded.frame[column].to_numpy()
+    check_wanted(columns, table, known=list(map(str, loaded.frame.columns)))
     return Manifest(
         table=table,
         grades=grades,
         root=root,
-        arrays=found.features,
-        feature_names=found.feature_names,
-        made=found.made,
+        arrays=loaded.features,
+        feature_names=loaded.feature_names,
+        made=loaded.made,
     )
 
 
@@ -505,7 +497,7 @@ def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
             texts = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
         elif column == "image":
             texts = [_absolute(manifest.root, name) for name in texts]
-        contents[_plural(str(column))] = np.array(texts, dtype=str)
+        contents[PLURAL.get(str(column), str(column))] = np.array(texts, dtype=str)
     if graded:
         contents["grade_names"] = np.array(manifest.grades, dtype=str)
     if manifest.feature_names:
@@ -592,19 +584,6 @@ def _rows(found: FeatureFile, chosen: Mapping[str, str]) -> pd.DataFrame:
         "image": [image or name for image, name in zip(images, ids, strict=True)]
     }
     return pd.DataFrame({"id": ids, **cells, **other_columns(frame, chosen, own)})
-
-
-def _plural(column: str) -> str:
-    return {
-        "grade": "grades",
-        "true_grade": "true_grades",
-        "verified_grade": "verified_grades",
-        "patient": "patients",
-        "image": "images",
-        "id": "ids",
-        "file": "file_",  # parameters of np.savez, which no array can be named after
-        "allow_pickle": "allow_pickle_",
-    }.get(column, column)
 
 
 def _absolute(root: Path, name: str) -> str:

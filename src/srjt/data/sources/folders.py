@@ -360,42 +360,36 @@ def read_images(
     image and repetitions are left out and listed in ``problems``. progress: whether to show a bar over DICOM headers.
     """
     lines: dict[str, list[str]] = {}  # for each image, in the given order: where it is named
-    problems: list[Problem] = []
     cells: dict[str, dict[str, str]] = {}  # for each image of a table: the columns that are kept
-    of_a_table = {"images": images, "image_column": image_column, "patient_column": patient_column}
-    given = [option for option, value in of_a_table.items() if value is not None]
-    has_table = False
-    known: list[str] = []  # columns of the tables
+    problems: list[Problem] = []
+    of_tables: list[str] = []  # columns
+    roles = {"image": image_column, "patient": patient_column}
     for source in sources:
-        listed = None
+        table_in, name, root = None, "the table", Path().absolute()
         if isinstance(source, pd.DataFrame):
-            listed, name, root = from_frame(source), "the table", Path().absolute()
+            table_in = from_frame(source)
         elif (path := _existing(source)).is_dir():
-            named, ignored = _from_folder(path)
-            problems += ignored
+            named, more = _from_folder(path)
         elif path.suffix.lower() in TABLE_SUFFIXES:
-            listed, name, root = load_table(path), path.name, path.parent
+            table_in, name, root = load_table(path), path.name, path.parent
         else:
             check_regular_file(path)
-            named = [(path, str(path))]
-        if listed is not None:
-            has_table = True
-            known += map(str, listed.frame.columns)
-            named, kept, more = _from_table(
-                listed,
-                root if images is None else Path(images),
-                source=name,
-                given={"image": image_column, "patient": patient_column},
-                columns=columns,
-            )
-            problems += more
-            for (path, _), row in zip(named, kept, strict=True):
-                cells.setdefault(str(path), row)
-        for path, line in named:
+            named, more = [(path, str(path), {})], []
+        if table_in is not None:
+            of_tables += map(str, table_in.frame.columns)
+            folder = root if images is None else Path(images)
+            named, more = _from_table(table_in, folder, source=name, given=roles, columns=columns)
+        problems += more
+        for path, line, row in named:
             lines.setdefault(str(path), []).append(line)
-    if given and not has_table:
+            if row:
+                cells.setdefault(str(path), row)
+    options = {"images": images, "image_column": image_column, "patient_column": patient_column}
+    without_table = [option for option, value in options.items() if value is not None and not of_tables]
+    if without_table:
         raise SrjtError(
-            f"`{given[0]}` applies to a table of images, and {sources[0]} is none: give a table, or leave it out."
+            f"`{without_table[0]}` applies to a table of images, and {sources[0]} is none: give a table, or leave it "
+            "out."
         )
     problems += [
         Problem("duplicate-row", name, ", ".join(where)) for name, where in lines.items() if len(where) > 1
@@ -409,7 +403,7 @@ def read_images(
     reading = with_patients_of_headers(
         LoadedData(manifest=manifest, problems=tuple(problems), kind="images", notes=()), progress=progress
     )
-    check_wanted(columns, reading.manifest.table, known=known)
+    check_wanted(columns, reading.manifest.table, known=of_tables)
     return reading
 
 
@@ -422,45 +416,45 @@ def _existing(source: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _from_folder(folder: Path) -> tuple[list[tuple[Path, str]], list[Problem]]:
-    """(image, image) of each image in a folder, and the files that are no images."""
-    named, problems = [], []
+Named = list[tuple[Path, str, dict[str, str]]]  # an image, where it is named, and what else is known of it
+
+
+def _from_folder(folder: Path) -> tuple[Named, list[Problem]]:
+    """The images in a folder, and the files that are no images."""
+    named: Named = []
+    problems = []
     for name, problem in walk_images(folder, root=folder):
         path = folder / name
         if problem is None:
-            named.append((path, str(path)))
+            named.append((path, str(path), {}))
         else:
             problems.append(replace(problem, where=str(path)))
     if not named:
         raise SrjtError(f"There are no images in {folder}.")
-    return sorted(named), problems
+    return sorted(named, key=lambda image: image[0]), problems
 
 
 def _from_table(
     loaded: TextTable, root: Path, *, source: str, given: Mapping[str, str | None], columns: Sequence[str]
-) -> tuple[list[tuple[Path, str]], list[dict[str, str]], list[Problem]]:
-    """(image, line) of each row with an image, the columns to keep of it, and the problems of the others."""
+) -> tuple[Named, list[Problem]]:
+    """The image of each row that names one, with the columns to keep of it; and the problems of the others."""
     chosen, _ = choose_columns(list(loaded.frame.columns), given, source=source, required=("image",))
     names = list(loaded.frame[chosen["image"]])
     root = find_image_folder(names, root)
-    located, problems = locate_images(names, root)
-    if problems:
-        raise SrjtError(f"{problems[0].where}: {problems[0].detail}")
-    empty = [
-        Problem("missing-image", line, "the row has no image")
-        for line, name in zip(loaded.lines, located, strict=True)
-        if not name
-    ]
-    named = [(root / name, line) for line, name in zip(loaded.lines, located, strict=True) if name]
+    located, ambiguous = locate_images(names, root)
+    if ambiguous:
+        raise SrjtError(f"{ambiguous[0].where}: {ambiguous[0].detail}")
     # every sample has an id, an image and a placeholder for its grade: the table's own get another name
     ours = ("id", "image", "grade", "patient")
     wanted = {f"{name}_source" if name in ours else name: name for name in columns if name in loaded.frame}
     if "patient" in chosen:
         wanted["patient"] = chosen["patient"]
-    rows = (
-        zip(*(loaded.frame[column] for column in wanted.values()), strict=True)
-        if wanted
-        else ((),) * len(names)
-    )
-    kept = [dict(zip(wanted, row, strict=True)) for row, name in zip(rows, located, strict=True) if name]
-    return named, kept, [*loaded.problems, *empty]
+    rows = loaded.frame[list(wanted.values())].set_axis(list(wanted), axis=1).to_dict("records")
+    named: Named = []
+    problems = list(loaded.problems)
+    for line, name, row in zip(loaded.lines, located, rows or [{}] * len(names), strict=True):
+        if name:
+            named.append((root / name, line, {str(column): str(cell) for column, cell in row.items()}))
+        else:
+            problems.append(Problem("missing-image", line, "the row has no image"))
+    return named, problems

@@ -1,0 +1,264 @@
+"""``srjt.plan``: how many patients, readings and verified labels are needed to know a score well enough.
+
+The half-width of a 95 % interval is 1.96 · s / √patients, where s is what one patient contributes to the standard
+deviation. With values that are assumed, s² = v · (1 + (m − 1) · ρ) / (m · share): v is the variance of one image, m the
+images of a patient, ρ their correlation and share that of the images that count (for a sensitivity, those to refer).
+From a pilot, s is the standard deviation of the bootstrap over its patients, times the root of their number.
+
+More patients do not help against labels that are wrong: readings and verified labels are planned beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import binom  # type: ignore[import-untyped]
+
+from srjt.errors import SrjtError
+from srjt.inference.evaluate import Evaluation
+from srjt.inference.options import PlannedMetric, Planning
+from srjt.inference.prepare import RunLike, open_run
+from srjt.inference.sides import best_side
+from srjt.noise.verified import labels_to_verify
+from srjt.ordinal.intervals import patient_codes, patient_draws
+from srjt.ordinal.metrics import METRICS
+from srjt.reported import Reported
+from srjt.settings import from_names
+
+WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted
+READINGS = (1, 3, 5, 7, 9)
+Z = 1.959964
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplePlan(Reported):
+    """The result of ``srjt.plan``.
+
+    Attributes
+    ----------
+    metric, half_width, value
+        What was asked for; the value of the pilot, or the one that was assumed.
+    deviation : float
+        What one patient contributes: the half-width is 1.96 · deviation / √patients.
+    images_per_patient : float
+    patients, images : int
+        Needed for the half-width; of a noise rate, verified labels.
+    pilot : int
+        Patients of the pilot; 0 if values were assumed.
+    source : str
+        Where the numbers come from, in words.
+    table : DataFrame
+        ``half_width``, ``patients`` and ``images`` for several half-widths; ``verified``, the labels to verify for the
+        score against the true grades, if the pilot has verified some.
+    readings : DataFrame
+        ``readings`` of an image and ``wrong``, the largest share of wrong medians; empty without a reader's error.
+    """
+
+    metric: PlannedMetric
+    half_width: float
+    value: float
+    deviation: float
+    images_per_patient: float
+    patients: int
+    images: int
+    pilot: int
+    source: str
+    table: pd.DataFrame
+    readings: pd.DataFrame
+
+    def __repr__(self) -> str:
+        return f"<SamplePlan: {self.patients:,} patients for {self.metric} ± {self.half_width:g}>"
+
+    def half_width_of(self, patients: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """The half-width that so many patients give."""
+        return np.asarray(Z * self.deviation / np.sqrt(np.asarray(patients, dtype=np.float64)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        tables = {name: getattr(self, name).to_dict("records") for name in ("table", "readings")}
+        return {**vars(self), **tables}
+
+
+def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePlan:
+    """How many patients are needed for an interval of a wanted half-width.
+
+    Parameters
+    ----------
+    pilot : Trained, Evaluation or path, optional
+        A run, whose test side (else validation side) is the pilot, or an evaluation. Default: values are assumed.
+    **options
+        The fields of ``srjt.inference.options.Planning``.
+
+    Returns
+    -------
+    SamplePlan
+        ``plan(...).report()`` is its page, with a curve.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> wanted = {"metric": "sensitivity", "value": 0.9, "half_width": 0.05, "prevalence": 0.2}
+    >>> srjt.plan(**wanted).patients
+    692
+    >>> srjt.plan(**wanted, images_per_patient=2, correlation=0.3).patients
+    450
+    """
+    asked = from_names(Planning, options, kind="option of a plan")
+    if asked.metric == "noise-rate":
+        return _noise_plan(pilot, asked)
+    if pilot is None:
+        return _assumed(asked)
+    judged = pilot if isinstance(pilot, Evaluation) else best_side(open_run(pilot), resamples=0)
+    if judged is None or judged.answers.empty:
+        raise SrjtError("The pilot has no answers for single images: give a run with a test side, or values.")
+    return _from_pilot(judged, asked)
+
+
+def _result(
+    asked: Planning, *, value: float, deviation: float, images: float, pilot: int, source: str
+) -> SamplePlan:
+    widths = [asked.half_width * factor for factor in WIDTHS]
+    patients = [math.ceil((Z * deviation / width) ** 2 - 1e-9) for width in widths]
+    table = pd.DataFrame(
+        {
+            "half_width": widths,
+            "patients": patients,
+            "images": [math.ceil(number * images) for number in patients],
+        }
+    )
+    needed = patients[WIDTHS.index(1.0)]
+    return SamplePlan(
+        metric=asked.metric,
+        half_width=asked.half_width,
+        value=value,
+        deviation=deviation,
+        images_per_patient=images,
+        patients=needed,
+        images=math.ceil(needed * images),
+        pilot=pilot,
+        source=source,
+        table=table,
+        readings=_readings(asked.reader_error),
+    )
+
+
+def _assumed(asked: Planning) -> SamplePlan:
+    value, metric = asked.value, asked.metric
+    if value is None:
+        raise SrjtError("Without a pilot, `value` says what the score will probably be, such as 0.9.")
+    if metric == "mae":
+        if asked.spread is None and value >= 1.0:
+            raise SrjtError(
+                "An MAE of 1 or more has errors by several grades: give `spread`, their deviation."
+            )
+        variance = asked.spread**2 if asked.spread is not None else value * (1.0 - value)
+    elif not 0.0 < value < 1.0:
+        raise SrjtError(f"A {metric} to plan for lies between 0 and 1; got {value:g}.")
+    elif metric == "qwk":  # as of a correlation coefficient
+        variance = (1.0 - value**2) ** 2
+    else:
+        variance = value * (1.0 - value)
+    share = {"sensitivity": asked.prevalence, "specificity": 1.0 - asked.prevalence}.get(metric, 1.0)
+    images = asked.images_per_patient
+    effect = 1.0 + max(images - 1.0, 0.0) * asked.correlation
+    return _result(
+        asked,
+        value=value,
+        deviation=math.sqrt(variance * effect / (images * share)),
+        images=images,
+        pilot=0,
+        source="from values that are assumed",
+    )
+
+
+def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) -> SamplePlan:
+    rows = pilot.answers
+    classes = len(pilot.grades)
+    true, answer = (
+        np.array([pilot.grades.index(grade) for grade in rows[name]], dtype=np.int64)
+        for name in ("label", "grade")
+    )
+    owner = patient_codes(rows["patient"].tolist() if "patient" in rows else None, len(rows))
+    patients = int(owner.max()) + 1
+    tables = np.zeros((patients, classes * classes))
+    np.add.at(tables, (owner, true * classes + answer), 1.0)
+    drawn = np.concatenate([draw @ tables for draw in patient_draws(patients, resamples, seed=0)])
+    scores = _score(asked, pilot)(drawn.reshape(-1, classes, classes))
+    spread = scores[1:][np.isfinite(scores[1:])]
+    if patients < 2 or len(spread) < resamples // 2 or not spread.std() > 0:
+        raise SrjtError("The pilot is too small, or all its answers are alike: give values instead.")
+    result = _result(
+        asked,
+        value=float(scores[0]),
+        deviation=float(spread.std(ddof=1)) * math.sqrt(patients),
+        images=len(rows) / patients,
+        pilot=patients,
+        source=f"from a pilot of {patients:,} {'patients' if 'patient' in rows else 'images'}",
+    )
+    truly = pilot.true_scores
+    if truly is None or not truly.verified or asked.metric not in truly.scores:
+        return result
+    _, low, high = truly.scores[asked.metric]
+    verified = np.ceil(truly.verified * ((high - low) / 2.0 / result.table["half_width"]) ** 2)
+    return replace(result, table=result.table.assign(verified=verified.astype(np.int64)))
+
+
+def _score(asked: Planning, pilot: Evaluation) -> Any:
+    """A function of confusion matrices (..., C, C)."""
+    if asked.metric in METRICS:
+        return METRICS[asked.metric].function
+    if asked.refer_from is None:
+        raise SrjtError(f"The {asked.metric} of a pilot needs `refer_from`, the lowest grade to refer.")
+    cut = pilot.grades.find(asked.refer_from)
+    part = slice(cut, None) if asked.metric == "sensitivity" else slice(None, cut)
+
+    def share(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        with np.errstate(invalid="ignore"):
+            return np.asarray(
+                counts[..., part, part].sum(axis=(-2, -1)) / counts[..., part, :].sum(axis=(-2, -1))
+            )
+
+    return share
+
+
+def _noise_plan(pilot: RunLike | Evaluation | None, asked: Planning) -> SamplePlan:
+    """Labels to verify, by the exact interval; a pilot's noise estimate says what the rate is."""
+    value, source = asked.value, "from a rate that is assumed"
+    if value is None and pilot is not None and not isinstance(pilot, Evaluation):
+        estimate = open_run(pilot).noise_estimate
+        if estimate is not None:
+            value, source = estimate.rate, "from the noise estimate of the run"
+    if value is None:
+        value, source = 0.5, "for the worst rate, one half"
+    numbers = [labels_to_verify(value, within=min(asked.half_width * factor, 0.49)) for factor in WIDTHS]
+    effect = 1.0 + max(asked.images_per_patient - 1.0, 0.0) * asked.correlation
+    numbers = [math.ceil(number * effect) for number in numbers]
+    table = pd.DataFrame({"half_width": [asked.half_width * factor for factor in WIDTHS], "images": numbers})
+    table.insert(1, "patients", [math.ceil(number / asked.images_per_patient) for number in numbers])
+    wanted = WIDTHS.index(1.0)
+    return SamplePlan(
+        metric="noise-rate",
+        half_width=asked.half_width,
+        value=value,
+        deviation=math.sqrt(value * (1.0 - value) * effect / asked.images_per_patient),
+        images_per_patient=asked.images_per_patient,
+        patients=int(table["patients"][wanted]),
+        images=numbers[wanted],
+        pilot=0,
+        source=source,
+        table=table,
+        readings=_readings(asked.reader_error),
+    )
+
+
+def _readings(error: float | None) -> pd.DataFrame:
+    """How many medians of several readings are wrong, if readers err independently and to the same side: at most."""
+    if error is None:
+        return pd.DataFrame({"readings": [], "wrong": []})
+    wrong = [float(binom.sf(number // 2, number, error)) for number in READINGS]
+    return pd.DataFrame({"readings": READINGS, "wrong": wrong})

@@ -1,0 +1,128 @@
+"""``srjt.plan``: numbers of patients against closed forms and simulations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import srjt
+from srjt.data.grades import Grades
+from srjt.errors import SrjtError
+from srjt.inference.evaluate import Evaluation
+from srjt.inference.sample_size import SamplePlan, plan
+from srjt.inference.true_scores import TrueScores
+from srjt.noise.verified import labels_to_verify
+from srjt.ordinal.intervals import Interval
+from srjt.reports.page import first_sentence, sentences
+from srjt.reports.pages import sample_size as page
+from srjt.training.trained import Trained
+
+
+@pytest.mark.parametrize(
+    ("options", "images"),
+    [
+        ({"metric": "accuracy", "value": 0.8}, 1.96**2 * 0.16 / 0.05**2),
+        ({"metric": "sensitivity", "value": 0.9, "prevalence": 0.2}, 1.96**2 * 0.09 / 0.05**2 / 0.2),
+        ({"metric": "specificity", "value": 0.9, "prevalence": 0.2}, 1.96**2 * 0.09 / 0.05**2 / 0.8),
+        ({"metric": "mae", "value": 0.3}, 1.96**2 * 0.21 / 0.05**2),
+        ({"metric": "mae", "value": 1.3, "spread": 0.9}, 1.96**2 * 0.81 / 0.05**2),
+        ({"metric": "qwk", "value": 0.8}, 1.96**2 * 0.36**2 / 0.05**2),
+    ],
+)
+def test_assumed_values_by_closed_forms(options: dict[str, Any], images: float) -> None:
+    found = plan(**options, half_width=0.05)
+    assert found.patients == found.images == pytest.approx(images, abs=1)
+    clustered = plan(**options, half_width=0.05, images_per_patient=4, correlation=0.5)
+    assert clustered.patients == pytest.approx(images * (1 + 3 * 0.5) / 4, abs=1)
+    assert clustered.images == pytest.approx(4 * clustered.patients)
+    assert found.half_width_of(found.patients) == pytest.approx(0.05, rel=0.02)
+    assert found.table["patients"].is_monotonic_increasing
+    assert found.table.set_index("half_width")["patients"][0.025] == pytest.approx(4 * images, abs=2)
+
+
+def answers(patients: int, *, seed: int, correlation: float = 0.5) -> pd.DataFrame:
+    """Three images of each patient with the same grade; errors of a patient are alike with this correlation."""
+    rng = np.random.default_rng(seed)
+    true = np.repeat(rng.integers(3, size=patients), 3)
+    together = np.repeat(rng.random(patients) < correlation, 3)
+    wrong = np.where(together, np.repeat(rng.random(patients) < 0.2, 3), rng.random(3 * patients) < 0.2)
+    grade = np.where(wrong, np.where(true == 2, 1, true + 1), true)
+    rows = {"patient": np.repeat(np.arange(patients), 3).astype(str), "label": true, "grade": grade}
+    return pd.DataFrame(rows).astype(str)
+
+
+def judged(rows: pd.DataFrame) -> Evaluation:
+    return Evaluation(
+        samples=len(rows), judged_by="true grades", by_patient=True, views=1, purpose="mae", grade_rule="",
+        intervals={}, confusion=[], calibration_error=0.0, ranked_probability_score=0.0, calibration=[],
+        grades=Grades(("0", "1", "2")), answers=rows,
+    )  # fmt: skip
+
+
+def test_a_pilot_counts_patients_and_agrees_with_the_design_effect() -> None:
+    found = plan(judged(answers(2000, seed=0)), metric="accuracy", half_width=0.03)
+    same = plan(metric="accuracy", value=found.value, half_width=0.03, images_per_patient=3, correlation=0.5)
+    assert (found.pilot, found.images_per_patient) == (2000, 3)
+    assert found.patients == pytest.approx(same.patients, rel=0.1)
+    with pytest.raises(SrjtError, match="refer_from"):
+        plan(judged(answers(20, seed=0)), metric="sensitivity")
+    by_cut = plan(judged(answers(2000, seed=0)), metric="specificity", refer_from="1")
+    assert by_cut.value == pytest.approx(0.8, abs=0.03)
+
+
+def test_the_planned_number_reaches_the_half_width() -> None:
+    """Of studies of the planned size, 95 % of the values lie within the half-width."""
+    wanted = plan(judged(answers(300, seed=1)), metric="mae", half_width=0.04)
+    values = [
+        (rows["label"] != rows["grade"]).mean()
+        for rows in (answers(wanted.patients, seed=seed) for seed in range(100, 500))
+    ]
+    reached = 1.96 * float(np.std(values))
+    assert reached == pytest.approx(0.04, rel=0.12)
+
+
+def test_labels_to_verify_and_readings() -> None:
+    found = plan(metric="noise-rate", value=0.2, half_width=0.05, reader_error=0.2)
+    assert found.images == labels_to_verify(0.2, within=0.05)
+    assert found.readings.set_index("readings")["wrong"][3] == pytest.approx(3 * 0.2**2 * 0.8 + 0.2**3)
+    assert plan(metric="noise-rate").value == 0.5
+    scores = {"mae": Interval(0.3, 0.2, 0.4)}
+    verified = TrueScores(basis="verified grades", scores=scores, apart={}, alike={}, verified=80)
+    pilot = replace(judged(answers(100, seed=0)), true_scores=verified)
+    table = plan(pilot, metric="mae", half_width=0.05).table.set_index("half_width")
+    assert table["verified"][0.05] == 320  # a quarter of the variance
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "`value`"),
+        ({"metric": "mae", "value": 1.2}, "`spread`"),
+        ({"metric": "qwk", "value": 1.0}, "between 0 and 1"),
+        ({"metrik": "mae"}, "metric"),
+        ({"value": 0.3, "correlation": 2}, "correlation"),
+    ],
+)
+def test_what_cannot_be_planned(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(SrjtError, match=words):
+        plan(**options)
+    one = judged(answers(1, seed=0))
+    with pytest.raises(SrjtError, match="too small"):
+        plan(one)
+
+
+def test_the_page_of_a_run(run: Trained) -> None:
+    found = srjt.plan(run, half_width=0.1, reader_error=0.1)
+    assert isinstance(found, SamplePlan)
+    assert found.pilot == 30
+    shown = found.report()
+    assert shown.lead == first_sentence(page.LEAD, found)
+    assert [note.text for note in shown.notes] == sentences(page.NOTES, found)
+    assert str(found.patients) in shown.lead
+    assert found.to_dict()["table"][2]["patients"] == found.patients
+    assert math.isclose(found.to_dict()["readings"][0]["wrong"], 0.1)
