@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from srjt.data.grades import Grades
 from srjt.data.manifest import POSTERIOR, neutralise_formula
-from srjt.data.sources.columns import find_image_folder, load_table, locate_images, relative_name
+from srjt.data.sources.columns import find_image_folder, locate_images, relative_name
 from srjt.data.sources.readings import ReadingsTable
 from srjt.errors import SrjtError
 from srjt.files import check_regular_file, explain_write_errors, read_json, write_atomically, write_json
@@ -138,8 +138,16 @@ def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
     names = [relative_name(name, directory.absolute()) for name in item_images(reading)]
     root = find_image_folder(names, directory.absolute())
     located, _ = locate_images(names, root)
-    paths = [os.path.join(root, file) for file in located]
-    return [path if os.path.isfile(path) else name for name, path in zip(names, paths, strict=True)]
+    folders: dict[str, set[str]] = {}  # a listing is much faster than a question for each of a million names
+
+    def found_at(file: str) -> str:
+        folder, name = os.path.split(os.path.join(root, file))
+        if folder not in folders:
+            folders[folder] = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+        path = os.path.join(folder, name)
+        return path if name in folders[folder] and os.path.isfile(path) else ""
+
+    return [found_at(file) or name for name, file in zip(names, located, strict=True)]
 
 
 def write_readers_folder(
@@ -218,10 +226,17 @@ def read_reader_facts(folder: Path) -> dict[str, Any]:
 def read_readers_folder(folder: Path) -> ReadersFolder:
     """Read the folder that ``srjt readers … --out folder`` has written."""
     facts = read_reader_facts(folder)
-    frame = load_table(folder / "consensus.csv").frame
-    if not {"id", "image"} <= set(frame.columns) or not frame["id"].is_unique:
-        raise SrjtError(f"{folder / 'consensus.csv'} has no unique ids and images: run srjt readers again.")
-    images = [name if Path(name).is_absolute() else "" for name in frame["image"]]
+    path = folder / "consensus.csv"
+    check_regular_file(path)
+    try:
+        frame = pd.read_csv(
+            path, usecols=["id", "image"], dtype=str, keep_default_na=False, encoding_errors="surrogateescape"
+        )
+    except (OSError, ValueError) as problem:
+        raise SrjtError(f"{path} cannot be read ({problem}): run srjt readers again.") from None
+    if not frame["id"].is_unique:
+        raise SrjtError(f"{path} has no unique ids: run srjt readers again.")
+    images = [name if os.path.isabs(name) else "" for name in frame["image"]]
     return ReadersFolder(
         folder=folder,
         grades=Grades(facts["grades"]),

@@ -8,6 +8,7 @@ import csv
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -267,10 +268,8 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         for sample, side in sides.items():
             if sample in row_of:
                 members[side].append(row_of[sample])
-        split = Split(
-            **{side: np.array(sorted(rows), dtype=np.int64) for side, rows in members.items()},
-            held_out=names.get(fold, ""),
-        )
+        train, validation, test = (np.array(sorted(members[side]), dtype=np.int64) for side in SIDES)
+        split = Split(train=train, validation=validation, test=test, held_out=names.get(fold, ""))
         shared = _shared_patient(manifest, split)
         if shared is not None:
             raise SrjtError(f"{path} puts the patient {shared!r} on two sides of fold {fold}.")
@@ -304,6 +303,21 @@ def _assign_patients(
                 part_of[owner] = part
                 load[part] += images[owner]
     return part_of
+
+
+def share_of_patients(manifest: Manifest, share: float, *, seed: int = 0) -> Mask:
+    """(N,) whether a sample belongs to a random part of the patients with about this share of the samples.
+
+    An error if all or none of them would.
+    """
+    owners = manifest.groups or manifest.ids
+    order = sorted(set(owners), key=lambda owner: _random_key(owner, seed))
+    samples = Counter(owners)
+    before = np.cumsum([0, *(samples[owner] for owner in order)])
+    chosen = {owner for owner, start in zip(order, before, strict=False) if start < share * len(owners)}
+    if not 0 < len(chosen) < len(order):
+        raise SrjtError(f"A share of {share:g} of {count_of(len(order), 'patient')} leaves none on one side.")
+    return np.array([owner in chosen for owner in owners])
 
 
 def _random_key(owner: str, seed: int) -> bytes:
