@@ -346,7 +346,7 @@ class _Watcher:
         self.progress.start()
 
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.sentence(text)
 
     def started(self, planned: PlannedRun) -> None:
         title = f"{planned.method.name} {planned.noise.label} fold {planned.fold}"

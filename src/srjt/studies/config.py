@@ -251,7 +251,7 @@ class StudyConfig:
             if not (
                 value is None
                 or isinstance(value, str)
-                or (name in ("grades", "grade_column") and isinstance(value, list))
+                or (name in ("grades", "map_grades", "grade_column") and isinstance(value, list))
             ):
                 raise SrjtError(f"reading: {name} takes a text; got {show(value)}.")
 

@@ -318,15 +318,13 @@ def _held_out(results: StudyResults) -> list[Table]:
     purpose = str(results.facts.get("config", {}).get("optimise", "mae"))
     scores = finished(results.scores, results.runs)
     scores = scores[(scores["split"] == "test") & (scores["metric"] == purpose)]
-    tables = []
+    tables: list[Table] = []
     for noise in study_noises(results):
-        means = (
-            scores[scores["noise"] == noise]
-            .groupby(["method", "variant", "fold"], sort=False)["value"]
-            .mean()
-        )
+        of_noise = scores[scores["noise"] == noise]
+        means = of_noise.groupby(["method", "variant", "fold"], sort=False)["value"].mean()
         naive = results.naive[(results.naive["noise"] == noise) & (results.naive["metric"] == purpose)]
-        rows = {display_name(*row): values for row, values in means.unstack("fold").iterrows()}
+        by_method = means.unstack("fold")
+        rows = {display_name(*row): by_method.loc[row] for row in by_method.index.to_list()}
         if len(naive):
             rows[NAIVE_LABEL.capitalize()] = naive.groupby("fold")["value"].mean()
         frame = pd.DataFrame(rows).T.reindex(columns=range(len(names)))
