@@ -479,7 +479,9 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
             {
                 "coefficient": list(overall),
                 "value": values["value"].to_numpy(),
-                "95 % interval": [between(*ends, ".2f") for ends in values[["low", "high"]].to_numpy()],
+                "95 % interval": [
+                    between(low, high, ".2f") for low, high in values[["low", "high"]].to_numpy(float)
+                ],
             }
         ),
         title="All readers",

@@ -316,7 +316,7 @@ def _held_out(results: StudyResults) -> list[Table]:
     purpose = str(results.facts.get("config", {}).get("optimise", "mae"))
     scores = finished(results.scores, results.runs)
     scores = scores[(scores["split"] == "test") & (scores["metric"] == purpose)]
-    tables = []
+    tables: list[Table] = []
     for noise in study_noises(results):
         means = (
             scores[scores["noise"] == noise]
@@ -324,7 +324,8 @@ def _held_out(results: StudyResults) -> list[Table]:
             .mean()
         )
         naive = results.naive[(results.naive["noise"] == noise) & (results.naive["metric"] == purpose)]
-        rows = {display_name(*row): values for row, values in means.unstack("fold").iterrows()}
+        by_fold = means.unstack("fold")
+        rows = {display_name(*row): by_fold.loc[row] for row in by_fold.index.tolist()}
         if len(naive):
             rows[NAIVE_LABEL.capitalize()] = naive.groupby("fold")["value"].mean()
         frame = pd.DataFrame(rows).T.reindex(columns=range(len(names)))
