@@ -417,7 +417,7 @@ def _read_sides(path: Path) -> tuple[list[dict[str, str]], dict[int, str]]:
         ]
     else:
         rows = _rows_of(path, ("id", "fold", "split"), what="split")
-    found: dict[int, dict[str, str]] = {}
+    folds_read: dict[int, dict[str, str]] = {}
     names: dict[int, str] = {}
     for line, row in rows:
         where = f"{path}, line {line}"
@@ -425,12 +425,14 @@ def _read_sides(path: Path) -> tuple[list[dict[str, str]], dict[int, str]]:
             raise SrjtError(f"{where}: the split must be train, validation or test, not {row['split']!r}.")
         if not re.fullmatch("[0-9]{1,6}", row["fold"] or ""):
             raise SrjtError(f"{where}: the fold must be a whole number (0, 1, 2, …), not {row['fold']!r}.")
-        if found.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
+        if folds_read.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
             raise SrjtError(f"{where}: {row['id']!r} is on two sides of fold {row['fold']}.")
         names.setdefault(int(row["fold"]), row.get("held_out") or "")
-    if sorted(found) != list(range(len(found))) or not found:
-        raise SrjtError(f"{path}: the folds must be numbered 0, 1, 2, …; found {sorted(found) or 'none'}.")
-    return [found[fold] for fold in sorted(found)], names
+    if sorted(folds_read) != list(range(len(folds_read))) or not folds_read:
+        raise SrjtError(
+            f"{path}: the folds must be numbered 0, 1, 2, …; found {sorted(folds_read) or 'none'}."
+        )
+    return [folds_read[fold] for fold in sorted(folds_read)], names
 
 
 def _rows_of(path: Path, columns: Sequence[str], *, what: str) -> list[tuple[int, dict[str, str]]]:
