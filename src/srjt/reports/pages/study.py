@@ -25,6 +25,7 @@ from srjt.reports.figures.study import (
     study_noises,
 )
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
+from srjt.reports.pages.learning_curve import learning_curve_section
 from srjt.reports.sections import settings_section
 from srjt.reports.statistics import METRIC_NAMES, PAPER_METRICS, noise_name, noise_phrase
 from srjt.reports.study_tables import NAIVE_LABEL, StudyTables, finished, networks_phrase, study_tables
@@ -240,6 +241,7 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS)
             *(Note(text=sentence, warning=False) for sentence in sentences(NOISE, facts)),
         ],
         sections=[
+            *([curve] if (curve := learning_curve_section(results, metric="mae")) else []),
             *(_results(results, metrics) if facts.test else []),
             *_figures(results, but={figure.name for figure in first}),
             _noise(results),
