@@ -18,6 +18,8 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent
 SOURCE = re.compile(r"/[^\s\"]*/(?=srjt/\S+\.py)")  # where srjt is installed
+CELL = re.compile(r"/[^\s\"]*ipykernel_\d+/\d+\.py")  # the file of a cell, in a warning
+PACE = re.compile(r" \d+:\d\d(?=\s+(?:epoch|fold|\d+/))|\s+samples/s \d+")  # of a bar, on that machine
 
 
 def execute(path: Path) -> nbformat.NotebookNode:
@@ -43,7 +45,7 @@ def _without_paths(output: nbformat.NotebookNode, folder: str) -> nbformat.Noteb
     if "image/jpeg" in output.get("data", {}):
         output["data"].pop("image/png", None)  # Pillow gives both, and the other is smaller
     text = json.dumps(output).replace(f"{folder}/", "")
-    return nbformat.from_dict(json.loads(SOURCE.sub("", text)))
+    return nbformat.from_dict(json.loads(PACE.sub("", CELL.sub("cell", SOURCE.sub("", text)))))
 
 
 def main(names: list[str]) -> None:

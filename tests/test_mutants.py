@@ -23,8 +23,8 @@ def test_the_old_text_occurs_once_and_the_tests_exist(mutant: Mutant) -> None:
         assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def test_there_are_49_with_names_that_differ() -> None:
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) == 49
+def test_there_are_at_least_49_with_names_that_differ() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 49
 
 
 def test_a_survivor_and_a_moved_line_are_reported(

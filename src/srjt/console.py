@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,3 +21,9 @@ class Console(console.Console):
             if not control and not text.isprintable():
                 text = "\n".join(map(printable, text.split("\n")))
             yield Segment(text, style, control)
+
+    def sentence(self, text: str) -> None:
+        """Print a sentence: in a terminal broken at spaces only, so that a path stays whole; else on one line."""
+        if self.is_terminal:
+            text = textwrap.fill(text, self.width, break_long_words=False, break_on_hyphens=False)
+        self.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -112,7 +112,7 @@ class TerminalBar(Bar):
         self.progress.start()
 
     def note(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.sentence(text)
 
     def close(self) -> None:
         self.progress.stop()

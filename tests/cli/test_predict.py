@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from fixtures.dicom_files import write_dicom
+from srjt.data.synthetic import generate, write
 from srjt.inference.sides import evaluate_sides
 from srjt.reports.pages.evaluation import verdict
 from srjt.training.trained import load_run
@@ -589,3 +590,35 @@ def test_bad_input(command: Srjt, finished: Path, other: Path) -> None:
     code, _, err = command("compare", finished, other)
     assert code == 2
     assert "other keeps no predictions for a test side: give labelled images with --test" in err
+
+
+def test_a_second_centre(command: Srjt, finished: Path) -> None:
+    """Other columns, names of grades and sizes of images; a part recalibrates, and the page says what changed."""
+    data = generate(images=320, patients=80, size=48, seed=7)
+    there = pd.read_csv(write(data, Path("second")))
+    there = there.rename(columns={"image": "photo", "grade": "stage", "patient": "case"})
+    there["stage"] = "G" + there["stage"].astype(str)
+    there = there[["photo", "stage", "case"]].assign(sex=[("f", "m")[k % 2] for k in range(320)])
+    there.to_csv("second/theirs.csv", index=False)
+    how = ["--image-column", "photo", "--grade-column", "stage", "--patient-column", "case"]
+    how += [
+        "--map-grades",
+        "G0=0,G1=1,G2=2,G3=3",
+        "--calibrate-on",
+        "0.4",
+        "--label-noise",
+        "none",
+        "--by",
+        "sex",
+    ]
+    code, out, err = command(
+        "evaluate", finished, "second/theirs.csv", *how, "--html", "page.html", "--out", "e.json"
+    )
+    assert (code, err) == (0, "")
+    found = json.loads(Path("e.json").read_text())
+    samples, patients = found["external"]["calibrated_on"]
+    assert found["images"] + samples == 320
+    assert (found["patients"] + patients, samples > 120) == (80, True)
+    assert {group["name"] for group in found["subgroups"]["groups"]} == {"f", "m"}
+    assert "own test side" in out
+    assert "Scores at home and here" in Path("page.html").read_text()

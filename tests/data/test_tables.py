@@ -420,3 +420,35 @@ def test_excel_cells_that_a_sheet_only_claims_are_not_read(
     monkeypatch.setattr(excel, "as_text", lambda value: (converted.append(value), str(value))[1])
     assert read(tmp_path / "labels.xlsx").manifest.ids == ["a.png", "b.png"]
     assert len(converted) == 6
+
+
+# Grades with other names.
+
+
+def test_grades_of_the_source_become_those_wanted() -> None:
+    frame = pd.DataFrame({"f0": np.arange(5.0), "grade": ["R0", "R1", "R2", "R2b", "R0"]})
+    frame["verified_grade"] = ["R0", "", "R2b", "", "R1"]
+    mapping = {"R0": "0", "R1": "1", "R2": "2", "R2b": "2"}
+    found = read(frame, feature_columns="f0", map_grades=mapping, grades=["0", "1", "2"]).manifest
+    assert found.grades == ("0", "1", "2")
+    assert found.labels.tolist() == [0, 1, 2, 2, 0]
+    assert found.verified_labels is not None
+    assert found.verified_labels.tolist() == [0, -1, 2, -1, 1]
+    listed = read(
+        frame, feature_columns="f0", map_grades=[f"{own}={grade}" for own, grade in mapping.items()]
+    ).manifest
+    assert listed.table.equals(found.table)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        ({"R0": "0", "R1": "7"}, "Unknown grade"),
+        (["R0"], "takes SOURCE=GRADE"),
+        ({"A": "0", "B": "1"}, "is among those listed"),
+    ],
+)
+def test_a_mapping_that_does_not_fit(mapping: object, words: str) -> None:
+    frame = pd.DataFrame({"f0": [0.0, 1.0], "grade": ["R0", "R1"]})
+    with pytest.raises(SrjtError, match=words):
+        read(frame, feature_columns="f0", map_grades=mapping, grades=["0", "1"])

@@ -71,37 +71,33 @@ class DoubtfulLabels:
         place = {name: row for row, name in enumerate(self.samples.ids)}
         pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
         header: tuple[str, ...] = ("id", "label", "suggested", "p(label is right)")
-        cells: list[tuple[object, ...]] = [
-            (row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}") for row in rows
-        ]
-        arrows = [f" → {row['suggested']}" if row["suggested"] else "" for row in rows]
-        texts = [
-            f"{row['grade']}{arrow} ({row['quality']:.2f}) {row['id']}"
-            for row, arrow in zip(rows, arrows, strict=True)
-        ]
+        cells: list[tuple[object, ...]] = []
+        texts = []
+        for row in rows:
+            arrow = f" → {row['suggested']}" if row["suggested"] else ""
+            cells.append((row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}"))
+            texts.append(f"{row['grade']}{arrow} ({row['quality']:.2f}) {row['id']}")
         legend = "Label → suggested grade, if one is (probability that the label is right)."
         if not self.judged:
             header, cells = header[:2], [cell[:2] for cell in cells]
             texts, legend = [f"{row['grade']} {row['id']}" for row in rows], ""
-        if not any(pictures):
-            return html_block(title, html_text(self.caveat), html_table(header, cells))
-        return html_block(
-            title,
-            html_text(self.caveat),
-            html_pictures(zip(pictures, texts, strict=True)),
-            html_text(legend),
-        )
+        shown = [html_table(header, cells)]
+        if any(pictures):
+            shown = [html_pictures(zip(pictures, texts, strict=True)), html_text(legend)]
+        return html_block(title, html_text(self.caveat), *shown)
 
 
 # The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it.
 #
-# audit.json       what was audited and how, and the noise estimate audit.csv        every label, the most
-# doubtful first readings.csv     every reading, the most doubtful first, if several readers graded the
-# samples summary.json     noise rate and matrix; error rates by grade, patient and reader neighbours.npz
-# for each line of audit.csv the lines of the most similar samples of each grade images/          the
-# images, if the source has them in memory only audit.html       the report, written by the command ``srjt
-# audit``; ``srjt.report(folder)`` writes report.html fits/            the cross-fitted runs warmup/
-# the noise estimate that the method was trained with, if it needs one
+#     audit.json       what was audited and how, and the noise estimate
+#     audit.csv        every label, the most doubtful first
+#     readings.csv     every reading, the most doubtful first, if several readers graded the samples
+#     summary.json     noise rate and matrix; error rates by grade, patient and reader
+#     neighbours.npz   for each line of audit.csv the lines of the most similar samples of each grade
+#     images/          the images, if the source has them in memory only
+#     audit.html       the report, written by the command ``srjt audit``; ``srjt.report(folder)`` writes report.html
+#     fits/            the cross-fitted runs
+#     warmup/          the noise estimate that the method was trained with, if it needs one
 
 FORMAT = 2
 TRAININGS = ("fits", "warmup")

@@ -104,11 +104,11 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
 
 def by_reviewer(audit: AuditFolder, log: Sequence[LogEntry]) -> dict[str, dict[str, LogEntry]]:
     """Each reviewer's own last decision per sample, independent of the others; a skip is not a decision."""
-    found = {}
+    decided = {}
     for reviewer in sorted({entry.reviewer for entry in log}):
         own = replay(log, only_reviewer=reviewer).all()
-        found[reviewer] = {e.id: e for e in own if e.action != "skip" and e.id in audit.line_of}
-    return found
+        decided[reviewer] = {e.id: e for e in own if e.action != "skip" and e.id in audit.line_of}
+    return decided
 
 
 def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
@@ -118,7 +118,7 @@ def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
     """
     from srjt.ordinal.metrics import METRICS
 
-    found = []
+    pairs = []
     for (one, first), (other, second) in itertools.combinations(by_reviewer(audit, log).items(), 2):
         both = [sample for sample in sorted(first.keys() & second.keys())
                 if {first[sample].to_grade, second[sample].to_grade} <= set(audit.grades)]  # fmt: skip
@@ -128,7 +128,7 @@ def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
         for sample in both:
             row, column = (audit.grades.index(own[sample].to_grade) for own in (first, second))
             confusion[row, column] += 1
-        found.append(
+        pairs.append(
             Agreement(
                 reviewers=(one, other),
                 both=len(both),
@@ -136,7 +136,7 @@ def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
                 kappa=METRICS["qwk"](confusion),
             )
         )
-    return found
+    return pairs
 
 
 def unknown_grades(audit: AuditFolder, log: Sequence[LogEntry]) -> list[LogEntry]:
@@ -275,9 +275,9 @@ def _grade_spellings(
     audit: AuditFolder, original: Sequence[str], lines: Sequence[int | None]
 ) -> dict[str, str]:
     """How the table writes each grade ("2.0" for 2); the grade's name if the table does not contain it."""
-    found = {audit.grades[audit.labels[line]]: text for text, line in zip(original, lines, strict=True)
+    spelling = {audit.grades[audit.labels[line]]: text for text, line in zip(original, lines, strict=True)
              if line is not None}  # fmt: skip
-    return {name: found.get(name, name) for name in audit.grades}
+    return {name: spelling.get(name, name) for name in audit.grades}
 
 
 def _unused_name(name: str, used: Sequence[str]) -> str:

@@ -48,10 +48,10 @@ def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequ
     answers, counts = np.stack(network_grades), np.bincount(labels, minlength=len(grades))
     naive, rows = naive_baseline(counts, counts), []
     for code, name in enumerate(grades):
-        own, said = labels == code, answers == code
-        recall = float(said[:, own].mean()) if own.any() else 0.0
-        elsewhere = float(said[:, ~own].mean()) if not own.all() else 0.0
-        often = float(said.mean())
+        own, answered = labels == code, answers == code
+        recall = float(answered[:, own].mean()) if own.any() else 0.0
+        elsewhere = float(answered[:, ~own].mean()) if not own.all() else 0.0
+        often = float(answered.mean())
         error = (often * (1 - often) * (1 / max(own.sum(), 1) + 1 / max((~own).sum(), 1))) ** 0.5
         rows.append(
             {

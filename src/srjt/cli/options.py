@@ -170,8 +170,8 @@ def _option(
 def as_words(how: Mapping[str, Any]) -> list[str]:
     """The options of ``reads_a_source`` that were given, as words of a command line."""
     given = {name: value for name, value in how.items() if value is not None}
-    if not isinstance(given.get("grades", ""), str):
-        given["grades"] = ",".join(given["grades"])
+    for name in {"grades", "map_grades"} & given.keys():
+        given[name] = given[name] if isinstance(given[name], str) else ",".join(given[name])
     return [
         word
         for name, value in given.items()

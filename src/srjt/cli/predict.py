@@ -49,10 +49,21 @@ def opened(
     run = named_run(load_run(folder, device=device), grade_names)
     run.views(asked.views)  # an error if the run has no such views
     refuse_other_options(run, how, about=about)
+    if (share := _share(asked.calibrate_on)) is not None:
+        return run, replace(asked, calibrate_on=share)
     samples = calibration_samples(
         asked.calibrate_on, calibrate_set, how=how, grades=run.grades, on_bad_image=asked.on_bad_image
     )
     return run, replace(asked, calibrate_on=samples)
+
+
+def _share(text: object) -> float | None:
+    """A number between 0 and 1 that is not the name of a file; None for anything else."""
+    try:
+        share = float(str(text))
+    except ValueError:
+        return None
+    return share if 0 < share < 1 and not Path(str(text)).exists() else None
 
 
 # ``srjt predict``: grades for new images.

@@ -221,6 +221,7 @@ def usable(reading: LoadedData, *, on_bad_image: str, skipped: Path) -> Manifest
 SHARED = (
     "image_column",
     "grade_column",
+    "map_grades",
     "patient_column",
     "verified_grade_column",
     "feature_columns",

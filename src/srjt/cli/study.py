@@ -58,6 +58,11 @@ def run(
         "[default: none]",
         metavar="NOISE",
     ),
+    learning_curve: bool = option(
+        False,
+        "Also train on a quarter and half of the training patients, and with half of the injected noise and none.",
+        "--learning-curve",
+    ),
     noise_rate: str | None = option(
         None,
         "ε, the share of wrong labels of data that are noisy already (--noise none); auto estimates it.",
@@ -124,6 +129,7 @@ def run(
     from srjt.cli.samples import read_matrix
     from srjt.data.grades import parse_grade_names
     from srjt.settings import parse_overrides
+    from srjt.studies.config import learning_curve as curve
     from srjt.studies.study import choose_executor, resolve_config
 
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items()}
@@ -133,7 +139,7 @@ def run(
         {
             "source": source,
             "methods": _names(" ".join(methods)) if methods else None,
-            "noises": noise,
+            "noises": curve(noise or ["none"]) if learning_curve else noise,
             "noise_rate": noise_rate,
             "transition": None if transition is None else read_matrix(transition),
             "folds": folds,
@@ -340,7 +346,7 @@ class _Watcher:
         self.progress.start()
 
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.sentence(text)
 
     def started(self, planned: PlannedRun) -> None:
         title = f"{planned.method.name} {planned.noise.label} fold {planned.fold}"

@@ -212,15 +212,15 @@ def examine(
     problems: list[Problem] = []
     pairs: Ints = np.empty((0, 2), dtype=np.int64)
     if images:
-        found = image_hashes(manifest, near=True, workers=workers, progress=progress)
+        hashes = image_hashes(manifest, near=True, workers=workers, progress=progress)
         if manifest.arrays is None:
-            unknown = np.flatnonzero((found.pixels == UNKNOWN).all(axis=1)).tolist()
+            unknown = np.flatnonzero((hashes.pixels == UNKNOWN).all(axis=1)).tolist()
             ids, paths = manifest.ids, manifest.paths
             problems = [problem for row in unknown if (problem := _file_problem(ids[row], paths[row]))]
         if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
             raise SrjtError(no_image_exists(manifest))
-        code = identical(found.pixels)
-        near = across_patients(manifest, _near_pairs(code, found.thumbnails))
+        code = identical(hashes.pixels)
+        near = across_patients(manifest, _near_pairs(code, hashes.thumbnails))
         pairs = np.concatenate([_identical_pairs(manifest, code), near])
         problems += [*_identical(manifest, code), *_nearly_identical(manifest, near)]
     return Examination(problems=problems + _few_patients(manifest, folds), pairs=pairs)
@@ -241,8 +241,12 @@ def _file_problem(sample: str, path: Path) -> Problem | None:
     try:
         read_image(path, size=HASHED_SIZE)
     except BadImageError as problem:
-        found = image_problem(sample, problem.reason)
-        return found if found.kind == "unreadable-image" else replace(found, detail=f"{path}: {found.detail}")
+        described = image_problem(sample, problem.reason)
+        return (
+            described
+            if described.kind == "unreadable-image"
+            else replace(described, detail=f"{path}: {described.detail}")
+        )
     return None
 
 

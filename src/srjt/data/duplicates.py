@@ -97,7 +97,7 @@ def near_pairs(thumbs: npt.NDArray[np.uint8], *, correlation: float = CORRELATIO
     axes = vectors[:, -AXES:]
     radius = float(np.sqrt(2 - 2 * correlation))
     tree = cKDTree(whole[usable] @ axes)
-    found = [np.empty((0, 2), dtype=np.int64)]
+    pairs_by_crop = [np.empty((0, 2), dtype=np.int64)]
     for crop in range(len(CROPS)):
         for mirrored in (False, True):
             query = thumbs[usable, crop, :, ::-1] if mirrored else thumbs[usable, crop]
@@ -111,8 +111,8 @@ def near_pairs(thumbs: npt.NDArray[np.uint8], *, correlation: float = CORRELATIO
                 part = slice(start, start + (1 << 16))
                 product = np.einsum("nd,nd->n", unit[first[part]], whole[usable[second[part]]])
                 alike[part] = product >= correlation
-            found.append(np.stack([usable[first[alike]], usable[second[alike]]], axis=1))
-    pairs = np.sort(np.concatenate(found), axis=1)
+            pairs_by_crop.append(np.stack([usable[first[alike]], usable[second[alike]]], axis=1))
+    pairs = np.sort(np.concatenate(pairs_by_crop), axis=1)
     code = np.unique(pairs[:, 0] * count + pairs[:, 1])
     return np.stack([code // count, code % count], axis=1)
 
@@ -182,15 +182,15 @@ def image_hashes(
         watched = progress if decoded is None else None
         return _hash_all(len(paths), read, near=True, workers=workers, progress=watched)
 
-    if (found := _read(folder, count=len(manifest))) is not None:
-        return found
+    if (saved := _read(folder, count=len(manifest))) is not None:
+        return saved
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:  # without a writable cache they are computed again next time
         return make()
     with wait_for_lock(folder, waiting=lambda: None):  # the runs of a study begin together
-        if (found := _read(folder, count=len(manifest))) is not None:
-            return found
+        if (saved := _read(folder, count=len(manifest))) is not None:
+            return saved
         made = make()
         with contextlib.suppress(OSError):
             save_arrays(folder / "hashes.npz", {"pixels": made.pixels, "thumbnails": made.thumbnails})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from srjt.errors import SettingError
 from srjt.settings import check_types, from_names, setting
 
 READING = "How the source is read"  # panel of the command line's help
@@ -27,6 +28,9 @@ class ReadOptions:
         of the labels; the other cells are empty.
     grades : sequence of str, optional
         Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in their order.
+    map_grades : mapping of str to str, or sequence of str, optional
+        Grades of the source that have other names, or are finer, than those wanted: ``{"R0": "0", "R1": "1"}`` or
+        ``["R0=0", "R1=1"]``. Several may become one.
     labels : path, optional
         A table with the grades of features, matched by id if both have ids, else row by row.
     feature_columns : str or sequence of str, optional
@@ -74,6 +78,13 @@ class ReadOptions:
         panel=READING,
         takes="names of grades, the mildest first",
     )
+    map_grades: tuple[str, ...] | None = setting(
+        None,
+        'Other names of the grades in the source: "R0=0,R1=1,R2=1".',
+        metavar="LIST",
+        panel=READING,
+        takes="the source's grades and the grades that they are, such as R0=0,R1=1",
+    )
     labels: Path | None = setting(
         None, "Table of grades for features: by id, or row by row.", metavar="FILE", panel=READING
     )
@@ -105,6 +116,10 @@ class ReadOptions:
         grades: Any = self.grades
         if grades is not None and not isinstance(grades, str):
             object.__setattr__(self, "grades", tuple(str(grade) for grade in grades))
+        mapping: Any = self.map_grades
+        if isinstance(mapping, Mapping):
+            pairs = tuple(f"{own}={grade}" for own, grade in mapping.items())
+            object.__setattr__(self, "map_grades", pairs)
         check_types(self)
 
     @classmethod
@@ -124,6 +139,15 @@ class ReadOptions:
             "verified_grade": self.verified_grade_column,
             "split": self.split_column,
         }
+
+    @property
+    def grade_map(self) -> dict[str, str]:
+        """A grade of the source → the grade that it is."""
+        pairs = {pair: [part.strip() for part in pair.rpartition("=")] for pair in self.map_grades or ()}
+        for pair, (own, _, grade) in pairs.items():
+            if not (own and grade):
+                raise SettingError("map_grades", f"takes SOURCE=GRADE, as in R0=0,R1=1; got {pair!r}.")
+        return {own: grade for own, _, grade in pairs.values()}
 
     @property
     def given(self) -> dict[str, Any]:

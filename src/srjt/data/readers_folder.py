@@ -73,14 +73,14 @@ class ReadersFolder:
 
 
 def consensus_table(
-    found: ReadingsTable, agreed: Consensus, *, images: list[str] | None = None
+    reading: ReadingsTable, agreed: Consensus, *, images: list[str] | None = None
 ) -> pd.DataFrame:
     """One row per item: id, image, grade, patient, reference, readings, certainty, p_true_0 …
 
     images: (I,) the image of each item. Default: as the table names them.
     """
-    readings, chosen = found.readings, found.columns
-    table = pd.DataFrame({"id": _safe(readings.items), "image": _safe(images or item_images(found))})
+    readings, chosen = reading.readings, reading.columns
+    table = pd.DataFrame({"id": _safe(readings.items), "image": _safe(images or item_images(reading))})
     table["grade"] = _cells(readings.grades, agreed.grade)
     if chosen.patient is not None and readings.groups is not None:
         table["patient"] = _safe(readings.groups)
@@ -93,12 +93,12 @@ def consensus_table(
     return table
 
 
-def readings_table(found: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
+def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
     """One row per reading, in the order of the source: item, reader, grade, date, … and how probable it is."""
-    readings, chosen = found.readings, found.columns
+    readings, chosen = reading.readings, reading.columns
     table = pd.DataFrame({chosen.noun: _cells(readings.items, readings.item)})
     if chosen.noun == "item" and chosen.image is not None:
-        table["image"] = _safe(found.frame[chosen.image].iloc[found.rows].tolist())
+        table["image"] = _safe(reading.frame[chosen.image].iloc[reading.rows].tolist())
     table["reader"] = _cells(readings.readers, readings.reader)
     table["grade"] = _cells(readings.grades, readings.grade)
     if readings.times is not None:
@@ -123,19 +123,19 @@ def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
     )
 
 
-def item_images(found: ReadingsTable) -> list[str]:
+def item_images(reading: ReadingsTable) -> list[str]:
     """(I,) the image of each item, as the table names it."""
-    column = found.columns.image
+    column = reading.columns.image
     if column is None:
-        return found.readings.items
-    rows = np.flatnonzero(found.row_items >= 0)
-    first = rows[np.unique(found.row_items[rows], return_index=True)[1]]
-    return [str(name) for name in found.frame[column].iloc[first]]
+        return reading.readings.items
+    rows = np.flatnonzero(reading.row_items >= 0)
+    first = rows[np.unique(reading.row_items[rows], return_index=True)[1]]
+    return [str(name) for name in reading.frame[column].iloc[first]]
 
 
-def located_images(found: ReadingsTable, directory: Path) -> list[str]:
+def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
     """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there is no such file."""
-    names = [relative_name(name, directory.absolute()) for name in item_images(found)]
+    names = [relative_name(name, directory.absolute()) for name in item_images(reading)]
     root = find_image_folder(names, directory.absolute())
     located, _ = locate_images(names, root)
     folders: dict[str, set[str]] = {}  # a listing is much faster than a question for each of a million names
@@ -220,8 +220,8 @@ class ReadersFile(BaseModel, extra="allow"):
 
 def read_reader_facts(folder: Path) -> dict[str, Any]:
     """The contents of ``readers.json``."""
-    found = read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
-    return found.model_dump(exclude_unset=True)
+    file = read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
+    return file.model_dump(exclude_unset=True)
 
 
 def read_readers_folder(folder: Path) -> ReadersFolder:

@@ -8,6 +8,7 @@ import csv
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -267,10 +268,8 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         for sample, side in sides.items():
             if sample in row_of:
                 members[side].append(row_of[sample])
-        split = Split(
-            **{side: np.array(sorted(rows), dtype=np.int64) for side, rows in members.items()},
-            held_out=names.get(fold, ""),
-        )
+        train, validation, test = (np.array(sorted(members[side]), dtype=np.int64) for side in SIDES)
+        split = Split(train=train, validation=validation, test=test, held_out=names.get(fold, ""))
         shared = _shared_patient(manifest, split)
         if shared is not None:
             raise SrjtError(f"{path} puts the patient {shared!r} on two sides of fold {fold}.")
@@ -304,6 +303,21 @@ def _assign_patients(
                 part_of[owner] = part
                 load[part] += images[owner]
     return part_of
+
+
+def share_of_patients(manifest: Manifest, share: float, *, seed: int = 0) -> Mask:
+    """(N,) whether a sample belongs to a random part of the patients with about this share of the samples.
+
+    An error if all or none of them would.
+    """
+    owners = manifest.groups or manifest.ids
+    order = sorted(set(owners), key=lambda owner: _random_key(owner, seed))
+    samples = Counter(owners)
+    before = np.cumsum([0, *(samples[owner] for owner in order)])
+    chosen = {owner for owner, start in zip(order, before, strict=False) if start < share * len(owners)}
+    if not 0 < len(chosen) < len(order):
+        raise SrjtError(f"A share of {share:g} of {count_of(len(order), 'patient')} leaves none on one side.")
+    return np.array([owner in chosen for owner in owners])
 
 
 def _random_key(owner: str, seed: int) -> bytes:
@@ -403,7 +417,7 @@ def _read_sides(path: Path) -> tuple[list[dict[str, str]], dict[int, str]]:
         ]
     else:
         rows = _rows_of(path, ("id", "fold", "split"), what="split")
-    found: dict[int, dict[str, str]] = {}
+    folds_read: dict[int, dict[str, str]] = {}
     names: dict[int, str] = {}
     for line, row in rows:
         where = f"{path}, line {line}"
@@ -411,12 +425,14 @@ def _read_sides(path: Path) -> tuple[list[dict[str, str]], dict[int, str]]:
             raise SrjtError(f"{where}: the split must be train, validation or test, not {row['split']!r}.")
         if not re.fullmatch("[0-9]{1,6}", row["fold"] or ""):
             raise SrjtError(f"{where}: the fold must be a whole number (0, 1, 2, …), not {row['fold']!r}.")
-        if found.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
+        if folds_read.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
             raise SrjtError(f"{where}: {row['id']!r} is on two sides of fold {row['fold']}.")
         names.setdefault(int(row["fold"]), row.get("held_out") or "")
-    if sorted(found) != list(range(len(found))) or not found:
-        raise SrjtError(f"{path}: the folds must be numbered 0, 1, 2, …; found {sorted(found) or 'none'}.")
-    return [found[fold] for fold in sorted(found)], names
+    if sorted(folds_read) != list(range(len(folds_read))) or not folds_read:
+        raise SrjtError(
+            f"{path}: the folds must be numbered 0, 1, 2, …; found {sorted(folds_read) or 'none'}."
+        )
+    return [folds_read[fold] for fold in sorted(folds_read)], names
 
 
 def _rows_of(path: Path, columns: Sequence[str], *, what: str) -> list[tuple[int, dict[str, str]]]:

@@ -18,7 +18,7 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources import LabelledData, labelled_samples
-from srjt.errors import SrjtError
+from srjt.errors import SettingError, SrjtError
 from srjt.inference.answers import (
     keep_at_training,
     learn_pooling,
@@ -281,6 +281,8 @@ def fit_after_training(run: Trained, options: Answering | None = None) -> AfterT
     coverage, network, per, views = options.coverage, options.network, options.per, options.views
     learns = bool(per) and options.pool == "learned"
     elsewhere = options.calibrate_on is not None
+    if isinstance(options.calibrate_on, float):
+        raise SettingError("calibrate_on", "takes a share only to evaluate; give labelled samples.")
     if elsewhere:
         side, manifest = predict_side(
             run, options.calibrate_on, views=views, on_bad_image=options.on_bad_image

@@ -17,6 +17,7 @@ from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import select_readings
+from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference.answers import (
     Answers,
@@ -34,8 +35,9 @@ from srjt.inference.calibrate import (
     read_labelled,
 )
 from srjt.inference.decide import Abstention, Decision, abstain_from, decide, referred
+from srjt.inference.external import External, beside_own_test_side, is_held_out
 from srjt.inference.options import Evaluating
-from srjt.inference.prepare import Prepared, RunLike, prepare
+from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
 from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
 from srjt.inference.true_scores import TrueScores, true_scores
@@ -297,6 +299,8 @@ class Evaluation(Reported):
         Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if there are none.
     subgroups : Subgroups or None
         The scores of each group, with ``by``.
+    external : External or None
+        Beside the run's own test side, if these are other samples: what changed, and what it is due to.
     readers : NetworkComparison or None
         The network as one more reader, if several readers graded the samples.
     not_compared : str
@@ -346,6 +350,7 @@ class Evaluation(Reported):
     abstention: Abstention | None = None
     overlaps: tuple[Overlap, ...] = ()
     subgroups: Subgroups | None = None
+    external: External | None = None
     readers: NetworkComparison | None = None
     not_compared: str = ""
     true_scores: TrueScores | None = None
@@ -390,6 +395,7 @@ class Evaluation(Reported):
         plain["naive"] = self.naive and self.naive._asdict()
         plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
         plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
+        plain["external"] = self.external and self.external.to_dict()
         plain["subgroups"] = self.subgroups and self.subgroups.to_dict()
         plain["decision"] = self.decision and self.decision.to_dict()
         plain["abstention"] = self.abstention and self.abstention.to_dict()
@@ -448,10 +454,15 @@ def evaluate(
     (True, True)
     """
     asked = from_names(Evaluating, options, kind="option")
-    prepared = prepare(run, asked)
-    run, rule, per = prepared.run, prepared.refer, asked.per
+    run = open_run(run)
+    prepared = None if isinstance(asked.calibrate_on, float) else prepare(run, asked)
     # a function given as progress counts decoded images, not the headers that are read here
     data = read_labelled(run, data, on_bad_image=asked.on_bad_image, progress=progress is True)
+    if prepared is None:
+        part = share_of_patients(data, asked.calibrate_on)
+        prepared = prepare(run, replace(asked, calibrate_on=data.select(part)))
+        data = data.select(~part)
+    rule, per = prepared.refer, asked.per
     group_by(data.table, asked.by)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(run.match_features(data), progress=decoded, find_duplicates=True)
@@ -512,6 +523,9 @@ def evaluate(
         abstention=None
         if rule is None and asked.abstain is None
         else abstain_from(answers, rule=rule, share=asked.abstain, validation=prepared.validation),
+        external=None
+        if seen or is_held_out(run, manifest)
+        else beside_own_test_side(prepared, answers, probabilities, grades, resamples=resamples),
         overlaps=find_overlaps(run, fitted, manifest, threshold=asked.sensitivity is not None),
         subgroups=judge_subgroups(
             answers,

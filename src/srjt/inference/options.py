@@ -83,7 +83,8 @@ class Answering(Grading):
         ``"grade"``: the promise holds for each true grade. A column of the data, and of those calibrated on: for each
         value.
     calibrate_on : labelled samples, optional
-        Samples that the run was not trained on, as for ``srjt.train``. Default: the validation side of the run.
+        Samples that the run was not trained on, as for ``srjt.train``. For ``srjt.evaluate`` also a share such as 0.3:
+        so much of the data, whole patients, is calibrated on and not judged. Default: the validation side of the run.
     label_noise : {"unknown", "class-conditional", "none"}
         What wrong labels among them depend on: not known; on the true grade alone and not on the image; none is wrong.
     recalibrate : bool
@@ -133,7 +134,7 @@ class Answering(Grading):
     )
     calibrate_on: Any = setting(
         None,
-        "Labelled samples that the run was not trained on.",
+        "Labelled samples that the run was not trained on; to evaluate, also a share of the source, such as 0.3.",
         shown="its validation side",
         metavar="SOURCE",
         panel=CALIBRATION,

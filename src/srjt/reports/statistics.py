@@ -39,8 +39,10 @@ def noise_label(noise: str) -> str:
     """A short label below the name of the noise: "ε = 0.2", "ε = 0.2, ρ = 0.1" or "Labels as given"."""
     spec = parse_noise(noise)
     numbers = (("ε", spec.rate), ("ρ", spec.rho))
-    parts = [f"{sign} = {number:g}" for sign, number in numbers if number is not None]
-    return ", ".join(parts) or noise_name(noise)
+    parts = [f"{sign} = {number:g}" for sign, number in numbers if number is not None] or [
+        noise_name(spec.labels)
+    ]
+    return ", ".join([*parts, f"{spec.share:.0%} of the patients"] if spec.share < 1 else parts)
 
 
 def noises_by_kind(noises: Iterable[str]) -> dict[str, list[str]]:

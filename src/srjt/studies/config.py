@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +22,8 @@ from srjt.errors import SrjtError, unknown_name
 from srjt.settings import check_types, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
 
-# Parse a noise: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``.
+# Parse a noise: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``; with ``@0.25`` for a
+# quarter of the training patients, as in a learning curve.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,12 @@ class NoiseSpec:
     kind: str  # of ``noise.FAMILIES``, or none
     rate: float | None = None
     rho: float | None = None
+    share: float = 1.0  # of the training patients; the smaller shares are part of the larger ones
+
+    @property
+    def labels(self) -> str:
+        """The label without the share: all shares of a noise have the same wrong labels."""
+        return self.label.partition("@")[0]
 
     def rho_on(self, class_counts: npt.ArrayLike) -> float | None:
         """ρ as given, or solved for the rate; None if nothing is injected."""
@@ -62,9 +70,16 @@ class NoiseSpec:
 def parse_noise(text: str) -> NoiseSpec:
     """The noise that ``text`` describes; an error with an example if it describes none."""
     label = "".join(str(text).split())
-    kind, _, rest = label.partition(":")
-    if label == "none":
-        return NoiseSpec(label="none", kind="none")
+    written, at, part = label.partition("@")
+    kind, _, rest = written.partition(":")
+    try:
+        share = float(part) if at else 1.0
+    except ValueError:
+        share = math.nan
+    if not 0.0 < share <= 1.0:
+        raise SrjtError(f"A share of the training patients is written quasi:0.2@0.25; got {text!r}.")
+    if written == "none":
+        return NoiseSpec(label=label, kind="none", share=share)
     if kind not in (*noise.FAMILIES, "none"):
         raise unknown_name("noise", kind, (*noise.FAMILIES, "none"))
     values: dict[str, float] = {}
@@ -76,13 +91,36 @@ def parse_noise(text: str) -> NoiseSpec:
             values[name] = float(number)
     except ValueError:
         raise SrjtError(f"Write noise as quasi:0.2, quasi:rho=0.1 or none; got {text!r}.") from None
-    return NoiseSpec(label=label, kind=kind, rate=values.get("rate"), rho=values.get("rho"))
+    return NoiseSpec(label=label, kind=kind, rate=values.get("rate"), rho=values.get("rho"), share=share)
+
+
+def learning_curve(noises: Iterable[str]) -> tuple[str, ...]:
+    """The noises of a learning curve: a quarter, half and all of the training patients; and of noise that is injected,
+    half of it and none, for what better labels would be worth.
+
+    Examples
+    --------
+    >>> learning_curve(["quasi:0.2"])
+    ('quasi:0.2@0.25', 'quasi:0.2@0.5', 'quasi:0.2', 'quasi:rate=0.1', 'none')
+    """
+    found: list[str] = []
+    for text in noises:
+        spec = parse_noise(text)
+        found += [f"{spec.labels}@{share:g}" for share in CURVE] + [spec.labels]
+        halves = {name: value / 2 for name, value in (("rho", spec.rho), ("rate", spec.rate)) if value}
+        if halves:
+            found += [
+                f"{spec.kind}:{','.join(f'{name}={value:g}' for name, value in halves.items())}",
+                "none",
+            ]
+    return tuple(dict.fromkeys(found))
 
 
 # The settings of a study: the same from options, a YAML file or a preset.
 
 # settings of a run that the study decides; a variant may have its own noise rate
 RESERVED = {"method", "method_options", "noise_rate", "transition", "seed", "soft_labels"}
+CURVE = (0.25, 0.5)  # shares of the training patients in a learning curve, beside all of them
 ESTIMATED = "estimated"  # label_matrix of a method whose soft labels follow the estimated noise
 
 
@@ -213,7 +251,7 @@ class StudyConfig:
             if not (
                 value is None
                 or isinstance(value, str)
-                or (name in ("grades", "grade_column") and isinstance(value, list))
+                or (name in ("grades", "map_grades", "grade_column") and isinstance(value, list))
             ):
                 raise SrjtError(f"reading: {name} takes a text; got {show(value)}.")
 

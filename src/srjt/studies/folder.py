@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import traceback
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -293,12 +294,18 @@ def run_planned(
         manifest = replace(manifest, arrays=data.resized_images(planned.config, cache=cache))
     run = run_folder(folder, planned.key)
     # not the method: all methods share an estimate, and what is said twice is shown once
-    with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
+    part = planned.noise.share < 1.0
+    with (
+        warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"),
+        warnings.catch_warnings() if part else contextlib.nullcontext(),
+    ):
+        if part:  # the others are left out on purpose
+            warnings.filterwarnings("ignore", message=".*on no side of the split")
         train(
             manifest,
             out=run,
             config=planned.config,
-            split=data.splits[planned.fold],
+            split=data.split(planned.noise, planned.fold),
             device=device,
             cache=cache,
             shared_estimate=estimates_folder(folder) / data.estimate_name(planned),

@@ -10,11 +10,12 @@ import heapq
 import inspect
 import io
 import json
+import math
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -104,8 +105,21 @@ class StudyPlan:
         if matrix is None:
             return self.manifest, None
         return corrupt_sides(
-            self.manifest, self.splits[fold], matrix, seed=_noise_seed(spec.label, fold, seed)
+            self.manifest, self.splits[fold], matrix, seed=_noise_seed(spec.labels, fold, seed)
         )
+
+    def split(self, spec: NoiseSpec, fold: int) -> Split:
+        """The fold, with the share of its training patients that a noise has. Small shares are part of larger ones."""
+        split = self.splits[fold]
+        if spec.share == 1.0:
+            return split
+        groups = self.manifest.groups
+        owner = np.asarray(split.train if groups is None else [groups[row] for row in split.train]).astype(
+            str
+        )
+        patients = np.unique(owner)
+        kept = np.random.default_rng([fold, 0]).permutation(patients)[: math.ceil(spec.share * len(patients))]
+        return replace(split, train=split.train[np.isin(owner, kept)])
 
     def resized_images(self, config: TrainConfig, *, cache: Path | None = None) -> npt.NDArray[np.generic]:
         """Images that are in memory, as a run with these settings needs them: resized once for all runs."""
@@ -209,7 +223,7 @@ class StudyPlan:
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def _fingerprint(self, spec: NoiseSpec, fold: int, seed: int) -> str:
-        return fingerprint(self.labelled(spec, fold, seed)[0], self.splits[fold])
+        return fingerprint(self.labelled(spec, fold, seed)[0], self.split(spec, fold))
 
     @cached_property
     def _image_hash(self) -> str:
@@ -377,7 +391,7 @@ def measure_times(
         shared = (networks, str(sorted(first.method.settings.items())))
         settings = shared if device.type == "cpu" else name
         if settings not in measured:
-            split = data.splits[first.fold]
+            split = data.split(first.noise, first.fold)
             measured[settings] = training_cost(
                 data.manifest,
                 first.config,

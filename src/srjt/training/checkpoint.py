@@ -129,9 +129,9 @@ def best_epoch(rows: Iterable[MetricRow], metric: str) -> int | None:
     Two networks are judged by their ensemble. An undefined value (nan) is never the best.
     """
     sign = -1.0 if METRICS[metric].lower_is_better else 1.0
-    found = [row for row in rows if row.split == "validation" and row.metric == metric]
-    judged = "ensemble" if any(row.network == "ensemble" for row in found) else "1"
-    values = {row.epoch: sign * row.value for row in found if row.network == judged}
+    scores = [row for row in rows if row.split == "validation" and row.metric == metric]
+    judged = "ensemble" if any(row.network == "ensemble" for row in scores) else "1"
+    values = {row.epoch: sign * row.value for row in scores if row.network == judged}
     defined = [epoch for epoch, value in values.items() if not np.isnan(value)]
     return max(defined, key=lambda epoch: (values[epoch], -epoch), default=None)
 
@@ -189,10 +189,12 @@ def is_complete(
 
 
 def _same_averages(averages: pd.DataFrame, written: Mapping[tuple[str, str], float]) -> bool:
-    found = dict(zip(zip(averages["split"], averages["metric"], strict=True), averages["value"], strict=True))
-    if found.keys() != written.keys():
+    computed = dict(
+        zip(zip(averages["split"], averages["metric"], strict=True), averages["value"], strict=True)
+    )
+    if computed.keys() != written.keys():
         return False
-    return np.allclose(list(found.values()), [written[name] for name in found], equal_nan=True)
+    return np.allclose(list(computed.values()), [written[name] for name in computed], equal_nan=True)
 
 
 def _format(rows: Iterable[Iterable[object]]) -> str:
@@ -268,9 +270,9 @@ def latest(
 
     check: raises ValueError for contents from which the run cannot resume.
     """
-    found = sorted(folder.glob("step-*.safetensors"))
-    while found:
-        path = found.pop()
+    files = sorted(folder.glob("step-*.safetensors"))
+    while files:
+        path = files.pop()
         try:
             tensors, meta = read(path)
             if check is not None:
@@ -279,7 +281,7 @@ def latest(
         except ValueError as problem:
             if not isinstance(problem, SrjtError):
                 problem = SrjtError(f"{path} is damaged or not from srjt ({problem}).")
-            fallback = "Falling back to the previous checkpoint." if found else "Starting from the beginning."
+            fallback = "Falling back to the previous checkpoint." if files else "Starting from the beginning."
             warn(f"{problem} {fallback}")
     return None
 

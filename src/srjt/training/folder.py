@@ -217,8 +217,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains times."""
-    found = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in found if file.exists()}
+    files = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()}
 
 
 def check_files(folder: Path) -> None:
@@ -270,26 +270,26 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
         refuse_other_files(folder)
         write_facts(folder, requested)
         return requested
-    found = read_facts(folder)
+    begun = read_facts(folder)
     differences = [
         f"{name} was {was!r} and is now {now!r}"
-        for name, (was, now) in found.config.difference(requested.config).items()
+        for name, (was, now) in begun.config.difference(requested.config).items()
     ]
-    if found.data.get("fingerprint") != requested.data.get("fingerprint"):
+    if begun.data.get("fingerprint") != requested.data.get("fingerprint"):
         differences.append("the samples, labels or split are not the same")
-    if found.grades != requested.grades:
-        differences.append(f"the grades were {', '.join(found.grades)}")
-    if found.own_network != requested.own_network:
+    if begun.grades != requested.grades:
+        differences.append(f"the grades were {', '.join(begun.grades)}")
+    if begun.own_network != requested.own_network:
         differences.append("one of them uses a network of your own, the other a network by name")
     if differences:
         raise SrjtError(
             f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another `out`."
         )
-    if requested.grades.names and requested.grades.names != found.grades.names:
+    if requested.grades.names and requested.grades.names != begun.grades.names:
         # names are for people: they change nothing of the run
-        found = replace(found, grades=requested.grades)
-        write_facts(folder, found)
-    return found  # with its CPU setting, which determines the last bits of the result
+        begun = replace(begun, grades=requested.grades)
+        write_facts(folder, begun)
+    return begun  # with its CPU setting, which determines the last bits of the result
 
 
 class NoiseFile(BaseModel, extra="forbid"):
@@ -395,12 +395,12 @@ def held_out_side(
 
 def _kept_columns(table: pd.DataFrame, columns: Sequence[str]) -> dict[str, list[str]]:
     """Those that were asked for and are not kept anyway; a name that the file uses itself becomes another."""
-    found: dict[str, list[str]] = {}
+    kept: dict[str, list[str]] = {}
     for column in (f"{name}_source" if f"{name}_source" in table else name for name in columns):
         if column not in CANONICAL:
             name = f"{column}_source" if OWN.fullmatch(column) else column
-            found[name] = [as_text(value) for value in table[column]]
-    return found
+            kept[name] = [as_text(value) for value in table[column]]
+    return kept
 
 
 def _name_in_data(name: str) -> str:
@@ -468,14 +468,14 @@ def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, Hel
 
 def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut:
     def texts(name: str) -> list[str] | None:
-        found = [row[name] for row in rows if row.get(name)]
-        return found if len(found) == len(rows) else None
+        filled = [row[name] for row in rows if row.get(name)]
+        return filled if len(filled) == len(rows) else None
 
     def grades(name: str) -> Ints | None:
-        found = texts(name)
-        if found is None:
+        cells_of = texts(name)
+        if cells_of is None:
             return None
-        values = np.array([int(float(cell)) for cell in found], dtype=np.int64)
+        values = np.array([int(float(cell)) for cell in cells_of], dtype=np.int64)
         if not ((values >= -1) & (values < classes)).all():
             raise ValueError(f"a {name} outside 0 … {classes - 1}")
         return values
@@ -556,10 +556,10 @@ def read_hashes(file: Path) -> Hashes | None:
     if why_not_a_file(file) is not None:  # reading a pipe would wait for ever
         return None
     try:
-        found = np.load(file, allow_pickle=False)
+        hashes = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-    return found if found.dtype == np.uint64 and found.ndim == 2 else None
+    return hashes if hashes.dtype == np.uint64 and hashes.ndim == 2 else None
 
 
 def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -> npt.NDArray[np.int64]:
@@ -601,13 +601,13 @@ def describe_provenance(device: torch.device, *, command: str | None, processes:
 
 def describe_source(path: str) -> dict[str, str]:
     """The file or folder that the labels were read from, and the hash of a file as it is now."""
-    found = {"path": os.path.abspath(path)}
+    facts = {"path": os.path.abspath(path)}
     with contextlib.suppress(OSError), open(path, "rb") as file:
         digest = hashlib.sha256()
         while block := file.read(2**20):
             digest.update(block)
-        found["sha256"] = digest.hexdigest()
-    return found
+        facts["sha256"] = digest.hexdigest()
+    return facts
 
 
 @cache  # searching the installed packages takes as long as an epoch of a small run
@@ -626,12 +626,12 @@ NAIVE = "naive: always the most frequent training label; for MAE always their me
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
     """Side → its naive baseline, for the sides of a finished run."""
-    found = {}
+    baselines = {}
     for side, confusion in read_summary(folder).get("confusion", {}).items():
         # every network has judged every sample once: the rows of one network's counts are the labels of the side
         if (baseline := baseline_on(folder, np.asarray(confusion)[0].sum(axis=1))) is not None:
-            found[side] = baseline
-    return found
+            baselines[side] = baseline
+    return baselines
 
 
 def baseline_on(folder: Path, counts: npt.ArrayLike) -> NaiveBaseline | None:

@@ -106,6 +106,8 @@ def read(
     ('table', 20, 0)
     """
     asked = ReadOptions.of(options)
+    if asked.map_grades is not None:
+        return _read_mapped(source, asked, progress=progress)
     if asked.kind is not None and asked.kind not in SOURCES:
         raise unknown_name("kind of source", asked.kind, sorted(SOURCES))
     if isinstance(source, pd.DataFrame):
@@ -128,6 +130,26 @@ def read(
     reading = with_patients_of_headers(reading, progress=progress)
     left_out = left_out_counts(reading.problems)
     return replace(reading, manifest=replace(reading.manifest, source=origin, left_out=left_out))
+
+
+def _read_mapped(
+    source: str | os.PathLike[str] | pd.DataFrame, asked: ReadOptions, *, progress: ProgressOption
+) -> LoadedData:
+    """The samples with ``map_grades`` applied: read by the source's own grades, which then become the wanted ones."""
+    wanted = asked.grades or tuple(dict.fromkeys(asked.grade_map.values()))
+    for grade in asked.grade_map.values():
+        if grade not in wanted:
+            raise unknown_name("grade (in `map_grades`)", grade, wanted)
+    own = sorted(asked.grade_map, key=lambda name: wanted.index(asked.grade_map[name]))
+    others = {name: value for name, value in asked.given.items() if name not in ("map_grades", "grades")}
+    reading = read(source, progress=progress, grades=own, **others)
+    if reading.readings is not None:
+        raise SrjtError("`map_grades` is for one grade per sample: rename the readers' grades in the table.")
+    code = [*(wanted.index(asked.grade_map[name]) for name in own), -1]  # an unknown one, −1, stays −1
+    frame = reading.manifest.table.copy()
+    for column in {"grade", "true_grade", "verified_grade"} & set(frame):
+        frame[column] = [code[grade] for grade in frame[column]]
+    return replace(reading, manifest=replace(reading.manifest, table=frame, grades=tuple(wanted)))
 
 
 def _kind_of_frame(frame: pd.DataFrame, asked: ReadOptions) -> str:

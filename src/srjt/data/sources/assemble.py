@@ -105,7 +105,7 @@ def assemble(
     """
     if not len(rows):
         raise SrjtError(f"The source ({kind}) has no samples.")
-    found = list(problems)
+    all_problems = list(problems)
     keep = np.ones(len(rows), dtype=bool)
     table = rows.reset_index(drop=True)
     names = table["id"].tolist()
@@ -122,28 +122,28 @@ def assemble(
         if (column, problem) == ("verified_grade", "missing-grade"):
             continue  # few grades are verified
         side = "" if column == "grade" else f"{column.replace('_', ' ')}: "
-        found.append(Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
+        all_problems.append(Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
         keep[row] = False
     for column, codes in zip(columns, grading.codes.reshape(len(columns), -1), strict=True):
         table[column] = codes
 
     for row in np.flatnonzero((table["image"] == "").to_numpy()).tolist():
-        found.append(Problem("missing-image", lines[row], "the row has no image"))
+        all_problems.append(Problem("missing-image", lines[row], "the row has no image"))
         keep[row] = False
     if "patient" in table:
         unknown = table["patient"].str.casefold().isin(MISSING).to_numpy()
         for row in np.flatnonzero(unknown & keep).tolist():
-            found.append(
+            all_problems.append(
                 Problem("missing-patient", names[row], f"{lines[row]}: treated as a separate patient")
             )
         table.loc[unknown, "patient"] = "unknown: " + table.loc[unknown, "id"]
     if "split" in table:
         table["split"] = table["split"].str.casefold().map(lambda side: SPLIT_NAMES.get(side, ""))
     if arrays is None or arrays.ndim > 2:  # many rows of features may come from one image
-        found += _drop_repeated(table, keep, lines, grading.names)
+        all_problems += _drop_repeated(table, keep, lines, grading.names)
 
     if not keep.any():
-        raise SrjtError(f"None of the {len(table):,} rows can be used; the first: {found[0].detail}.")
+        raise SrjtError(f"None of the {len(table):,} rows can be used; the first: {all_problems[0].detail}.")
     manifest = Manifest(
         table=table[keep].reset_index(drop=True),
         grades=grading.names,
@@ -152,7 +152,7 @@ def assemble(
     )
     return LoadedData(
         manifest=manifest,
-        problems=tuple(found),
+        problems=tuple(all_problems),
         kind=kind,
         notes=(*notes, f"grades: {grading.note}"),
     )
@@ -179,7 +179,7 @@ def _drop_repeated(
         where = ", ".join(lines[row] for row in rows)
         first = str(group["id"].iloc[0])
         values = {column: group[column].unique() for column in ("grade", "patient") if column in group}
-        if all(len(found) == 1 for found in values.values()):
+        if all(len(distinct) == 1 for distinct in values.values()):
             keep[rows[1:]] = False
             problems.append(Problem("duplicate-row", first, where))
         else:

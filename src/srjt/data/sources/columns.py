@@ -236,7 +236,7 @@ def looks_like_grades(frame: pd.DataFrame, *, taken: Sequence[str], combine: boo
     combine: whether the grades of several readers have to be combined.
     """
     values = {column: _values(frame[column]) for column in map(str, frame.columns) if column not in taken}
-    few = {column: found for column, found in values.items() if 1 < len(found) <= MOST_GRADES}
+    few = {column: cells for column, cells in values.items() if 1 < len(cells) <= MOST_GRADES}
     readers = with_common_values(few)
     if len(readers) > 1:
         how = " `several_readings='consensus'`" if combine else ""
@@ -246,8 +246,8 @@ def looks_like_grades(frame: pd.DataFrame, *, taken: Sequence[str], combine: boo
 
 def with_common_values(values: Mapping[str, set[str]]) -> list[str]:
     """The columns that have a value in common with another one. values: those of each column."""
-    columns_with = Counter(value for found in values.values() for value in found)
-    return [column for column, found in values.items() if any(columns_with[value] > 1 for value in found)]
+    columns_with = Counter(value for cells in values.values() for value in cells)
+    return [column for column, cells in values.items() if any(columns_with[value] > 1 for value in cells)]
 
 
 def folder_without_grades(folder: Path) -> str:
@@ -385,8 +385,8 @@ def choose_columns(
             others = f", not {', '.join(unused)}" if unused else ""
             notes.append(f"{role.replace('_', ' ')}: column {free[0]!r} (by its name{others})")
         elif role in required:
-            found, _ = choose_columns(columns, given, source=source, required=(), synonyms=synonyms)
-            hint = "" if frame is None else HINTS[role](frame, taken=tuple(found.values()))
+            others_chosen, _ = choose_columns(columns, given, source=source, required=(), synonyms=synonyms)
+            hint = "" if frame is None else HINTS[role](frame, taken=tuple(others_chosen.values()))
             more = f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
             shown = ", ".join(columns[:SHOWN]) + more
             raise SrjtError(
@@ -424,7 +424,7 @@ def locate_images(names: Sequence[str], root: Path) -> tuple[list[str], list[Pro
     A name for which there is no file is unchanged.
     """
     files: dict[str, dict[str, list[str]]] = {}
-    found, problems = [], []
+    located, problems = [], []
     for name in names:
         folder, file = posixpath.split(name)
         if folder not in files:
@@ -441,8 +441,8 @@ def locate_images(names: Sequence[str], root: Path) -> tuple[list[str], list[Pro
             matching = same_stem
         if len(matching) > 1:
             problems.append(Problem("ambiguous-image", name, f"{', '.join(matching)}: the first is used"))
-        found.append(posixpath.join(folder, matching[0]) if matching else name)
-    return found, problems
+        located.append(posixpath.join(folder, matching[0]) if matching else name)
+    return located, problems
 
 
 def relative_name(name: str, root: Path) -> str:
@@ -497,9 +497,9 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
         rows = np.array([row_of.get(name, row_of.get(Path(name).name, -1)) for name in readings.items])
         if (rows >= 0).any():
             known = values[rows[rows >= 0]] / values[rows[rows >= 0]].sum(axis=1, keepdims=True)
-            found = np.tile(known.mean(axis=0), (len(rows), 1))
-            found[rows >= 0] = known
-            return found
+            probabilities = np.tile(known.mean(axis=0), (len(rows), 1))
+            probabilities[rows >= 0] = known
+            return probabilities
     raise SrjtError(
         f"{path} names none of the images that were read; the first of them is {readings.items[0]!r}."
     )

@@ -380,7 +380,7 @@ def read_features(path: Path, options: ReadOptions) -> LoadedData:
     ``labels`` is a table of grades, matched by id if both have ids, else row by row; for a .npy file it defaults
     to the CSV file of the same name. ``feature_columns`` are patterns for the feature columns of a table.
     """
-    found, labels = open_features(path, options.feature_columns), options.labels
+    loaded, labels = open_features(path, options.feature_columns), options.labels
     beside = path.with_suffix(".csv")
     if labels is None and path.suffix.lower() == ".npy" and beside.is_file():
         labels = beside
@@ -395,14 +395,14 @@ def read_features(path: Path, options: ReadOptions) -> LoadedData:
         table, readings = combined.table, combined.readings
         given["grade"], grades = combined.grade_column, combined.readings.grades
     if labels is not None and table is not None:
-        found = _joined(found, table, labels=labels, path=path)
-    if not len(found.frame.columns):
+        loaded = _joined(loaded, table, labels=labels, path=path)
+    if not len(loaded.frame.columns):
         raise SrjtError(
             f"{path} has features but no grades: give them as an array named grades (.npz), in {beside.name} in the "
             "same folder, or in any table with `labels`."
         )
     root = (options.images or path.parent).absolute()
-    reading = _graded(found, given, source=(labels or path).name, root=root, grades=grades)
+    reading = _graded(loaded, given, source=(labels or path).name, root=root, grades=grades)
     if options.images is not None and not any(os.path.isfile(image) for image in reading.manifest.paths):
         raise SrjtError(
             f"{path.name} has features, and no row of it names an image in {options.images}: leave out `images`, or "
@@ -421,7 +421,7 @@ def read_feature_frame(frame: pd.DataFrame, options: ReadOptions) -> LoadedData:
 
 
 def _graded(
-    found: FeatureFile,
+    loaded: FeatureFile,
     given: Mapping[str, str | None],
     *,
     source: str,
@@ -429,18 +429,18 @@ def _graded(
     grades: Sequence[str] | None,
 ) -> LoadedData:
     """The samples of a file, or of a table in memory. given: the column of each role, as in ``choose_columns``."""
-    chosen, notes = choose_columns(list(found.frame.columns), given, source=source, required=("grade",))
-    notes = check_split_column(found.frame, chosen, notes, given=given["split"] is not None)
+    chosen, notes = choose_columns(list(loaded.frame.columns), given, source=source, required=("grade",))
+    notes = check_split_column(loaded.frame, chosen, notes, given=given["split"] is not None)
     reading = assemble(
-        _rows(found, chosen),
+        _rows(loaded, chosen),
         kind="features",
         root=root,
-        grades=grades if grades is not None else found.names,
-        lines=found.lines,
-        notes=[*found.notes, *notes],
-        arrays=found.features,
+        grades=grades if grades is not None else loaded.names,
+        lines=loaded.lines,
+        notes=[*loaded.notes, *notes],
+        arrays=loaded.features,
     )
-    manifest = replace(reading.manifest, feature_names=found.feature_names, made=found.made)
+    manifest = replace(reading.manifest, feature_names=loaded.feature_names, made=loaded.made)
     return replace(reading, manifest=manifest)
 
 
@@ -514,11 +514,11 @@ def _load_labels(labels: Path) -> TextTable:
     return load_table(labels)
 
 
-def _joined(found: FeatureFile, table: TextTable, *, labels: Path, path: Path) -> FeatureFile:
+def _joined(loaded: FeatureFile, table: TextTable, *, labels: Path, path: Path) -> FeatureFile:
     """Add the columns of ``table``, read from ``labels``, to ``found``. If both have a column, the table's is used."""
     frame = table.frame.rename(columns=SINGULAR)
-    count = len(found.features)
-    matched = _by_id(found.frame, frame, path=path, labels=labels)
+    count = len(loaded.features)
+    matched = _by_id(loaded.frame, frame, path=path, labels=labels)
     if matched is None:
         if table.problems:
             raise SrjtError(f"{labels}, {table.problems[0].where}: {table.problems[0].detail}.")
@@ -534,17 +534,17 @@ def _joined(found: FeatureFile, table: TextTable, *, labels: Path, path: Path) -
         # A row of features without a label becomes a row without a grade, which is reported as usual.
         joined = frame.drop(columns=column).reindex([-1 if at is None else at for at in order])
         joined = joined.fillna("").reset_index(drop=True)
-        lines = [table.lines[at] if at is not None else found.lines[row] for row, at in enumerate(order)]
+        lines = [table.lines[at] if at is not None else loaded.lines[row] for row, at in enumerate(order)]
         unused = len(frame) - len({at for at in order if at is not None})
         note = "by id" + (f"; {count_of(unused, 'row')} of it without features" if unused else "")
-    kept = found.frame.drop(columns=[c for c in found.frame.columns if c in joined.columns])
+    kept = loaded.frame.drop(columns=[c for c in loaded.frame.columns if c in joined.columns])
     if "grade" in kept and "grade" not in joined:
         kept = kept.drop(columns="grade")  # the table has the grade under another name, such as label
     return replace(
-        found,
+        loaded,
         frame=pd.concat([joined, kept.reset_index(drop=True)], axis=1),
         lines=lines,
-        notes=[*found.notes, f"labels from {labels.name}, {note}", *table.notes],
+        notes=[*loaded.notes, f"labels from {labels.name}, {note}", *table.notes],
     )
 
 
@@ -572,9 +572,9 @@ def _by_id(
     )
 
 
-def _rows(found: FeatureFile, chosen: Mapping[str, str]) -> pd.DataFrame:
+def _rows(loaded: FeatureFile, chosen: Mapping[str, str]) -> pd.DataFrame:
     """The columns of the manifest, as text; missing ids and images are filled in."""
-    frame, count = found.frame, len(found.features)
+    frame, count = loaded.frame, len(loaded.features)
     own = next((c for c in frame.columns if c.casefold() in ("id", "sample_id")), None)
     ids = [str(row) for row in range(count)] if own is None else frame[own].tolist()
     if own is None and "image" in chosen and frame[chosen["image"]].is_unique:

@@ -99,11 +99,11 @@ def read_folders(directory: Path, options: ReadOptions) -> LoadedData:
 
 def subfolders(directory: Path) -> list[Path]:
     """The folders in a folder, sorted by name."""
-    found = sorted(path for path in directory.iterdir() if path.is_dir() and not _is_system_file(path.name))
-    for path in found:
+    folders = sorted(path for path in directory.iterdir() if path.is_dir() and not _is_system_file(path.name))
+    for path in folders:
         if not is_utf8(path.name):
             raise SrjtError(f"The name of the folder {path} is not UTF-8 text: rename it.")
-    return found
+    return folders
 
 
 def walk_images(folder: Path, *, root: Path) -> Iterator[tuple[str, Problem | None]]:
@@ -128,8 +128,8 @@ def _walk_files(folder: str, inside: str) -> Iterator[tuple[os.DirEntry[str], st
     The list of a folder tells what is a file, so that 100,000 files need not be asked one by one.
     """
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
     except OSError:  # a folder that cannot be read is left out, as by os.walk
         return
     yield from ((entry, inside + entry.name) for entry in entries if not _is(entry.is_dir))
@@ -211,7 +211,7 @@ def _patients_in_headers(paths: Sequence[Path], *, progress: ProgressOption) -> 
     candidates = [row for row, path in enumerate(paths) if _may_be_dicom(path)]
     if not candidates or find_spec("pydicom") is None:  # the error follows when an image is read
         return [], ""
-    found = []
+    in_headers = []
     with (
         progress_bar("Reading DICOM headers", progress) as advance,
         ThreadPoolExecutor(WORKERS, thread_name_prefix="header") as pool,
@@ -219,12 +219,12 @@ def _patients_in_headers(paths: Sequence[Path], *, progress: ProgressOption) -> 
     ):
         warnings.simplefilter("ignore")  # pydicom's, about values that do not matter here
         for patient in pool.map(_patient, [paths[row] for row in candidates]):
-            found.append(patient)
-            advance(len(found), len(candidates))
-    if all(patient is None for patient in found):
+            in_headers.append(patient)
+            advance(len(in_headers), len(candidates))
+    if all(patient is None for patient in in_headers):
         return [], ""
     patients = [""] * len(paths)
-    for row, patient in zip(candidates, found, strict=True):
+    for row, patient in zip(candidates, in_headers, strict=True):
         patients[row] = patient or ""
     known = [patient for patient in patients if patient]
     if not known:

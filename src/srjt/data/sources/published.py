@@ -79,10 +79,10 @@ def dr_differences(manifest: Manifest) -> list[str]:
     here = manifest.class_counts.tolist()
     if here in (list(DR_COUNTS), list(DR_PAPER_COUNTS)):
         return []
-    found = (
+    differences = (
         [] if sum(here) == sum(DR_COUNTS) else [f"{sum(here):,} labels where Kaggle has {sum(DR_COUNTS):,}"]
     )
-    return found + [
+    return differences + [
         f"grade {name}: {count:,} where Kaggle has {published:,}"
         for name, count, published in zip(manifest.grades, here, DR_COUNTS, strict=True)
         if count != published
@@ -145,16 +145,16 @@ def read_limuc(directory: Path, options: ReadOptions) -> LoadedData:
 
 def limuc_differences(manifest: Manifest) -> list[str]:
     """Differences from the published counts, as text; empty if there are none."""
-    found = []
+    differences = []
     if len(manifest) != sum(LIMUC_COUNTS):
-        found.append(f"{count_of(len(manifest), 'image')} where {sum(LIMUC_COUNTS):,} were published")
+        differences.append(f"{count_of(len(manifest), 'image')} where {sum(LIMUC_COUNTS):,} were published")
     patients = len(set(manifest.patients or []))
     if patients != LIMUC_PATIENTS:
-        found.append(f"{count_of(patients, 'patient')} where {LIMUC_PATIENTS:,} were published")
+        differences.append(f"{count_of(patients, 'patient')} where {LIMUC_PATIENTS:,} were published")
     for name, here, published in zip(manifest.grades, manifest.class_counts, LIMUC_COUNTS, strict=True):
         if here != published:
-            found.append(f"{name}: {count_of(here, 'image')} where {published:,} were published")
-    return found
+            differences.append(f"{name}: {count_of(here, 'image')} where {published:,} were published")
+    return differences
 
 
 # MedMNIST's .npz files: {train, val, test}_{images, labels}.

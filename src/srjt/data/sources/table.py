@@ -71,53 +71,53 @@ def consensus_rows(loaded: TextTable, options: ReadOptions, *, source: str) -> C
     """
     names = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column")
     columns = {name: getattr(options, name) for name in names}
-    found = readings_of(loaded, source=source, grades=options.grades, images=True, **columns)
-    agreed = combine(found.readings)
-    rows, chosen = found.row_items, found.columns
+    reading = readings_of(loaded, source=source, grades=options.grades, images=True, **columns)
+    agreed = combine(reading.readings)
+    rows, chosen = reading.row_items, reading.columns
     read = np.flatnonzero(rows >= 0)
     first = read[np.unique(rows[read], return_index=True)[1]]  # of each item
     column = "consensus_grade" if chosen.wide else chosen.grades[""]
-    varying = _varying(found)
+    varying = _varying(reading)
     dropped = {*varying, column}
-    kept = [name for name in found.frame.columns if name not in dropped]
-    table = found.frame[kept].iloc[first].reset_index(drop=True)
-    added = _columns(agreed, found)
+    kept = [name for name in reading.frame.columns if name not in dropped]
+    table = reading.frame[kept].iloc[first].reset_index(drop=True)
+    added = _columns(agreed, reading)
     table = table.rename(columns={name: f"{name}_source" for name in added if name in table})
-    table[column] = [found.readings.grades[grade] for grade in agreed.grade]
+    table[column] = [reading.readings.grades[grade] for grade in agreed.grade]
     left_out = f"; left out, because they differ between readings: {', '.join(varying)}" if varying else ""
-    notes = [*found.notes, f"grade: the consensus of the readings of each {chosen.noun}{left_out}"]
+    notes = [*reading.notes, f"grade: the consensus of the readings of each {chosen.noun}{left_out}"]
     unread = [
-        Problem("missing-grade", found.lines[row], "no reading of this image can be used")
+        Problem("missing-grade", reading.lines[row], "no reading of this image can be used")
         for row in np.flatnonzero(rows < 0).tolist()
-        if chosen.item is None or found.frame[chosen.item].iloc[row]
+        if chosen.item is None or reading.frame[chosen.item].iloc[row]
     ]
     return ConsensusRows(
         table=replace(
             loaded,
             frame=pd.concat([table, added], axis=1),
-            lines=[found.lines[row] for row in first],
-            problems=[*found.problems, *unread],
+            lines=[reading.lines[row] for row in first],
+            problems=[*reading.problems, *unread],
             notes=notes,
         ),
         grade_column=column,
-        readings=found.readings,
+        readings=reading.readings,
     )
 
 
-def _varying(found: ReadingsTable) -> list[str]:
+def _varying(reading: ReadingsTable) -> list[str]:
     """The columns that describe a reading, not an image; the image's own and its patient's are kept."""
-    chosen = found.columns
+    chosen = reading.columns
     always = {chosen.reader, chosen.date} - {None}
     own = {chosen.item, chosen.group, *chosen.grades.values()} | always
-    others = [name for name in found.frame.columns if name not in own]
-    read = found.row_items >= 0
-    groups = found.frame.loc[read, others].groupby(found.row_items[read])
+    others = [name for name in reading.frame.columns if name not in own]
+    read = reading.row_items >= 0
+    groups = reading.frame.loc[read, others].groupby(reading.row_items[read])
     differ = {name for name in others if groups[name].nunique().max() > 1}
-    return [name for name in found.frame.columns if name in always | differ]
+    return [name for name in reading.frame.columns if name in always | differ]
 
 
-def _columns(agreed: Consensus, found: ReadingsTable) -> pd.DataFrame:
-    readings = found.readings
+def _columns(agreed: Consensus, reading: ReadingsTable) -> pd.DataFrame:
+    readings = reading.readings
     count = np.bincount(readings.item, minlength=len(readings.items))
     cells = {
         "readings": [str(number) for number in count],

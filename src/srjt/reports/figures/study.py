@@ -333,7 +333,8 @@ def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
     epochs = "the best epoch of each run" if _keeps_best(results) else "the last ten epochs (all, if fewer)"
     figures = []
     for kind, name in NOISE_NAMES.items():
-        rate_of = {n: rates[n] for n in study_noises(results) if parse_noise(n).kind == kind and n in rates}
+        specs = {n: parse_noise(n) for n in study_noises(results) if n in rates}
+        rate_of = {n: rates[n] for n, spec in specs.items() if spec.kind == kind and spec.share == 1.0}
         if kind == "none" or len(rate_of) < 2:
             continue
         ticks = sorted(rate_of.values())

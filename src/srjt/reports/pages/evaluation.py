@@ -22,6 +22,7 @@ from srjt.readers.compare import NetworkComparison
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import decision_figures, reliability_figure, risk_coverage_figure
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.pages.external import external_section
 from srjt.reports.pages.subgroups import subgroups_sections
 from srjt.reports.pages.true_scores import true_scores_lead, true_scores_section
 from srjt.reports.sections import made_section, model_section, thumbnail, thumbnails_of
@@ -210,6 +211,7 @@ def evaluation_page(
         None if found.decision is None else _decision(found.decision, found),
         None if found.abstention is None else _abstention(found.abstention),
         None if found.ranges is None else _ranges(found.ranges, found),
+        external_section(found, brief=brief),
         *subgroups_sections(found, brief=brief),
         None if found.readers is None else _readers(found.readers),
         true_scores_section(found),

@@ -25,6 +25,7 @@ from srjt.reports.figures.study import (
     study_noises,
 )
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
+from srjt.reports.pages.learning_curve import learning_curve_section
 from srjt.reports.sections import settings_section
 from srjt.reports.statistics import METRIC_NAMES, PAPER_METRICS, noise_name, noise_phrase
 from srjt.reports.study_tables import NAIVE_LABEL, StudyTables, finished, networks_phrase, study_tables
@@ -240,6 +241,7 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS)
             *(Note(text=sentence, warning=False) for sentence in sentences(NOISE, facts)),
         ],
         sections=[
+            *([curve] if (curve := learning_curve_section(results, metric="mae")) else []),
             *(_results(results, metrics) if facts.test else []),
             *_figures(results, but={figure.name for figure in first}),
             _noise(results),
@@ -316,15 +318,13 @@ def _held_out(results: StudyResults) -> list[Table]:
     purpose = str(results.facts.get("config", {}).get("optimise", "mae"))
     scores = finished(results.scores, results.runs)
     scores = scores[(scores["split"] == "test") & (scores["metric"] == purpose)]
-    tables = []
+    tables: list[Table] = []
     for noise in study_noises(results):
-        means = (
-            scores[scores["noise"] == noise]
-            .groupby(["method", "variant", "fold"], sort=False)["value"]
-            .mean()
-        )
+        of_noise = scores[scores["noise"] == noise]
+        means = of_noise.groupby(["method", "variant", "fold"], sort=False)["value"].mean()
         naive = results.naive[(results.naive["noise"] == noise) & (results.naive["metric"] == purpose)]
-        rows = {display_name(*row): values for row, values in means.unstack("fold").iterrows()}
+        by_method = means.unstack("fold")
+        rows = {display_name(*row): by_method.loc[row] for row in by_method.index.to_list()}
         if len(naive):
             rows[NAIVE_LABEL.capitalize()] = naive.groupby("fold")["value"].mean()
         frame = pd.DataFrame(rows).T.reindex(columns=range(len(names)))

@@ -1,0 +1,94 @@
+"""A second centre: what changed from the run's own test side, and why."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import srjt
+from srjt.data import Manifest, folds
+from srjt.data.splits import share_of_patients
+from srjt.errors import SrjtError
+from srjt.reports.page import sentences
+from srjt.reports.pages.external import EXTERNAL, external_facts
+from srjt.training.trained import Trained
+
+
+def elsewhere(features: Manifest, rows: np.ndarray) -> Manifest:
+    """Samples of the test side under other names."""
+    assert features.arrays is not None
+    table = features.table.iloc[rows].reset_index(drop=True).assign(id=[f"new{k}" for k in range(len(rows))])
+    table["patient"] = [f"other {patient}" for patient in table["patient"]]
+    return replace(features, table=table, arrays=features.arrays[rows], duplicates=None, hashes=None)
+
+
+def test_another_mix_of_grades_is_told_from_worse_answers(run: Trained, features: Manifest) -> None:
+    test = folds(features)[0].test
+    true = features.true_labels
+    assert true is not None
+    severe = np.concatenate([test, *[test[true[test] == 3]] * 3])  # the same answers, and more of one grade
+    found = srjt.evaluate(run, elsewhere(features, severe), resamples=20)
+    external = found.external
+    assert external is not None
+    home, here = (scores.intervals["mae"].value for scores in (external.home, external.here))
+    assert external.by_answers == pytest.approx(0, abs=1e-9)
+    assert external.by_mix == pytest.approx(here - home)
+    assert external.here.shares[3] > external.home.shares[3]
+    assert external.here.confusion == found.confusion
+    assert external.recalibrated is None
+
+    lower = elsewhere(features, test)
+    assert lower.arrays is not None
+    lower = replace(lower, arrays=(lower.arrays - 0.8).astype(np.float32))  # another device
+    shifted = srjt.evaluate(run, lower, resamples=20)
+    assert shifted.external is not None
+    assert shifted.external.by_mix == pytest.approx(0, abs=1e-9)
+    assert shifted.external.by_answers > 0.2
+    facts = external_facts(shifted.external)
+    assert facts.by_mix
+    assert not facts.fitted
+    section = next(part for part in shifted.report().sections if part.slug == "external")
+    assert list(section.text) == sentences(EXTERNAL, facts)
+    json.dumps(shifted.to_dict())
+
+
+def test_a_part_of_it_recalibrates_the_rest(run: Trained, features: Manifest) -> None:
+    rows = np.flatnonzero(np.isin(np.arange(600), folds(features)[0].train, invert=True))
+    other = elsewhere(features, rows)
+    assert other.arrays is not None
+    other = replace(other, arrays=(other.arrays + 1.2).astype(np.float32))
+    found = srjt.evaluate(run, other, calibrate_on=0.5, label_noise="none", resamples=20)
+    external = found.external
+    assert external is not None
+    assert external.recalibrated is not None
+    part = share_of_patients(other, 0.5)
+    assert external.calibrated_on == (part.sum(), len(set(np.array(other.patients)[part])))
+    assert found.samples == (~part).sum()
+    assert not found.overlaps
+    assert external.recalibrated.calibration_error < external.here.calibration_error
+    assert external.recalibrated.intervals["mae"].value < external.here.intervals["mae"].value
+    assert external_facts(external).fitted.endswith("patients")
+
+
+def test_the_own_test_side_is_not_elsewhere(run: Trained, features: Manifest) -> None:
+    assert srjt.evaluate(run, features.select(folds(features)[0].test), resamples=5).external is None
+
+
+def test_a_share_is_for_evaluate(run: Trained, features: Manifest) -> None:
+    with pytest.raises(SrjtError, match="share only to evaluate"):
+        srjt.predict(run, features.select(np.arange(20)), calibrate_on=0.3)
+
+
+def test_a_share_of_the_patients(features: Manifest) -> None:
+    part = share_of_patients(features, 0.3)
+    owners = np.array(features.patients)
+    assert not set(owners[part]) & set(owners[~part])
+    assert math.isclose(part.mean(), 0.3, abs_tol=0.01)
+    turned = features.select(np.arange(600)[::-1])
+    assert (share_of_patients(turned, 0.3)[::-1] == part).all()
+    with pytest.raises(SrjtError, match="leaves none on one side"):
+        share_of_patients(features.select(np.arange(4)), 0.5)

@@ -1,0 +1,103 @@
+"""Learning curves: shares of the training patients, and what the page concludes from them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from srjt.data import folds, from_arrays
+from srjt.errors import SrjtError
+from srjt.reports.page import first_sentence
+from srjt.reports.pages.learning_curve import VERDICT, curve_facts, learning_curve_section
+from srjt.reports.statistics import noise_label
+from srjt.studies.config import StudyConfig, learning_curve, parse_noise
+from srjt.studies.plan import StudyPlan
+
+
+def plan_of() -> StudyPlan:
+    rng = np.random.default_rng(0)
+    patients = np.repeat(np.arange(40), 3).astype(str).tolist()
+    data = from_arrays(
+        rng.normal(size=(120, 2)).astype(np.float32), rng.integers(3, size=120), patients=patients
+    ).manifest
+    config = StudyConfig(source="synthetic", methods=("standard",), noises=learning_curve(["quasi:0.2"]))
+    return StudyPlan(config, data, folds(data))
+
+
+def test_a_share_is_of_the_training_patients_and_part_of_larger_ones() -> None:
+    plan = plan_of()
+    whole = plan.splits[1]
+    rows = {spec.label: set(plan.split(spec, 1).train.tolist()) for spec in plan.noises}
+    assert rows["quasi:0.2@0.25"] < rows["quasi:0.2@0.5"] < rows["quasi:0.2"] == set(whole.train.tolist())
+    owners = plan.manifest.patients
+    assert owners is not None
+    kept = {owners[row] for row in rows["quasi:0.2@0.25"]}
+    assert len(kept) == 6  # of 24
+    assert len(rows["quasi:0.2@0.25"]) == 18  # with all their images
+    part = plan.split(parse_noise("quasi:0.2@0.25"), 1)
+    assert np.array_equal(part.test, whole.test)
+    assert np.array_equal(part.validation, whole.validation)
+
+
+def test_all_shares_have_the_same_wrong_labels_and_their_own_runs() -> None:
+    plan = plan_of()
+    labels = [plan.labelled(parse_noise(f"quasi:0.2{at}"), 0, 0)[0].labels for at in ("", "@0.5")]
+    assert np.array_equal(*labels)
+    keys = [run.key for run in plan.planned_runs()]
+    assert len(set(keys)) == len(keys) == 5 * 5
+
+
+def test_the_noises_of_a_curve() -> None:
+    assert learning_curve(["none"]) == ("none@0.25", "none@0.5", "none")
+    assert learning_curve(["quasi:rho=0.1"])[-2:] == ("quasi:rho=0.05", "none")
+    assert parse_noise("none@0.5").kind == "none"
+    assert noise_label("quasi:0.2@0.5") == "ε = 0.2, 50% of the patients"
+    for wrong in ("quasi:0.2@0", "quasi:0.2@2", "none@", "none@half"):
+        with pytest.raises(SrjtError, match="share of the training patients"):
+            parse_noise(wrong)
+
+
+def results_of(values: dict[str, list[float]], *, metric: str = "mae") -> Any:
+    rows = [
+        ("srjt", "", noise, fold, 0, "test", metric, value)
+        for noise, own in values.items()
+        for fold, value in enumerate(own)
+    ]  # fmt: skip
+    columns = ["method", "variant", "noise", "fold", "seed", "split", "metric", "value"]
+    return SimpleNamespace(scores=pd.DataFrame(rows, columns=columns))
+
+
+@pytest.mark.parametrize(
+    ("half", "better", "rule"),
+    [
+        ([0.5, 0.52], [0.39, 0.4], 2),  # twice the images gain 0.1, half the noise 0.01
+        ([0.41, 0.42], [0.2, 0.22], 1),
+        ([0.5, 0.41], [0.35, 0.3], 3),  # in one fold the one, in the other fold the other
+        ([0.5, 0.52], None, 0),
+    ],
+)
+def test_the_verdict_follows_from_every_fold(
+    half: list[float], better: list[float] | None, rule: int
+) -> None:
+    values = {"quasi:0.2@0.5": half, "quasi:0.2": [0.4, 0.41]}
+    if better is not None:
+        values["quasi:rate=0.1"] = better
+    found = results_of(values)
+    facts = curve_facts(found, "quasi:0.2", ("srjt", ""), metric="mae")
+    gains = np.array(half) - [0.4, 0.41]
+    assert facts.doubling == pytest.approx((gains.mean(), gains.min(), gains.max()))
+    assert first_sentence(VERDICT, facts) == VERDICT[rule][1]
+    section = learning_curve_section(found, metric="mae")
+    assert section is not None
+    assert VERDICT[rule][1] in section.text[0]
+    assert learning_curve_section(results_of({"quasi:0.2": [0.4]}), metric="mae") is None
+
+
+def test_a_higher_accuracy_is_a_gain() -> None:
+    found = results_of({"none@0.5": [0.6, 0.7], "none": [0.7, 0.75]}, metric="accuracy")
+    facts = curve_facts(found, "none", ("srjt", ""), metric="accuracy")
+    assert facts.doubling == pytest.approx((0.075, 0.05, 0.1))
