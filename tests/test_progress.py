@@ -31,6 +31,7 @@ from srjt.progress import (
     progress_bar,
     show_bar,
 )
+from srjt.reports.page import render
 from srjt.studies.results import StudyResults
 from srjt.training.reporters import BarReporter, reporter_in_python
 
@@ -263,5 +264,8 @@ def test_readers_describe_themselves() -> None:
     found = srjt.readers.consensus(readings)
     assert repr(found).startswith("<Consensus: 30 items, 60 readings by 2 readers: ")
     for thing in (agreed, found):
-        assert HOSTILE in shown(thing)
-        assert "bias" in shown(thing)
+        page = thing.report()
+        assert len(page.figure_table.rows) == 2
+        assert HOSTILE in " ".join(cell.text for row in page.figure_table.rows for cell in row.cells)
+        assert HOSTILE not in render(page)
+        assert HOSTILE not in thing._repr_html_()

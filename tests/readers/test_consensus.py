@@ -141,7 +141,7 @@ def test_one_reading_of_each_item_is_not_determined() -> None:
     check(found)
     assert not found.determined
     assert "No item has two readings" in found.reason
-    assert "%" not in str(found) + found._repr_html_()  # a share of wrong readings would come from a default
+    assert "%" not in str(found) + str(found.report())  # a share of wrong readings would come from a default
     low, high = found.overall_noise_rate_interval
     assert high - low > 0.2  # as wide as what is usual
     twice, _ = make(count=3)

@@ -199,6 +199,11 @@ def test_every_rule_is_needed(tmp_path: Path) -> None:
             assert {bool(holds(facts)) for facts in every} == {True, False}, template
 
 
+def test_results_in_memory_have_the_same_page(tmp_path: Path) -> None:
+    results = collect_results(make_study(tmp_path / "study"))
+    assert results.report().lead == study_page(results).lead
+
+
 def test_a_study_without_planned_runs_is_a_page(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "study")
     edit_json(folder / "study.json", cells=[], methods=[])

@@ -141,11 +141,12 @@ def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
     folders: dict[str, set[str]] = {}  # a listing is much faster than a question for each of a million names
 
     def found_at(file: str) -> str:
-        folder, name = os.path.split(os.path.join(root, file))
+        folder, name = os.path.split(file)
         if folder not in folders:
-            folders[folder] = set(os.listdir(folder)) if os.path.isdir(folder) else set()
-        path = os.path.join(folder, name)
-        return path if name in folders[folder] and os.path.isfile(path) else ""
+            place = os.path.join(root, folder)
+            folders[folder] = set(os.listdir(place)) if os.path.isdir(place) else set()
+        path = os.path.join(root, file) if name in folders[folder] else ""
+        return path if os.path.isfile(path) else ""
 
     return [found_at(file) or name for name, file in zip(names, located, strict=True)]
 

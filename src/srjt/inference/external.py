@@ -112,7 +112,7 @@ def is_held_out(run: Trained, data: Manifest) -> bool:
         name: label for side in sides for name, label in zip(side.ids, side.labels.tolist(), strict=True)
     }
     same = [labels.get(name) == label for name, label in zip(data.ids, data.labels.tolist(), strict=True)]
-    return sum(same) > OWN_SHARE * len(data)
+    return bool(sum(same) > OWN_SHARE * len(data))
 
 
 def beside_own_test_side(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,8 +14,8 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from srjt.errors import SrjtError, count_of
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.intervals import Interval, patient_draws
-from srjt.progress import html_block, html_table, html_text
 from srjt.readers.readings import Pairs, Readings, read_twice, shared_readings
+from srjt.reported import Reported
 
 # Coefficients of agreement from counts and sums, which can be added up over patients. Any number of leading axes
 # holds bootstrap draws; nan stands where a coefficient is undefined.
@@ -221,59 +220,6 @@ def interval_of_share(
     )
 
 
-# Agreement and consensus of readers as a notebook shows them.
-
-PAIRS = 15  # shown; a crowd has hundreds
-
-
-def agreement_html(
-    title: str,
-    overall: Mapping[str, Interval],
-    *,
-    readers: Sequence[str],
-    pairs: pd.DataFrame,
-    by_reader: pd.DataFrame,
-) -> str:
-    """Of all readings, of each pair of readers, of each reader; tables as in ``Agreement``."""
-    shown = [
-        (readers[row["first"]], readers[row["second"]], f"{row['items']:,}", _number(row["quadratic"]),
-         _number(row["exact"]))
-        for row in pairs.head(PAIRS).to_dict("records")
-    ]  # fmt: skip
-    more = len(pairs) - len(shown)
-    single = [
-        (row["reader"], f"{row['readings']:,}", _number(row["bias"], sign="+"), _number(row["spread"]))
-        for row in by_reader.to_dict("records")
-    ]
-    return html_block(
-        title,
-        html_table((), [(name, with_interval(value)) for name, value in overall.items()], text_columns=2),
-        html_table(("first", "second", "shared items", "quadratic κ", "same grade"), shown, text_columns=2),
-        html_text(f"… and {more:,} more pairs" if more else ""),
-        html_table(("reader", "readings", "bias", "spread"), single),
-        html_text("Bias: by how many grades a reader reads higher than the others."),
-    )
-
-
-def consensus_html(
-    title: str, by_reader: Sequence[tuple[str, int, Interval, float, float]], *notes: str
-) -> str:
-    """by_reader: name, readings, share of wrong readings, bias, spread."""
-    rows = [
-        (
-            name,
-            f"{count:,}",
-            f"{wrong.value:.1%}",
-            f"{wrong.low:.1%} – {wrong.high:.1%}",
-            f"{bias:+.2f}",
-            f"{spread:.2f}",
-        )
-        for name, count, wrong, bias, spread in by_reader
-    ]  # fmt: skip
-    header = ("reader", "readings", "wrong", "interval", "bias", "spread")
-    return html_block(title, html_table(header, rows) if rows else "", *map(html_text, notes))
-
-
 def with_interval(interval: Interval) -> str:
     """ "0.71 (0.65 to 0.77)"; – where it is undefined, and no interval where no draw differs."""
     if interval.high - interval.low < 1e-9:
@@ -281,8 +227,8 @@ def with_interval(interval: Interval) -> str:
     return f"{_number(interval.value)} ({_number(interval.low)} to {_number(interval.high)})"
 
 
-def _number(value: float, *, sign: str = "") -> str:
-    return f"{value:{sign}.2f}" if math.isfinite(value) else "–"
+def _number(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else "–"
 
 
 # How well readers agree: weighted κ of each pair, Krippendorff's α, and what each reader does beside the
@@ -312,7 +258,7 @@ _PAIRS = 1000  # pairs with intervals: those with most shared items
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class Agreement(Reported):
     """Agreement of readers. nan stands where something is undefined: no shared items, or one grade only.
 
     ``pairs`` has a row for each pair of readers with shared items: ``first`` and ``second`` (positions in ``readers``),
@@ -342,15 +288,6 @@ class Agreement:
 
     def __repr__(self) -> str:
         return f"<Agreement: {self._counts()}, quadratic κ {with_interval(self.quadratic)}>"
-
-    def _repr_html_(self) -> str:
-        overall = {
-            **{name: getattr(self, key) for key, name in COEFFICIENTS.items()},
-            "same grade": self.exact,
-            "at most one grade apart": self.within_one,
-        }
-        tables = {"pairs": self.pairs, "by_reader": self.by_reader}
-        return agreement_html(self._counts(), overall, readers=self.readers, **tables)
 
     def _counts(self) -> str:
         return f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"

@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.ordinal.intervals import Interval
-from srjt.readers.agreement import consensus_html
 from srjt.readers.model import (
     CHUNK,
     ENOUGH,
@@ -36,6 +34,7 @@ from srjt.readers.uncertainty import (
     true_given_seen,
     with_shared_errors,
 )
+from srjt.reported import Reported
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -49,7 +48,7 @@ _POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consensus:
+class Consensus(Reported):
     """The true grades as far as the readings tell them, and how each reader reads."""
 
     items: list[str]
@@ -88,14 +87,6 @@ class Consensus:
 
     def __repr__(self) -> str:
         return f"<Consensus: {str(self).splitlines()[0]}>"
-
-    def _repr_html_(self) -> str:
-        wrong = map(Interval, self.noise_rate, *self.noise_rate_interval)
-        rows = list(zip(self.readers, self.readings, wrong, self.bias, self.spread, strict=True))
-        if self.evidence.single.all():  # of nobody anything is known
-            rows = []
-        title, *notes = str(self).splitlines()
-        return consensus_html(title, rows, *notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON keeps them."""

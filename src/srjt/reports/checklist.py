@@ -419,12 +419,12 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if group["column"] == column
         ]
         if column.casefold() in SITES:
-            patients = [
+            sizes = [
                 f"{group['name']} ({count_of(group['patients'], 'patient')})"
                 for group in groups
                 if group["column"] == column
             ]
-            yield "centres", f"Evaluated by {column}: {', '.join(patients)}."
+            yield "centres", f"Evaluated by {column}: {', '.join(sizes)}."
         name = "sites" if column.casefold() in SITES else "subgroups"
         yield name, f"{METRICS['mae'].long_name.capitalize()} by {column}: {', '.join(parts)}."
 

@@ -55,7 +55,7 @@ def reader_facts(
         "items": len(readings.items),
         "number_of_readings": len(readings),
         "resampled": _resampled(table),
-        "agreement": {name: _ends(value) for name, value in overall.items()}
+        "agreement": {name: ends(value) for name, value in overall.items()}
         if agreement.shared_items
         else None,
         "pairs": _without_empty(pairs, "low", "high"),
@@ -97,7 +97,8 @@ def _without_empty(frame: pd.DataFrame, low: str, high: str) -> pd.DataFrame:
     return frame.assign(**{low: frame[low].where(some), high: frame[high].where(some)})
 
 
-def _ends(interval: Interval) -> dict[str, float] | None:
+def ends(interval: Interval) -> dict[str, float] | None:
+    """An interval as plain values; None if it is undefined, and no ends where no draw of the bootstrap differs."""
     if np.isnan(interval.value):
         return None
     some = interval.high - interval.low >= 1e-9
@@ -170,7 +171,7 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
         "reason": agreed.reason,
         "assumption": agreed.assumption,
         "expected_wrong": float((1 - agreed.certainty).sum()),
-        "wrong_readings": _ends(Interval(agreed.overall_noise_rate, low, high)),
+        "wrong_readings": ends(Interval(agreed.overall_noise_rate, low, high)),
         "uncertain": int((agreed.certainty < 0.6).sum()),
         "single": int((np.bincount(readings.item, minlength=len(readings.items)) == 1).sum()),
         "changed": int((agreed.grade[readings.item] != readings.grade).sum()),

@@ -29,6 +29,8 @@ from srjt.inference.prepare import RunLike, open_run
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
+from srjt.readers.agreement import Agreement
+from srjt.readers.consensus import Consensus
 from srjt.reports.checklist import checklist_page, write_checklist
 from srjt.reports.figures.canvas import figure_bytes, save_figure
 from srjt.reports.figures.results import forest_figure
@@ -37,7 +39,7 @@ from srjt.reports.pages.answers import explain_page, predictions_page
 from srjt.reports.pages.audit import audit_page, audited_page
 from srjt.reports.pages.comparison import comparison_page
 from srjt.reports.pages.evaluation import evaluation_page
-from srjt.reports.pages.readers import readers_page
+from srjt.reports.pages.readers import agreement_page, consensus_page, readers_page
 from srjt.reports.pages.run import run_page, trained_page, waiting_page
 from srjt.reports.pages.sample_size import plan_page
 from srjt.reports.pages.study import study_page
@@ -80,7 +82,9 @@ def page_of(result: object) -> Page:
     raise SrjtError(f"There is no page for a {type(result).__name__}.")
 
 
+page_of.register(Agreement, agreement_page)
 page_of.register(Audit, audited_page)
+page_of.register(Consensus, consensus_page)
 page_of.register(Comparison, comparison_page)
 page_of.register(Evaluation, evaluation_page)
 page_of.register(Explanation, explain_page)

@@ -612,7 +612,7 @@ class Estimate(NamedTuple):
 def interval_figure(panels: Mapping[str, Sequence[Estimate]], *, xlabel: str, at: float = 0.0) -> Figure:
     """panels: title → rows, one panel below the other, on the same axis. at: where the vertical line is."""
     labels = [printable(row.label, longest=30) for rows in panels.values() for row in rows]
-    left, wide, bottom, top = 0.15 + LETTER * max(map(len, labels), default=1), 2.4, 0.5, 0.35
+    left, wide, bottom, top = 0.15 + LETTER * max(map(len, labels), default=1), 2.0, 0.5, 0.35
     width = left + wide + 0.2
     height = sum(bottom + top + ROW * len(rows) for rows in panels.values()) or 1.0
     figure = new_figure(width, height)

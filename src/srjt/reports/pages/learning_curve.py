@@ -100,7 +100,7 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> Section | N
     texts = []
     for noise in curves:
         for method in own.loc[own["noise"] == noise, ["method", "variant"]].drop_duplicates().itertuples():
-            facts = curve_facts(results, noise, (method.method, method.variant), metric=metric)
+            facts = curve_facts(results, noise, (str(method.method), str(method.variant)), metric=metric)
             texts.append(" ".join([first_sentence(VERDICT, facts), *sentences(GAINS, facts)]))
     return Section(
         slug="learning-curve",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,17 +17,26 @@ from srjt.data.grades import Grades
 from srjt.data.readers_folder import read_readers_folder
 from srjt.data.sources.readings import NO_READER
 from srjt.errors import count_of
-from srjt.readers.agreement import COEFFICIENTS, WHICH
+from srjt.ordinal.intervals import Interval
+from srjt.readers.agreement import COEFFICIENTS, WHICH, Agreement
 from srjt.readers.compare import NEW_READER
+from srjt.readers.consensus import Consensus
 from srjt.readers.model import ENOUGH
-from srjt.reports.figures.canvas import CaptionedFigure, matrix_figure
+from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
 from srjt.reports.pages.audit import gallery, thumbnail
+from srjt.reports.reader_facts import ends
 from srjt.reports.table import Table, between, data_table
 
 # on the page; everything is in readers.json and in the tables
 READERS, HEAT_MAP, MATRICES, DRIFTING, PAIRS, NEXT, PROBLEMS, SAID = 200, 24, 12, 8, 60, 20, 20, 6
+OVERALL = {  # label → its name in ``Agreement``, and how it is written
+    "same grade": ("exact", ".0%"),
+    "at most one grade apart": ("within_one", ".0%"),
+    "quadratic κ": ("quadratic", ".2f"),
+    "Krippendorff’s α": ("alpha", ".2f"),
+}
 IN_TERMINAL = 8  # readers
 FEW = 10  # readings: of a reader with fewer little is known
 REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
@@ -150,6 +160,105 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
     )
 
 
+def agreement_page(found: Agreement) -> Page:
+    """The page of ``srjt.readers.agreement``."""
+    frame = found.by_reader.assign(name=found.readers)
+    names = np.array(found.readers, dtype=object)
+    pairs = found.pairs.assign(first=names[found.pairs["first"]], second=names[found.pairs["second"]])
+    pairs = pairs.sort_values("items", ascending=False, kind="stable")
+    overall = {key: ends(getattr(found, key)) for key in (*COEFFICIENTS, "exact", "within_one")}
+    lead = f"Two readers give the same grade in {found.exact.value:.0%} of all cases."
+    return Page(
+        kind="Agreement",
+        title=f"{count_of(len(names), 'reader')}, {count_of(found.shared_items, 'shared item')}",
+        lead=lead if found.shared_items else "No item was read by two readers.",
+        key_numbers=[
+            number
+            for label, (key, pattern) in OVERALL.items()
+            for number in _number(label, overall[key], pattern)
+        ],
+        figure=_bias(frame),
+        figure_table=_readers(frame.head(IN_TERMINAL), len(frame)),
+        sections=[
+            Section(slug="readers", heading="Readers", tables=[_readers(frame.head(READERS), len(frame))]),
+            *_agreement(
+                {
+                    "agreement": overall,
+                    "pairs": pairs.to_dict("records"),
+                    "readers": frame.sort_values("readings", ascending=False).to_dict("records"),
+                }
+            ),
+        ],
+    )
+
+
+def consensus_page(found: Consensus) -> Page:
+    """The page of ``srjt.readers.consensus``."""
+    single = bool(found.evidence.single.all())  # of nobody anything is known
+    wrong_low, wrong_high = found.noise_rate_interval
+    frame = pd.DataFrame(
+        {
+            "name": found.readers,
+            "readings": found.readings,
+            "right": 1 - found.noise_rate,
+            "right_low": 1 - wrong_high,
+            "right_high": 1 - wrong_low,
+            "bias": found.bias,
+            "bias_low": found.bias_interval[0],
+            "bias_high": found.bias_interval[1],
+        }
+    ).sort_values("readings", ascending=False, kind="stable")
+    table = _readers(frame.head(READERS), len(frame), than="the true grades")
+    matrices = {
+        str(name): matrix for name, matrix in zip(found.readers, found.matrices[:MATRICES], strict=False)
+    }
+    figure = CaptionedFigure(
+        name="matrices",
+        figure=transition_figure(matrices, grades=found.grades, digits=2, columns="read as"),
+        caption="What each reader says (column) for each true grade (row), by the model.",
+        alt="Matrices of the readers: the probability of each reading for each true grade",
+    )
+    rate, error = (
+        Interval(found.overall_noise_rate, *found.overall_noise_rate_interval),
+        Interval(found.error, *found.error_interval),
+    )
+    counts = np.bincount(found.grade, minlength=len(found.grades)).tolist()
+    facts = SimpleNamespace(
+        nothing_learnt=single,
+        noun="item",
+        exact=None,
+        wrong=found.overall_noise_rate,
+        consensus_wrong=found.error,
+    )
+    numbers = [("wrong readings", rate), ("wrong consensus grades", error)]
+    return Page(
+        kind="Consensus",
+        title=f"{count_of(len(found.items), 'item')}, {count_of(int(found.readings.sum()), 'reading')}",
+        lead=first_sentence(LEAD, facts),
+        key_numbers=[] if single else [one for label, n in numbers for one in _number(label, ends(n), ".0%")],
+        figure_table=None
+        if single
+        else _readers(frame.head(IN_TERMINAL), len(frame), than="the true grades"),
+        notes=[
+            *([] if found.determined else [Note(text=found.reason)]),
+            *([] if single else [Note(text=found.assumption, warning=False)]),
+        ],
+        sections=[
+            *(
+                []
+                if single
+                else [Section(slug="readers", heading="Readers", tables=[table], figures=[figure])]
+            ),
+            Section(
+                slug="consensus",
+                heading="Consensus",
+                counts=list(zip(found.grades, counts, strict=True)),
+                counted="items",
+            ),
+        ],
+    )
+
+
 def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber]:
     names = [reader["name"] for reader in facts["readers"]]
     by = "" if names == [NO_READER] else f" by {count_of(len(names), 'reader')}"
@@ -162,13 +271,7 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
     ]
     if f.nothing_learnt:
         return numbers
-    overall = {
-        "same grade": ("exact", ".0%"),
-        "at most one grade apart": ("within_one", ".0%"),
-        "quadratic κ": ("quadratic", ".2f"),
-        "Krippendorff’s α": ("alpha", ".2f"),
-    }
-    for label, (name, pattern) in overall.items():
+    for label, (name, pattern) in OVERALL.items():
         numbers += _number(label, (facts["agreement"] or {}).get(name), pattern)
     repeated = [reader for reader in facts["readers"] if reader["repeated"]]
     if repeated:  # of a crowd without names: two readings of the same item
@@ -200,7 +303,8 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
 def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list[KeyNumber]:
     if found is None:
         return []
-    interval = "" if found["low"] is None else between(found["low"], found["high"], pattern)
+    some = found["low"] is not None and math.isfinite(found["low"])
+    interval = between(found["low"], found["high"], pattern) if some else ""
     return [KeyNumber(label=label, value=f"{found['value']:{pattern}}".replace("-", "−"), interval=interval)]
 
 
@@ -209,21 +313,19 @@ def _between(frame: pd.DataFrame, name: str, pattern: str) -> list[str]:
     return [between(low, high, pattern) for low, high in ends]
 
 
-def _readers(frame: pd.DataFrame, total: int) -> Table:
-    """frame: the readers that are shown."""
-    columns: dict[str, Any] = {
-        "reader": frame["name"].astype(str),
-        "readings": frame["readings"],
-        "right": frame["right"].astype(float),
-        "95 %": _between(frame, "right", ".0%"),
-        "higher": frame["bias"].astype(float),
-        "95 % ": _between(frame, "bias", "+.2f"),
-    }
-    captions = ["Right: expected share of right readings; higher: than the others on the same, in grades"]
-    if frame["repeated"].any():
+def _readers(frame: pd.DataFrame, total: int, *, than: str = "the others on the same") -> Table:
+    """frame: the readers that are shown, with the columns of ``reader_facts`` as far as they are known."""
+    columns: dict[str, Any] = {"reader": frame["name"].astype(str), "readings": frame["readings"]}
+    captions = []
+    if "right" in frame:
+        columns |= {"right": frame["right"].astype(float), "95 %": _between(frame, "right", ".0%")}
+        captions.append("right: expected share of right readings")
+    columns |= {"higher": frame["bias"].astype(float), "95 % ": _between(frame, "bias", "+.2f")}
+    captions.append(f"higher: than {than}, in grades")
+    if "repeated" in frame and frame["repeated"].any():
         columns["again"] = frame["repeated_exact"].astype(float)
         captions.append("again: the same grade when read again")
-    if frame["drift"].notna().any():
+    if "drift" in frame and frame["drift"].notna().any():
         columns |= {"drift": frame["drift"].astype(float), "95 %  ": _between(frame, "drift", "+.2f")}
         captions.append("drift: change of “higher” in a year")
     return data_table(
@@ -232,7 +334,7 @@ def _readers(frame: pd.DataFrame, total: int) -> Table:
         if len(frame) == total
         else f"Readers, {len(frame)} of {total:,} with the most readings",
         slug="readers",
-        caption=f"{'; '.join(captions)}.",
+        caption=f"{'; '.join(captions)}.".capitalize(),
         formats={"right": ".0%", "higher": "+.2f", "again": ".0%", "drift": "+.2f"},
     )
 
@@ -258,13 +360,7 @@ def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
     figures = [
         CaptionedFigure(
             name="matrices",
-            figure=matrix_figure(
-                matrices,
-                grades=grades,
-                rows="true grade",
-                columns="read as",
-                write=lambda value, share: f"{value:.2f}",
-            ),
+            figure=transition_figure(matrices, grades=grades, digits=2, columns="read as"),
             caption="What each reader says (column) for each true grade (row), by the model.",
             alt="Matrices of the readers: the probability of each reading for each true grade",
         )
@@ -383,7 +479,9 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
             {
                 "coefficient": list(overall),
                 "value": values["value"].to_numpy(),
-                "95 % interval": [between(*ends, ".2f") for ends in values[["low", "high"]].to_numpy()],
+                "95 % interval": [
+                    between(low, high, ".2f") for low, high in values[["low", "high"]].to_numpy(float)
+                ],
             }
         ),
         title="All readers",
