@@ -46,7 +46,7 @@ def test_a_share_is_of_the_training_patients_and_part_of_larger_ones() -> None:
 def test_all_shares_have_the_same_wrong_labels_and_their_own_runs() -> None:
     plan = plan_of()
     labels = [plan.labelled(parse_noise(f"quasi:0.2{at}"), 0, 0)[0].labels for at in ("", "@0.5")]
-    assert np.array_equal(*labels)
+    assert np.array_equal(labels[0], labels[1])
     keys = [run.key for run in plan.planned_runs()]
     assert len(set(keys)) == len(keys) == 5 * 5
 
