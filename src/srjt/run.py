@@ -22,6 +22,7 @@ import pandas as pd
 
 from srjt import hub
 from srjt.errors import SrjtError
+from srjt.files import write_atomically
 from srjt.inference.evaluate import Evaluation, evaluate
 from srjt.inference.explain import explain
 from srjt.inference.export import export
@@ -164,7 +165,7 @@ class Run(Trained, Reported):
                     shutil.copyfile(self.folder / name, Path(folder, name))
             write_facts(Path(folder), facts)
             card = model_card(self.folder, sides=self._sides, usage=usage)
-            Path(folder, "README.md").write_text(card, encoding="utf-8", errors="replace")
+            write_atomically(Path(folder, "README.md"), card.encode("utf-8", "replace"), follow_links=False)
             return hub.upload(Path(folder), repo, private=private)
 
     @cached_property

@@ -162,7 +162,7 @@ def test_eyes_of_one_patient_share_its_weight() -> None:
         both, coverage=0.9, noise=None, label_noise="none", units=eyes, pooled=Pooled(("patient", "eye"))
     )
     assert (rule.patients, rule.answers) == (20, 40)
-    assert "of a random eye of a new patient, the highest of its images," in str(rule)
+    assert "of random eyes of new patients, each by the highest of its images," in str(rule)
     assert f"Calibrated on 20 patients (40 answers of {len(side)} samples)" in str(rule)
 
 
@@ -174,7 +174,7 @@ def test_verified_patients_are_used_alone_only_if_they_are_a_random_sample() -> 
         replace(side, verified_labels=whole), coverage=0.8, noise=known(side), units=units, pooled=HIGHEST
     )
     assert (rule.basis, rule.patients, rule.samples) == ("verified", 40, int((units % 2 == 0).sum()))
-    assert "by the verified grades of all their images; they must be a random sample." in str(rule)
+    assert "if the verified ones were drawn at random" in str(rule)
     # of images that were verified at random, small patients are complete more often
     rng = np.random.default_rng(0)
     scattered = np.where(rng.random(len(side)) < 0.6, side.true_labels, -1)
@@ -212,10 +212,7 @@ def test_predict_and_evaluate_per_patient(run: Trained, features: Manifest, pool
     assert list(table.columns[:5]) == ["patient", "images", "grade", "grade_low", "grade_high"]
     low, grade, high = (table[name].astype(int).to_numpy() for name in ("grade_low", "grade", "grade_high"))
     assert ((low <= grade) & (grade <= high)).all()
-    assert (
-        "of a new patient, the highest of its images, with a probability of at least 0.8"
-        in table.attrs["ranges"]
-    )
+    assert "at least 80% of new patients, each by the highest of its images" in table.attrs["ranges"]
     assert "Calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
     plain = srjt.predict(run, test, per="patient", pool=pool, label_noise="none")
     pd.testing.assert_frame_equal(plain, table.drop(columns=["grade_low", "grade_high"]), check_exact=True)
@@ -242,7 +239,7 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
     ):
         srjt.predict(replace(run, held_out=old), test, **how)
     assert list(table.columns[:6]) == ["patient", "eye", "images", "grade", "grade_low", "grade_high"]
-    assert "a random eye of a new patient" in table.attrs["ranges"]
+    assert "random eyes of new patients" in table.attrs["ranges"]
     assert "Calibrated on 30 patients (60 answers of 120 samples)" in table.attrs["ranges"]
     without = replace(validation, table=validation.table.drop(columns="eye"))
     with pytest.raises(SrjtError, match=r"Unknown column .*in the calibration samples.* 'eye'"):
@@ -283,8 +280,8 @@ def test_a_given_rate_is_doubted_and_a_given_matrix_is_not() -> None:
 
     assumed = ranges(noise_rate=0.01, transition=matrix, method="srjt")  # what srjt makes of a rate
     given = ranges(transition=matrix, method="srjt")
-    assert "a share of up to 0.0" in str(given)
-    assert "a share of up to 0.0" not in str(assumed)
+    assert "at most 2% of the calibration labels are wrong" in str(given)
+    assert "at most 2% of the" not in str(assumed)
     # too low a rate does not make the ranges narrower than the labels allow
     assert (given.thresholds < assumed.thresholds).all()
-    assert "a share of up to 0.90 wrong ones" in str(ranges(noise_rate=0.9))
+    assert "at most 90% of the calibration labels are wrong" in str(ranges(noise_rate=0.9))

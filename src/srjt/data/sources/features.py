@@ -177,7 +177,7 @@ SINGULAR = {
     "patients": "patient", "groups": "patient", "splits": "split", "images": "image", "ids": "id", "readers": "reader",
     "file_": "file", "allow_pickle_": "allow_pickle",  # parameters of np.savez, which no array can be named after
 }  # fmt: skip
-PLURAL = {column: array for array, column in reversed(SINGULAR.items()) if column != "label"}
+PLURAL = {column: array for array, column in reversed(SINGULAR.items()) if column not in ("label", "split")}
 # not per sample: the order of the grades, how the features were computed, and their names
 ABOUT = ("grade_names", "made", "feature_names")
 
