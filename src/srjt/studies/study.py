@@ -248,6 +248,12 @@ def study(
         Show a bar: on standard error if it is a terminal, or below the cell of a notebook.
     watcher : StudyWatcher, optional
         Receives the progress instead.
+    **settings
+        What follows, and any field of ``TrainConfig`` that all runs share: ``epochs``, ``network``,
+        ``learning_rate``, …
+
+    Other Parameters
+    ----------------
     methods : str or sequence of str, optional
         Names, variants such as ``"codis:select=soft"``, or ``"all"`` for the paper's fourteen and your own.
         Default: ``"all"``.
@@ -286,8 +292,6 @@ def study(
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
     grade_names : mapping of str to str, optional
         Grade → its name, for the report.
-    **settings
-        Any field of ``TrainConfig`` that all runs share: ``epochs``, ``network``, ``learning_rate``, …
 
     Returns
     -------
