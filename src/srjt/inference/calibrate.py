@@ -222,15 +222,6 @@ def _least_change(found: Sequence[Recalibration | None]) -> Recalibration | None
     return min(known, key=lambda one: abs(np.log(one.slope)))
 
 
-def side_recalibration(
-    side: HeldOut | None, *, config: TrainConfig, estimate: NoiseEstimate | None
-) -> Recalibration | None:
-    """The recalibration of the ensemble of a run by its validation side, if it has a large enough one."""
-    if side is None or len(side) < SMALLEST[0]:
-        return None  # before the noise is estimated
-    return recalibration_of(side, noise=label_noise_of(side, config=config, estimate=estimate))
-
-
 # What is fitted after training and applied to new samples: recalibration, pooling and ranges of grades.
 
 Ints = npt.NDArray[np.int64]

@@ -39,7 +39,7 @@ from srjt.noise.verified import exact_interval
 from srjt.ordinal.intervals import Interval, patient_codes, patient_draws, percentile_interval
 from srjt.ordinal.metrics import METRICS, divide
 from srjt.readers.consensus import consensus
-from srjt.readers.model import Evidence, Variants, evidence_of, fit_variants, maximise
+from srjt.readers.model import Evidence, Variants, evidence_of, fit_variants, refit
 from srjt.readers.readings import Readings
 from srjt.readers.uncertainty import true_given_seen
 
@@ -52,7 +52,6 @@ Basis = Literal["verified grades", "readings", "noise matrix", "share of wrong l
 ENOUGH = 20  # verified patients, or wrong ends of an interval, from which a score can be told
 DRAWS = 40  # fits of the readers' model to patients drawn with replacement
 _METRICS = ("mae", "accuracy", "qwk")
-_ITERATIONS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,15 +375,7 @@ def _refitted(table: _Table, evidence: Evidence, variants: Variants, draws: int,
     for _ in range(draws):
         fit = variants.fits[int(rng.choice(len(variants.fits), p=variants.weights))]
         rows = np.concatenate([samples[one] for one in rng.integers(len(samples), size=len(samples))])
-        own = maximise(
-            evidence.items(rows),
-            fit.states,
-            fit.family,
-            strength=fit.strength,
-            start=replace(fit, posterior=fit.posterior[rows]),
-            iterations=_ITERATIONS,
-            tolerance=1e-3,
-        )
+        own = refit(evidence, fit, rows)
         drawn = replace(table, answer=table.answer[rows], owner=table.owner[rows])
         tables.append(drawn.by_patient(own.posterior).sum(axis=0))
     return np.stack(tables)

@@ -337,6 +337,20 @@ def maximise(
     )
 
 
+def refit(evidence: Evidence, fit: Fit, rows: Ints) -> Fit:
+    """The fit to the items ``rows``, which were drawn. It starts from ``fit`` and has few iterations: enough to follow
+    what the draw changes."""
+    return maximise(
+        evidence.items(rows),
+        fit.states,
+        fit.family,
+        strength=fit.strength,
+        start=replace(fit, posterior=fit.posterior[rows]),
+        iterations=30,
+        tolerance=1e-3,
+    )
+
+
 def _grade_counts(evidence: Evidence, posterior: Floats) -> Floats:
     """(C,) items by grade, to set the prior. Where an item has one reading, what was read counts.
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from scipy.special import betaincinv, ndtri  # type: ignore[import-untyped]
 
-from srjt.readers.model import ENOUGH, Evidence, Fit, Variants, log_columns, maximise, state_posterior
+from srjt.readers.model import ENOUGH, Evidence, Fit, Variants, log_columns, refit, state_posterior
 
 # How many readings of a patient's items count as one: the design effect of readings that err together.
 
@@ -160,7 +160,7 @@ def true_given_seen(mean: Floats, amount: float) -> Floats:
 # How well each reader is known: intervals of the matrices, biases and noise rates.
 
 _READINGS = 40_000  # about as many readings are looked at; more of a reader are represented by these
-_DRAWS, _ITERATIONS = 10, 30  # of resampled patients
+_DRAWS = 10  # of resampled patients
 _MOST_ITEMS = 5000  # in a draw
 _MOST_READERS = 200
 
@@ -306,9 +306,8 @@ def _by_grade(fit: Fit) -> Floats:
 def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
     """Variances over fits to patients drawn with replacement, each with all items.
 
-    Each starts from the fit and has few iterations: enough to follow what the draw changes. The variance falls with the
-    number of patients; of very many items draws are smaller. With very many readers nothing is drawn: it would take
-    long, and what is not known of a reader with a few readings is far more.
+    The variance falls with the number of patients; of very many items draws are smaller. With very many readers nothing
+    is drawn: it would take long, and what is not known of a reader with a few readings is far more.
     """
     rng = np.random.Generator(np.random.PCG64(0))
     items = evidence.said.shape[0]
@@ -318,15 +317,7 @@ def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
     matrices, rates, biases = [], [], []
     for _ in range(_DRAWS if evidence.readers <= _MOST_READERS else 0):
         rows = of_patient[rng.integers(patients, size=size)].indices
-        own = maximise(
-            evidence.items(rows),
-            fit.states,
-            fit.family,
-            strength=fit.strength,
-            start=replace(fit, posterior=fit.posterior[rows]),
-            iterations=_ITERATIONS,
-            tolerance=1e-3,
-        )
+        own = refit(evidence, fit, rows)
         matrices.append(_by_grade(own))
         rates.append((1.0 - np.diagonal(matrices[-1], axis1=1, axis2=2)) @ own.grades)
         biases.append(own.types @ own.family.bias)
