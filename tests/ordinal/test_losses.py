@@ -191,9 +191,9 @@ def test_forward_correction_by_hand_uses_the_transpose() -> None:
 
 def test_readings_of_one_grade_are_not_the_sum_of_their_marginals() -> None:
     """Two readers with their own matrices: log Σ_i p_i P_i P'_i from a posterior without its prior, and
-    log Σ_i p_i P_i + log Σ_i p_i P'_i from a row for each reading. By the first nothing is right but the middle grade.
+    log Σ_i p_i P_i + log Σ_i p_i P'_i from a row for each reading.
     """
-    p, prior = torch.tensor([0.5, 0.3, 0.2]).double(), torch.tensor([0.2, 0.3, 0.5]).double()
+    p, prior = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.6, 0.2]]).double()
     first, second = torch.tensor([[0.8, 0.1, 0.0], [0.0, 0.4, 0.6]]).double()  # Pr(reading | true grade)
     together = 0.3 * 0.1 * 0.4
     evidence = float((prior * first * second).sum())
