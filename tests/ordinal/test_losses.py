@@ -203,9 +203,9 @@ def test_readings_of_one_grade_are_not_the_sum_of_their_marginals() -> None:
     marginals = losses.readings_likelihood(p.log()[None], torch.stack([first, second])[None])
     assert marginals.item() == pytest.approx(-log(0.5 * 0.8 + 0.3 * 0.1) - log(0.3 * 0.4 + 0.2 * 0.6))
     one = losses.readings_likelihood(p.log()[None], first[None, None])
-    transition = torch.stack([first, 1.0 - first, torch.zeros(3)], dim=1)
+    transition = torch.stack([first, 1.0 - first, torch.zeros_like(first)], dim=1)
     assert one.item() == pytest.approx(
-        forward_corrected(p.log()[None], torch.tensor([0]), transition=transition).item()
+        losses.forward_corrected(p.log()[None], torch.tensor([0]), transition=transition).item()
     )
 
 
