@@ -452,6 +452,8 @@ def _data_facts(
         "feature_names": list(manifest.feature_names),
         **({"made": manifest.made} if manifest.made else {}),
         **({"source": describe_source(manifest.source)} if manifest.source else {}),
+        # a label is the consensus of the readings of a sample
+        "several_readings": None if manifest.posterior is None else "consensus",
         "patients": None if patients is None else len(set(used.patients or ())),
         "side_patients": None
         if patients is None
