@@ -330,9 +330,9 @@ def _decoded(value: object, array: str, path: Path) -> object:
     """Bytes as text, because NumPy stores text as bytes too; other values are unchanged."""
     try:
         return value.decode() if isinstance(value, bytes) else value
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as problem:
         raise SrjtError(
-            f"The array {array!r} of {path.name} contains bytes that are not UTF-8 text, such as {value[:20]!r}: save "
+            f"The array {array!r} of {path.name} contains bytes that are not UTF-8 text, such as {problem.object[:20]!r}: save "
             "it as text (np.array(values, dtype=str))."
         ) from None
 
