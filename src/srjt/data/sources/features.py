@@ -332,8 +332,8 @@ def _decoded(value: object, array: str, path: Path) -> object:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError as problem:
         raise SrjtError(
-            f"The array {array!r} of {path.name} contains bytes that are not UTF-8, such as {problem.object[:20]!r}: save "
-            "it as text (np.array(values, dtype=str))."
+            f"The array {array!r} of {path.name} contains bytes that are not UTF-8, such as {problem.object[:20]!r}: "
+            "save it as text (np.array(values, dtype=str))."
         ) from None
 
 
