@@ -13,7 +13,7 @@ from srjt.data.manifest import Manifest
 from srjt.inference.answers import Answers, answers_from
 from srjt.inference.prepare import Prepared, prepare
 from srjt.ordinal.calibration import CalibrationBin, calibration_bins, expected_calibration_error
-from srjt.ordinal.intervals import Interval, bootstrap_metrics
+from srjt.ordinal.metrics import Interval, bootstrap_metrics
 from srjt.training.trained import Trained
 
 OWN_SHARE = 0.75  # with equal ids and labels, from which samples are the run's own

@@ -16,7 +16,8 @@ from srjt.errors import SrjtError, unknown_name
 from srjt.inference.answers import Answers
 from srjt.ordinal.calibration import patient_weights
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.intervals import (
+from srjt.ordinal.metrics import (
+    METRICS,
     Interval,
     holm,
     patient_codes,
@@ -24,7 +25,6 @@ from srjt.ordinal.intervals import (
     percentile_interval,
     t_interval,
 )
-from srjt.ordinal.metrics import METRICS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -11,8 +11,7 @@ import pandas as pd
 from srjt.errors import count_of
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.subgroups import TOO_FEW, Subgroups
-from srjt.ordinal.intervals import Interval
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, Interval
 from srjt.reports.figures.results import subgroup_figure
 from srjt.reports.page import Rule, Section, sentences
 from srjt.reports.table import Table, between, data_table

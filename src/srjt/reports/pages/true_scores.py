@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from srjt.inference.evaluate import Evaluation
-from srjt.ordinal.intervals import Interval
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, Interval
 from srjt.reports.page import Rule, Section, first_sentence, sentences
 from srjt.reports.table import between, data_table
 
