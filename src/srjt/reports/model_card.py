@@ -24,7 +24,7 @@ from srjt.inference.export import OUTPUTS, Exported, export
 from srjt.inference.options import Answering
 from srjt.inference.prepare import RunLike, open_run
 from srjt.inference.sides import evaluate_sides
-from srjt.methods.registry import OURS
+from srjt.methods import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import METRICS
