@@ -5,7 +5,8 @@ Pages stand on a higher floor than results, so the front door (``srjt/__init__.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 _makers: list[Callable[[Any], Any]] = []
@@ -19,6 +20,33 @@ def pages_come_from(make: Callable[[Any], Any]) -> None:
 def page_of(result: Any) -> Any:
     """The page of a result."""
     return _makers[0](result)
+
+
+def plain(value: Any, *, whole: bool = False) -> Any:
+    """Results as JSON keeps them: dataclasses and named tuples are dicts, without fields that no ``repr`` shows.
+
+    A part with a ``to_dict`` of its own decides itself. whole: it is the one that is asked.
+    """
+    if not whole and hasattr(value, "to_dict") and is_dataclass(value):
+        return value.to_dict()
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return value
+
+
+class Plain:
+    """A result that is plain values, too."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values: dict[str, Any] = plain(self, whole=True)
+        return values
 
 
 class Reported:

@@ -23,11 +23,10 @@ import pandas as pd
 from srjt import hub
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
-from srjt.inference.evaluate import Evaluation, evaluate
+from srjt.inference.evaluate import Evaluation, best_side, evaluate, evaluate_sides
 from srjt.inference.explain import explain
 from srjt.inference.export import export
 from srjt.inference.predict import predict
-from srjt.inference.sides import best_side, evaluate_sides
 from srjt.reported import Reported
 from srjt.training import train as training
 from srjt.training import trained

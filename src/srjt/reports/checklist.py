@@ -23,7 +23,7 @@ from srjt.auditing import folder as audit_folder
 from srjt.data.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import read_json, write_atomically
-from srjt.inference.sides import evaluate_sides
+from srjt.inference.evaluate import evaluate_sides
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.page import KeyNumber, Page, Section, markdown
 from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name
