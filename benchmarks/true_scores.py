@@ -1,6 +1,6 @@
 """How often the 95 % intervals of scores against the true grades hold them, although only doubtful labels are known.
 
-    python benchmarks/true_scores.py simulated --out FILE   # an hour on one core
+    python benchmarks/true_scores.py simulated --out FILE   # half an hour on one core
     python benchmarks/true_scores.py acne FILE              # item, reader, grade, published_grade
 
 **Simulated**: 300 images of 150 patients, four grades. Readers and the network see the severity within the grade with
@@ -18,6 +18,11 @@ of the readers) are taken as the truth.
 **ACNE04**: doctors' readings, the published grade hidden. The network is simulated from the published grade: apart,
 alike, and a sixth doctor who is left out of the readers. Each trial has half of the images; the truth is the score on
 all of them by the published grade.
+
+**What holds** (300 trials a row, so 0.93 is told from 0.90): verified grades 0.94 to 1.00 at widths of 0.17 to 0.20 of
+the accuracy, whatever the network is. Readings 0.98 to 1.00, also for an immune network, at widths of 0.43 to 0.49:
+bounds, so no value is shown with them. Without errors that all readers share in the bounds, an immune network was
+covered in 0.15 to 0.65. A matrix: 1.00 at 0.35 to 0.48. By the labels alone: 0.00 to 0.95.
 """
 
 from __future__ import annotations
@@ -235,7 +240,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("simulated", "acne"))
     parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--trials", type=int, default=300)
+    parser.add_argument("--trials", type=int, default=300, help="for acne, 20 take ten minutes")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     found = simulated(asked.trials) if asked.what == "simulated" else acne(asked.file, asked.trials)

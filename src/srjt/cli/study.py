@@ -438,6 +438,8 @@ def report(
     )  # fmt: skip
     if checklist is not None:
         say(f"The checklist is in {page}, for a word processor, and in {others[0]}.")
+        if not also:
+            say("An audit, readers or evaluations that it does not name: give them with --also.")
         return
     say(f"The report is in {page}.")
     drawn = [file for file in others if file.suffix in (".svg", ".png")]

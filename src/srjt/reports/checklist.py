@@ -173,9 +173,9 @@ def _kind(path: Path) -> str:
 
 
 def _beside(folder: Path, facts: RunFacts) -> Iterator[tuple[Path, str]]:
-    """The audit, the readers and the evaluations in the run's folder and in the one around it."""
+    """The audit, the readers and the evaluations in the run's folder and in the two around it."""
     here, table = folder.resolve(), source_name(facts)
-    for path in sorted([*here.parent.iterdir(), *here.iterdir()]):
+    for path in sorted(path for place in (here, *here.parents[:2]) for path in place.iterdir()):
         try:
             kind = _kind(path)
             if kind == "audit":
