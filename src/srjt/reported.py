@@ -27,10 +27,13 @@ def plain(value: Any, *, whole: bool = False) -> Any:
 
     A part with a ``to_dict`` of its own decides itself. whole: it is the one that is asked.
     """
-    if not whole and hasattr(value, "to_dict") and is_dataclass(value):
-        return value.to_dict()
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
+        own = None if whole else getattr(value, "to_dict", None)
+        return (
+            own()
+            if own is not None
+            else {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
+        )
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, Mapping):

@@ -430,7 +430,7 @@ def beside_own_test_side(
         recalibrated=None if fitted is None else _scores(answers, resamples=resamples),
         calibrated_on=(0, None)
         if fitted is None
-        else (len(fitted), fitted.patients and len(set(fitted.patients))),
+        else (len(fitted), None if fitted.patients is None else len(set(fitted.patients))),
         by_mix=mixed - mae,
         by_answers=here.intervals["mae"].value - mixed,
     )
