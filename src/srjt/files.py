@@ -237,15 +237,13 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
         yield
         return
     lock = FileLock(folder / LOCK)
-    with contextlib.suppress(NotImplementedError):
+    with contextlib.suppress(NotImplementedError), explain_write_errors(f"{folder} cannot be written"):
         try:
             lock.acquire(timeout=_GRACE, poll_interval=_POLL)
         except Timeout:
             raise SrjtError(
                 f"Another process is working on {folder}: wait for it, or choose another `out`."
             ) from None
-        except OSError as problem:
-            raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None
     try:
         remove_unfinished(folder)
         yield
@@ -456,13 +454,9 @@ def download_once(url: str, part: Path, *, progress: Progress | None = None, tim
         total = done + int(length) if length else None
         if total is not None:
             _refuse_full_disk(part.parent, total - done)
-        try:
-            file = part.open("ab" if resumed else "wb")
-        except OSError as problem:
-            raise SrjtError(f"{part} cannot be written: {problem.strerror}.") from None
-        with file:
+        with explain_write_errors(f"{part} cannot be written"), part.open("ab" if resumed else "wb") as file:
             while chunk := _read_chunk(response):
-                _write_chunk(file.write, chunk, part)
+                file.write(chunk)
                 done += len(chunk)
                 if progress is not None:
                     progress(done, total)
@@ -475,13 +469,6 @@ def _read_chunk(response: http.client.HTTPResponse) -> bytes:
         return response.read1(CHUNK)
     except (OSError, http.client.HTTPException) as problem:
         raise DownloadError(str(problem) or type(problem).__name__) from None
-
-
-def _write_chunk(write: Callable[[bytes], int], chunk: bytes, part: Path) -> None:
-    try:
-        write(chunk)
-    except OSError as problem:
-        raise SrjtError(f"{part} cannot be written: {problem.strerror}.") from None
 
 
 def _range_start(response: http.client.HTTPResponse) -> int | None:
@@ -516,23 +503,19 @@ def _extract_member(opened: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Pa
     # A link that is already in the folder could lead elsewhere.
     if not target.resolve().is_relative_to(folder.resolve()):
         raise SrjtError(f"{target} leads out of {folder}: it is not written.")
-    if member.is_dir():
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise SrjtError(f"{target} cannot be written: {problem.strerror or problem}.") from None
-        return
-    if _is_extracted(folder, member):
+    if not member.is_dir() and _is_extracted(folder, member):
         return
     unfinished = target.with_name(target.name + ".part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.unlink(missing_ok=True)
-        with opened.open(member) as source, unfinished.open("xb") as file:
-            shutil.copyfileobj(source, file, CHUNK)  # reading to the end verifies the checksum
-        os.replace(unfinished, target)
-    except OSError as problem:
-        raise SrjtError(f"{target} cannot be written: {problem.strerror or problem}.") from None
+        with explain_write_errors(f"{target} cannot be written"):
+            if member.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+                return
+            target.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.unlink(missing_ok=True)
+            with opened.open(member) as source, unfinished.open("xb") as file:
+                shutil.copyfileobj(source, file, CHUNK)  # reading to the end verifies the checksum
+            os.replace(unfinished, target)
     finally:
         with contextlib.suppress(OSError):  # a member of the archive may be a folder of this name
             unfinished.unlink(missing_ok=True)

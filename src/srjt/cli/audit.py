@@ -248,7 +248,7 @@ def readers(
     from srjt.errors import SrjtError
     from srjt.files import write_output
     from srjt.readers.agreement import agreement
-    from srjt.readers.compare import next_readings
+    from srjt.readers.consensus import next_readings
     from srjt.reports.page import write_page
     from srjt.reports.pages.readers import readers_page
     from srjt.reports.reader_facts import reader_facts

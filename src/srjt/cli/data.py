@@ -72,8 +72,8 @@ def inspect(
         say(line)
 
     with progress_bar("Reading images", decode) as progress:
-        examination = examine(manifest, folds=folds, images=decode, progress=progress)
-    problems = [*reading.problems, *examination.problems]
+        found, alike = examine(manifest, folds=folds, images=decode, progress=progress)
+    problems = [*reading.problems, *found]
     if problems:
         samples.print_problems(problems)
         replaced = " (the previous file was replaced)" if problems_file.is_file() else ""
@@ -83,10 +83,8 @@ def inspect(
     else:
         say("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
-        if len(examination.pairs):
-            _write_picture(
-                pair_sheet(manifest, examination.pairs), pairs, "Images that are (nearly) the same"
-            )
+        if len(alike):
+            _write_picture(pair_sheet(manifest, alike), pairs, "Images that are (nearly) the same")
         _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)

@@ -167,49 +167,29 @@ def drop_unusable(
     left_out = [problem for problem in problems if problem.kind in LEFT_OUT]
     if listed_in is not None and (bad or left_out):
         write_problems([*bad, *left_out], listed_in)
-    _warn_about_left_out(left_out, listed_in)
-    _warn_about_patients(problems, len(manifest))
+    full_list = f" The full list is in {listed_in}." if listed_in else ""
+    if left_out:
+        counts = "; ".join(
+            f"{count:,} {kind} ({', '.join(p.where for p in first)}{', …' if count > len(first) else ''})"
+            for kind, _, count, first in examples(left_out)
+        )
+        warn(f"Left out: {counts}.{full_list}")
+    if unknown := sum(problem.kind == "missing-patient" for problem in problems):
+        warn(
+            f"Samples without a patient: {unknown:,} of {len(manifest):,}. Each is treated as a separate patient: "
+            "images of one patient may be on both sides of a split, which makes results look better than they are.",
+            LeakageWarning,
+        )
     if not bad:
         return manifest
     if on_bad_image == "error":
         counts = ", ".join(f"{count} {kind}" for kind, _, count, _ in examples(bad))
-        full_list = f" The full list is in {listed_in}." if listed_in else ""
-        them = "it" if len(bad) == 1 else "them"
         raise SrjtError(
             f"{count_of(len(bad), 'unusable sample')} ({counts}; the first: {bad[0].where}: {bad[0].detail}). "
-            f"Correct {them}, or leave {them} out with `on_bad_image='skip'`.{full_list}"
+            f"Correct the source, or leave such samples out with `on_bad_image='skip'`.{full_list}"
         )
     unusable = {problem.where for problem in bad}
     usable = manifest.select([row for row, sample in enumerate(manifest.ids) if sample not in unusable])
     if not len(usable):
         raise SrjtError("No sample can be used: all of them have problems.")
     return replace(usable, left_out=left_out_counts(problems))
-
-
-def count_kinds(problems: Sequence[Problem]) -> str:
-    """The number of problems of each kind and the first of them, as text."""
-    return "; ".join(
-        f"{count:,} {kind} ({', '.join(p.where for p in first)}{', …' if count > len(first) else ''})"
-        for kind, _, count, first in examples(problems)
-    )
-
-
-def _warn_about_left_out(left_out: Sequence[Problem], listed_in: Path | None) -> None:
-    if left_out:
-        full_list = f" The full list is in {listed_in}." if listed_in else ""
-        warn(f"Left out: {count_kinds(left_out)}.{full_list}")
-
-
-def _warn_about_patients(problems: Sequence[Problem], samples: int) -> None:
-    unknown = sum(problem.kind == "missing-patient" for problem in problems)
-    if unknown:
-        have, separate = (
-            ("has no patient and is", "a separate patient")
-            if unknown == 1
-            else ("have no patient and are", "separate patients")
-        )
-        warn(
-            f"{unknown:,} of {samples:,} samples {have} treated as {separate}: images of one patient "
-            "may be on both sides of a split, which makes results look better than they are.",
-            LeakageWarning,
-        )

@@ -63,7 +63,7 @@ from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import METRICS, NaiveBaseline, confusion_matrix
 from srjt.progress import ProgressOption, progress_bar
-from srjt.readers.compare import NetworkComparison, compare_network
+from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
 from srjt.reported import Reported, plain
 from srjt.settings import from_names

@@ -38,10 +38,9 @@ from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posteri
 from srjt.noise.verified import exact_interval
 from srjt.ordinal.intervals import Interval, patient_codes, patient_draws, percentile_interval
 from srjt.ordinal.metrics import METRICS, divide
-from srjt.readers.consensus import consensus
-from srjt.readers.model import Evidence, Variants, evidence_of, fit_variants, refit
-from srjt.readers.readings import Readings
-from srjt.readers.uncertainty import true_given_seen
+from srjt.readers.consensus import consensus, true_given_seen
+from srjt.readers.model import Variants, fit_variants, refit
+from srjt.readers.readings import Evidence, Readings, evidence_of
 from srjt.reported import Plain
 
 Floats = npt.NDArray[np.float64]

@@ -117,6 +117,7 @@ class _Data(BaseModel, extra="allow"):
     patients: int | None = None
     side_patients: dict[str, NonNegativeInt] | None = None
     left_out: dict[str, NonNegativeInt] | None = None
+    several_readings: Literal["consensus"] | None = None
 
     @model_validator(mode="after")
     def _one_name_per_feature(self) -> _Data:

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +21,6 @@ from srjt import networks as backbones
 from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
-from srjt.data.images.store import ImageStore
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.splits import Split, official_split, unused_split_column
 from srjt.errors import SrjtError, count_of, unknown_name, warn
@@ -224,34 +225,26 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
         )
 
 
-def open_finished(folder: Path, **options: Any) -> Trained:
-    """A finished run with its metrics and its history. options: of ``load_run``."""
-    run = load_run(folder, **options)
-    try:
-        history = _read_history(folder / "history.csv")
-    except SrjtError as problem:
-        raise _restore(folder, problem) from None
-    return Trained(**{**vars(run), "metrics": finished_metrics(folder), "history": history})
-
-
 def finished_metrics(folder: Path) -> pd.DataFrame:
     """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
-    try:
+    with _explain_finished(folder):
         metrics = read_metrics(folder / "metrics.csv")
         summary = read_summary(folder)
         if not is_complete(metrics, summary, epochs=int(summary["epochs"])):
             raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
-    except SrjtError as problem:
-        raise _restore(folder, problem) from None
     check_files(folder)
     return metrics
 
 
-def _restore(folder: Path, problem: SrjtError) -> SrjtError:
-    return SrjtError(
-        f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the same "
-        "command again."
-    )
+@contextmanager
+def _explain_finished(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except SrjtError as problem:
+        raise SrjtError(
+            f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the "
+            "same command again."
+        ) from None
 
 
 def _read_history(path: Path) -> pd.DataFrame:
@@ -299,8 +292,12 @@ def single_run(
     method = build_method(config, num_classes=data.num_classes)
     store = setup.open_store(data, config)
     manifest = store.manifest
-    if store.skipped:
-        reporter.note(_skipped(store))
+    if skipped := [name for name, _ in store.skipped]:
+        count = count_of(len(skipped), "unreadable image is", "unreadable images are")
+        listed = "" if store.path is None else f"; all are listed in {store.path / 'bad_images.csv'}"
+        reporter.note(
+            f"{count} skipped: {', '.join(skipped[:3])}{f', …{listed}' if len(skipped) > 3 else ''}"
+        )
     parts = resolve_split(setup.split, manifest, skipped=bool(store.skipped))
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
@@ -322,9 +319,12 @@ def single_run(
         begun = open_run_folder(folder, facts)  # raises an error if it is a different run
         check_images(folder, used, recorded=begun.data.get("images"), what="run")
         reporter.note(f"{folder} is already finished: nothing to do.")
-        return open_finished(
+        run = load_run(
             folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
         )
+        with _explain_finished(folder):
+            history = _read_history(folder / "history.csv")
+        return replace(run, metrics=finished_metrics(folder), history=history)
     networks = build_networks(config, method, in_shape=in_shape, network=setup.network)
     if manifest.are_features:
         standardise(networks, as_features(store.pixels[parts.train]))
@@ -391,6 +391,8 @@ def single_run(
                 f"{'×'.join(map(str, in_shape))}: lower `batch_size`, choose `precision='bf16'`, or keep fewer images "
                 "on the GPU with `memory_share=0.2`."
             ) from None
+        columns = [name for name in ("id", "grade", "true_grade") if name in manifest.table]
+        learnt = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
         trained = Trained(
             networks=networks.eval(),
             method=method,
@@ -403,7 +405,7 @@ def single_run(
             device=device,
             folder=folder,
             metrics=result.metrics,
-            history=_history(manifest, parts, result),
+            history=pd.concat([learnt, result.history], axis=1),
             held_out={
                 name: held_out_side(
                     manifest.select(sides[name].rows.numpy(), images=False),
@@ -420,15 +422,6 @@ def single_run(
         if process.is_main and folder is not None:
             write_results(folder, trained, fitted=result)
     return trained
-
-
-def _skipped(store: ImageStore) -> str:
-    names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
-    listed = ""
-    if store.path is not None and len(store.skipped) > 3:
-        listed = f"; all are listed in {store.path / 'bad_images.csv'}"
-    count = count_of(len(store.skipped), "unreadable image is", "unreadable images are")
-    return f"{count} skipped: {names}{listed}"
 
 
 def _data_facts(
@@ -452,6 +445,8 @@ def _data_facts(
         "feature_names": list(manifest.feature_names),
         **({"made": manifest.made} if manifest.made else {}),
         **({"source": describe_source(manifest.source)} if manifest.source else {}),
+        # a label is the consensus of the readings of a sample
+        "several_readings": None if manifest.posterior is None else "consensus",
         "patients": None if patients is None else len(set(used.patients or ())),
         "side_patients": None
         if patients is None
@@ -493,12 +488,6 @@ def _tensors(
     return training, sides
 
 
-def _history(manifest: Manifest, parts: Split, fitted: TrainingResult) -> pd.DataFrame:
-    columns = [c for c in ("id", "grade", "true_grade") if c in manifest.table]
-    samples = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
-    return pd.concat([samples, fitted.history], axis=1)
-
-
 def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     """Check that the network reads this kind of data, and the columns to keep, before anything is decoded."""
     for column in config.keep_columns:
@@ -512,14 +501,14 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     is_known = name in backbones.names() or name.startswith("timm:")
     if setup.network is not None or not is_known or backbones.takes_rows(name) == data.are_features:
         return  # an unknown name is an error when the network is built
-    if data.are_features:
-        raise SrjtError(
-            f"The network {config.network!r} reads images, but these data are rows of features: choose 'linear' or "
-            "'mlp', or do not set the network."
-        )
+    kinds, others = (
+        ("images", "rows of features"),
+        ("'linear' or 'mlp'", "'resnet18' or another network for images"),
+    )
+    reads, have = kinds if data.are_features else kinds[::-1]
     raise SrjtError(
-        f"The network {config.network!r} reads rows of features, but these data are images: choose 'resnet18' or "
-        "another network for images, or do not set the network."
+        f"The network {config.network!r} reads {reads}, but these data are {have}: choose "
+        f"{others[not data.are_features]}, or do not set the network."
     )
 
 
@@ -536,12 +525,7 @@ def _check_samples(manifest: Manifest, parts: Split) -> None:
         raise SrjtError(
             f"The training side has {count_of(len(parts.train), 'sample')}: training needs at least two."
         )
-    missing = [
-        manifest.grades[c]
-        for c, n in enumerate(np.bincount(manifest.labels[parts.train], minlength=manifest.num_classes))
-        if n == 0
-    ]
-    if len(missing) == manifest.num_classes - 1:
+    if len(set(manifest.labels[parts.train].tolist())) == 1:
         raise SrjtError("All training samples have the same grade: there is nothing to learn.")
 
 

@@ -173,18 +173,13 @@ def _kind_of_path(path: Path, asked: ReadOptions) -> str:
             option = "labels" if asked.feature_columns is None else "feature_columns"
             raise SrjtError(f"`{option}` is for a file of features, and {path} is a folder: leave it out.")
         return "features"
-    kind = _recognise(path)
+    kind = next((kind for kind, source in SOURCES.items() if source.recognise(path)), None)
+    if kind is None:
+        suffixes = ", ".join((*columns.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))
+        raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({suffixes}).")
     # the names of columns are a weaker sign than images that the user names
     of_images = asked.image_column is not None or asked.images is not None
     return "table" if kind == "features" and of_images and table.is_table(path) else kind
-
-
-def _recognise(path: Path) -> str:
-    for kind, source in SOURCES.items():
-        if source.recognise(path):
-            return kind
-    known = ", ".join((*columns.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))
-    raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({known}).")
 
 
 # What ``srjt.train`` and ``srjt.predict`` accept as data, read into a manifest.

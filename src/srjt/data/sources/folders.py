@@ -190,12 +190,9 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
     if not patients:
         return replace(reading, notes=notes)
     names = [patient or f"unknown: {name}" for patient, name in zip(patients, manifest.ids, strict=True)]
+    detail = "its header has no PatientID that can be used: treated as a separate patient"
     unknown = [
-        Problem(
-            "missing-patient",
-            name,
-            "its header has no PatientID that can be used: treated as a separate patient",
-        )
+        Problem("missing-patient", name, detail)
         for patient, name in zip(patients, manifest.ids, strict=True)
         if not patient
     ]
@@ -227,27 +224,18 @@ def _patients_in_headers(paths: Sequence[Path], *, progress: ProgressOption) -> 
     for row, patient in zip(candidates, in_headers, strict=True):
         patients[row] = patient or ""
     known = [patient for patient in patients if patient]
-    if not known:
-        return (
-            [],
-            "patient: not known, because no header of the DICOM files has a PatientID that tells patients apart",
+    if not known or len(set(known)) == 1 < len(known):
+        why = (
+            "the DICOM files have one PatientID for all"
+            if known
+            else "no header of the DICOM files has a PatientID"
         )
-    if len(set(known)) == 1 < len(known):
-        return [], (
-            "patient: not known, because the headers of the DICOM files have one PatientID for all; images are split "
-            "one by one"
-        )
+        return [], f"patient: not known, because {why}; images are split one by one"
     key = _secret([paths[row] for row in candidates])
     patients = [_pseudonym(patient, key) if patient else "" for patient in patients]
     note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
     if missing := len(patients) - len(known):
-        has = (
-            "image has none that can be used and is"
-            if missing == 1
-            else "images have none that can be used and are"
-        )
-        as_one = "a separate patient" if missing == 1 else "separate patients"
-        note += f"; {missing:,} {has} treated as {as_one}"
+        note += f"; images without one, each treated as a separate patient: {missing:,}"
     return patients, note
 
 

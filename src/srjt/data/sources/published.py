@@ -14,7 +14,7 @@ from srjt.data.options import ReadOptions
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import LoadedData, as_colour, assemble, from_arrays
 from srjt.data.sources.columns import find_image_folder, load_table, locate_images
-from srjt.data.sources.features import check_text
+from srjt.data.sources.features import load_numpy
 from srjt.data.sources.folders import subfolders, walk_images
 from srjt.errors import SrjtError, count_of
 
@@ -170,32 +170,17 @@ def is_medmnist(path: Path) -> bool:
 def read_medmnist(path: Path, options: ReadOptions) -> LoadedData:
     """Read a MedMNIST file. Its parts become the split column; greyscale images get three channels."""
     images, labels, sides, ids = [], [], [], []
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            missing = [
-                f"{part}_{what}"
-                for part in _PARTS
-                for what in ("images", "labels")
-                if f"{part}_{what}" not in arrays
-            ]
-            if missing:
-                raise SrjtError(f"{path} is not in MedMNIST's format: it lacks the array {missing[0]!r}.")
-            for side in _PARTS:
-                images.append(as_colour(arrays[f"{side}_images"]))
-                label = arrays[f"{side}_labels"]
-                check_text(label, f"{side}_labels")
-                if label.reshape(len(label), -1).shape[1] != 1:
-                    raise SrjtError(f"{path} has several labels per image; an ordinal grade is one number.")
-                labels.append(label.reshape(-1))
-                sides += [side] * len(label)
-                ids += [f"{side}/{row}" for row in range(len(label))]
-    except SrjtError:
-        raise
-    except Exception:  # damaged files make NumPy raise almost any exception
-        # NumPy's own message recommends to load the file unsafely
-        raise SrjtError(
-            f"{path} cannot be read as a NumPy archive: it is damaged, contains Python objects, or is not an archive."
-        ) from None
+    arrays = load_numpy(path)
+    for side in _PARTS:
+        if missing := [name for name in (f"{side}_images", f"{side}_labels") if name not in arrays]:
+            raise SrjtError(f"{path} is not in MedMNIST's format: it lacks the array {missing[0]!r}.")
+        images.append(as_colour(arrays[f"{side}_images"]))
+        label = arrays[f"{side}_labels"]
+        if label.reshape(len(label), -1).shape[1] != 1:
+            raise SrjtError(f"{path} has several labels per image; an ordinal grade is one number.")
+        labels.append(label.reshape(-1))
+        sides += [side] * len(label)
+        ids += [f"{side}/{row}" for row in range(len(label))]
     if len({image.shape[1:] for image in images}) > 1:
         raise SrjtError(f"{path} contains images of different sizes.")
     reading = from_arrays(

@@ -18,7 +18,7 @@ from srjt.inference.evaluate import Evaluation, are_row_numbers, shared_labels
 from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal.intervals import Interval
 from srjt.ordinal.metrics import METRICS
-from srjt.readers.compare import NetworkComparison
+from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import decision_figures, reliability_figure, risk_coverage_figure
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences

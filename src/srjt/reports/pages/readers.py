@@ -19,9 +19,8 @@ from srjt.data.sources.readings import NO_READER
 from srjt.errors import count_of
 from srjt.ordinal.intervals import Interval
 from srjt.readers.agreement import COEFFICIENTS, WHICH, Agreement
-from srjt.readers.compare import NEW_READER
-from srjt.readers.consensus import Consensus
-from srjt.readers.model import ENOUGH
+from srjt.readers.consensus import NEW_READER, Consensus
+from srjt.readers.readings import ENOUGH
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
