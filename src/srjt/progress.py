@@ -1,4 +1,6 @@
-"""Progress bars in a terminal and in a notebook, and the HTML by which a notebook shows a result."""
+"""Progress bars in a terminal and in a notebook, the HTML by which a notebook shows a result, and results that have a
+page.
+"""
 
 from __future__ import annotations
 
@@ -288,3 +290,36 @@ def html_pictures(pictures: Iterable[tuple[str, str]], *, size: int = 112) -> st
         for uri, text in pictures
     )
     return f'<div style="display:flex;flex-wrap:wrap;gap:.8em;margin:.6em 0">{cells}</div>'
+
+
+# Results that know how to show themselves. Pages stand on a higher floor, so the front door (``srjt/__init__.py``) says
+# who makes them.
+
+_makers: list[Callable[[Any], Any]] = []
+
+
+def pages_come_from(make: Callable[[Any], Any]) -> None:
+    """make: from a result to its ``srjt.reports.page.Page``."""
+    _makers[:] = [make]
+
+
+def page_of(result: Any) -> Any:
+    """The page of a result."""
+    return _makers[0](result)
+
+
+class Reported:
+    """A result that has a page."""
+
+    def report(self) -> Any:
+        """The result as a page: print it, let a notebook show it, or ``save`` it as an HTML file.
+
+        Returns
+        -------
+        srjt.reports.page.Page
+            Verdict, key numbers, tables, figures and notes.
+        """
+        return page_of(self)
+
+    def _repr_html_(self) -> str:
+        return str(self.report()._repr_html_())
