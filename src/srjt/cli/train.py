@@ -38,8 +38,8 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
 
     from srjt import methods
     from srjt.cli.output import print_table
-    from srjt.training.cost import training_cost
     from srjt.training.devices import choose_device, device_name
+    from srjt.training.single_run import training_cost
     from srjt.training.train import needs_estimate
 
     chosen = choose_device(device)
@@ -282,8 +282,8 @@ def train(
 
 def offer_preset(manifest: Manifest, config: TrainConfig, *, training: int, device: str | None) -> None:
     """On a CPU, where the paper's network takes days: how long, and what would take minutes."""
-    from srjt.training.cost import training_cost
     from srjt.training.devices import choose_device
+    from srjt.training.single_run import training_cost
 
     if (config.network or "").startswith("tiny") or choose_device(device).type != "cpu":
         return

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt.data.manifest import Manifest
-from srjt.data.problems import drop_unusable
+from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import Answers, answers_from
@@ -21,7 +20,7 @@ from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.ordinal import Purpose
 from srjt.ordinal.intervals import Interval, holm, percentile_interval, resampled_metrics, t_interval
 from srjt.ordinal.metrics import METRICS
-from srjt.reported import Plain, Reported
+from srjt.progress import Plain, Reported
 from srjt.settings import from_names
 from srjt.training.trained import Trained
 

@@ -13,11 +13,10 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
-from srjt.data.manifest import Manifest
-from srjt.data.readers_folder import select_readings
+from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData
+from srjt.data.sources.table import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference.answers import (
@@ -62,10 +61,9 @@ from srjt.ordinal.calibration import (
 from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import METRICS, NaiveBaseline, confusion_matrix
-from srjt.progress import ProgressOption, progress_bar
+from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
-from srjt.reported import Reported, plain
 from srjt.settings import from_names
 from srjt.training.folder import HeldOut, baseline_from, same_samples
 from srjt.training.trained import Trained

@@ -35,7 +35,7 @@ from srjt.ordinal.intervals import (
     t_interval,
 )
 from srjt.ordinal.metrics import METRICS
-from srjt.reported import Plain, plain
+from srjt.progress import Plain, plain
 from srjt.training.trained import Trained
 
 Floats = npt.NDArray[np.float64]

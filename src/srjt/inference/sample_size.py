@@ -26,7 +26,7 @@ from srjt.inference.prepare import RunLike, open_run
 from srjt.noise.verified import labels_to_verify
 from srjt.ordinal.intervals import patient_codes, patient_draws
 from srjt.ordinal.metrics import METRICS
-from srjt.reported import Reported
+from srjt.progress import Reported
 from srjt.settings import from_names
 
 WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted

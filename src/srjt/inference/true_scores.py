@@ -38,10 +38,10 @@ from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posteri
 from srjt.noise.verified import exact_interval
 from srjt.ordinal.intervals import Interval, patient_codes, patient_draws, percentile_interval
 from srjt.ordinal.metrics import METRICS, divide
+from srjt.progress import Plain
 from srjt.readers.consensus import consensus, true_given_seen
 from srjt.readers.model import Variants, fit_variants, refit
 from srjt.readers.readings import Evidence, Readings, evidence_of
-from srjt.reported import Plain
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -20,7 +20,7 @@ from pydantic import BaseModel, NonNegativeInt
 
 from srjt import methods
 from srjt.auditing import folder as audit_folder
-from srjt.data.readers_folder import read_reader_facts
+from srjt.data.sources.table import read_reader_facts
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import read_json, write_atomically
 from srjt.inference.evaluate import evaluate_sides

@@ -27,13 +27,12 @@ import torch
 
 from srjt import noise
 from srjt._version import __version__
-from srjt.data.duplicates import LeakageWarning, file_facts, group_duplicates
+from srjt.data.duplicates import file_facts, group_duplicates
 from srjt.data.images.decode import Resize
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import open_store
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import LeakageWarning, Manifest, drop_unusable
 from srjt.data.options import ReadOptions
-from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
@@ -43,8 +42,7 @@ from srjt.methods.registry import lookup
 from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, learning_curve, parse_noise
 from srjt.training.config import TrainConfig
-from srjt.training.cost import Cost, training_cost
-from srjt.training.single_run import fingerprint
+from srjt.training.single_run import Cost, fingerprint, training_cost
 from srjt.training.train import warm_up
 
 # The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key of its
