@@ -347,21 +347,21 @@ MUTANTS = (
     # ------------------------------------------------------------------ subgroups and seeds
     Mutant(
         "gap of a group to all samples instead of the rest",
-        "inference/subgroups.py",
+        "inference/populations.py",
         "rest = _metrics(total - group, num_classes)",
         "rest = _metrics(total, num_classes)",
         ("inference/test_subgroups.py::test_scores_are_those_of_the_samples_of_the_group",),
     ),
     Mutant(
         "Holm for one group against the other as two tests",
-        "inference/subgroups.py",
+        "inference/populations.py",
         "names[0] if len(names) == 2 else group.name",
         "group.name",
         ("inference/test_subgroups.py::test_the_site_whose_labels_are_a_grade_too_high_is_the_worst",),
     ),
     Mutant(
         "gaps without Holm's correction",
-        "inference/subgroups.py",
+        "inference/populations.py",
         "adjusted = dict(zip(p_values, holm(list(p_values.values())).tolist(), strict=True))",
         "adjusted = p_values",
         ("inference/test_subgroups.py::test_scores_are_those_of_the_samples_of_the_group",),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from srjt._version import __version__ as __version__
 from srjt.errors import lazy_names
-from srjt.reported import pages_come_from
+from srjt.progress import pages_come_from
 
 if TYPE_CHECKING:
     from srjt import data as data

@@ -1,5 +1,5 @@
 """Files and folders: atomic writes, JSON, locks and the cache folder; downloads over an unreliable connection,
-and archives that are extracted without trusting them.
+archives that are extracted without trusting them, and runs on the Hugging Face Hub.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from srjt.errors import SrjtError, printable
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+import re
+
+from srjt.errors import missing_extra
 
 # Files and folders: atomic writes, JSON, locks, the cache folder.
 #
@@ -523,3 +527,59 @@ def _extract_member(opened: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Pa
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
+
+
+# Runs on the Hugging Face Hub: ``hf://owner/name`` as a folder, and a folder as such a repository. Only files of a run
+# are downloaded, and nothing in them is executed: they are JSON, CSV and safetensors.
+
+HUB_MODEL = ("run.json", "summary.json", "noise.json", "weights.safetensors")
+HUB_SAMPLES = ("held_out.csv", "history.csv", "image_hashes.npy")  # with ids, paths and patients
+HUB_ADDRESS = re.compile(
+    r"hf:/{1,2}(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?"
+)  # Path drops a slash
+
+
+def is_hub_address(folder: str | os.PathLike[str]) -> bool:
+    """Whether it names a run on the Hub: ``hf://owner/name`` or ``hf://owner/name@revision``."""
+    return os.fspath(folder).startswith("hf:/")
+
+
+def fetch_run(address: str | os.PathLike[str]) -> Path:
+    """The folder of the run at this address, in the cache; files that are there already are not downloaded again."""
+    parts = HUB_ADDRESS.fullmatch(os.fspath(address))
+    if parts is None:
+        raise SrjtError(
+            f"{printable(address)} is not the address of a run: hf://owner/name or hf://owner/name@revision."
+        )
+    repo, revision = parts["repo"], parts["revision"]
+    folder = cache_folder() / "hub" / f"{repo}@{revision or 'main'}".replace("/", "--")
+    _ask_hub(
+        "snapshot_download", repo, repo_id=repo, revision=revision, local_dir=folder,
+        allow_patterns=[*HUB_MODEL, *HUB_SAMPLES],
+    )  # fmt: skip
+    if not (folder / "run.json").exists():
+        raise SrjtError(f"The repository {repo} holds no run: it has no run.json.")
+    return folder
+
+
+def upload_run(folder: Path, repo: str, *, private: bool) -> str:
+    """Upload a folder as the repository ``owner/name``, which is made if it does not exist; return its address."""
+    if not HUB_ADDRESS.fullmatch(f"hf://{repo}"):
+        raise SrjtError(f"{printable(repo)} is not the name of a repository: owner/name.")
+    _ask_hub("create_repo", repo, repo_id=repo, private=private, exist_ok=True)
+    _ask_hub("upload_folder", repo, repo_id=repo, folder_path=folder, commit_message="A run of srjt")
+    return f"hf://{repo}"
+
+
+def _ask_hub(function: str, repo: str, **arguments: Any) -> None:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise missing_extra("huggingface_hub", "hub", "A run on the Hugging Face Hub") from None
+    try:
+        getattr(huggingface_hub, function)(**arguments)
+    except (
+        Exception
+    ) as problem:  # no network, no such repository, no right to it: each version has its own errors
+        reason = printable(" ".join(str(problem).split())[:300]) or type(problem).__name__
+        raise SrjtError(f"The Hub cannot be used for {repo}: {reason.rstrip('.')}.") from problem

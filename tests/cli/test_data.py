@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from srjt.cli import main
-from srjt.data.sources import published
+from srjt.data.sources import folders as published
 
 Run = Callable[..., tuple[int, str, str]]
 

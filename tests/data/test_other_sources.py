@@ -13,7 +13,8 @@ import pytest
 from data.test_tables import kinds, picture, table
 from srjt.data import from_arrays, read
 from srjt.data.options import ReadOptions
-from srjt.data.sources import SOURCES, LoadedData, Source, published
+from srjt.data.sources import SOURCES, LoadedData, Source
+from srjt.data.sources import folders as published
 from srjt.errors import SrjtError
 
 

@@ -57,7 +57,7 @@ def inspect(
     images with different grades, patients unknown, too few patients in a grade.
     """
     from srjt.data.checks import contact_sheet, examine, pair_sheet
-    from srjt.data.problems import errors_in, write_problems
+    from srjt.data.manifest import errors_in, write_problems
     from srjt.data.sources import read
 
     sentences, how = _readers(source, how)
@@ -417,7 +417,7 @@ def limuc(
     Repeat the command to resume an interrupted download.
     Exit status 1 if the counts differ from the published ones.
     """
-    from srjt.data.sources import published as source
+    from srjt.data.sources import folders as source
     from srjt.data.sources import read
     from srjt.errors import SrjtError
 
@@ -433,7 +433,7 @@ def _check(
     reading: LoadedData, differences: list[str], directory: Path, *, counted: str = "published"
 ) -> None:
     """Print what a published data set holds; exit status 1 if it is not as published."""
-    from srjt.data.problems import errors_in
+    from srjt.data.manifest import errors_in
 
     samples.print_grades(reading.manifest)
     samples.print_problems(list(reading.problems))
@@ -447,7 +447,7 @@ def _check(
 
 def _is_complete(directory: Path) -> bool:
     from srjt.data.sources import read
-    from srjt.data.sources.published import limuc_differences
+    from srjt.data.sources.folders import limuc_differences
 
     return not limuc_differences(read(directory, kind="limuc").manifest)
 
@@ -486,7 +486,7 @@ def dr(
     Exit status 1 if the counts are neither Kaggle's nor the paper's (35,108),
     or if images are missing.
     """
-    from srjt.data.sources import published as source
+    from srjt.data.sources import folders as source
     from srjt.data.sources import read
 
     reading = read(directory, images=images, kind="dr")

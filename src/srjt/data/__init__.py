@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from srjt.data import synthetic as synthetic
     from srjt.data.checks import check as check
     from srjt.data.duplicates import DuplicateImagesWarning as DuplicateImagesWarning
-    from srjt.data.duplicates import LeakageWarning as LeakageWarning
     from srjt.data.duplicates import group_duplicates as group_duplicates
+    from srjt.data.manifest import LeakageWarning as LeakageWarning
     from srjt.data.manifest import Manifest as Manifest
-    from srjt.data.problems import Problem as Problem
-    from srjt.data.problems import drop_unusable as drop_unusable
-    from srjt.data.problems import write_problems as write_problems
+    from srjt.data.manifest import Problem as Problem
+    from srjt.data.manifest import drop_unusable as drop_unusable
+    from srjt.data.manifest import write_problems as write_problems
     from srjt.data.sources import LoadedData as LoadedData
     from srjt.data.sources import from_arrays as from_arrays
     from srjt.data.sources import read as read
@@ -34,9 +34,8 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "srjt.data.checks": "check",
-        "srjt.data.duplicates": "DuplicateImagesWarning LeakageWarning group_duplicates",
-        "srjt.data.manifest": "Manifest",
-        "srjt.data.problems": "Problem drop_unusable write_problems",
+        "srjt.data.duplicates": "DuplicateImagesWarning group_duplicates",
+        "srjt.data.manifest": "LeakageWarning Manifest Problem drop_unusable write_problems",
         "srjt.data.sources": "LoadedData from_arrays read",
         "srjt.data.sources.readings": "ReadingsTable read_readings",
         "srjt.data.splits": "Split folds official_split read_splits write_splits",

@@ -23,8 +23,7 @@ from srjt.data.duplicates import (
     near_pairs,
 )
 from srjt.data.images.decode import EMPTY_FILE, BadImageError, read_image, resized
-from srjt.data.manifest import Manifest
-from srjt.data.problems import Problem
+from srjt.data.manifest import Manifest, Problem
 from srjt.data.sources.columns import no_image_exists
 from srjt.errors import SrjtError, count_of
 from srjt.files import NOT_A_FILE, why_not_a_file

@@ -16,6 +16,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from srjt.errors import SrjtError, count_of
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import Interval, patient_draws
+from srjt.progress import Reported
 from srjt.readers.consensus import posterior_median
 from srjt.readers.model import Fit, fit_variants, maximise
 from srjt.readers.readings import (
@@ -29,7 +30,6 @@ from srjt.readers.readings import (
     read_twice,
     shared_readings,
 )
-from srjt.reported import Reported
 
 # Coefficients of agreement from counts and sums, which can be added up over patients. Any number of leading axes
 # holds bootstrap draws; nan stands where a coefficient is undefined.

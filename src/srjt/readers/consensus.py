@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.progress import Reported
 from srjt.readers.model import (
     Fit,
     ReaderIntervals,
@@ -23,7 +24,6 @@ from srjt.readers.model import (
     reader_intervals,
 )
 from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints, Readings, Repeats, evidence_of
-from srjt.reported import Reported
 
 # Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known (ACNE04, APPA-REAL:
 # benchmarks/readers.py), where 0.5 to 1 has the best probabilities.

@@ -42,11 +42,17 @@ from srjt.progress import Reporter
 from srjt.training.batches import centre_batches, evaluation_batch_size
 from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
-from srjt.training.cost import available_memory, step_memory
 from srjt.training.devices import amp_dtype, choose_device
 from srjt.training.folder import HASHES_FILE, check_images, image_digest, is_finished
 from srjt.training.reporters import BarReporter, FoldReporter
-from srjt.training.single_run import fingerprint, resolve_split, single_run, train_on
+from srjt.training.single_run import (
+    available_memory,
+    fingerprint,
+    resolve_split,
+    single_run,
+    step_memory,
+    train_on,
+)
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
 from srjt.training.workers import StopRequest, WorkerPool
 

@@ -19,11 +19,10 @@ import numpy.typing as npt
 
 from srjt import methods, noise
 from srjt._version import __version__
-from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import FeedCache
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, warn
 from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json

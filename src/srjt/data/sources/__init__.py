@@ -17,10 +17,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.images.decode import OnBadImage
-from srjt.data.manifest import Manifest, as_features
+from srjt.data.manifest import Manifest, as_features, drop_unusable, left_out_counts
 from srjt.data.options import ReadOptions
-from srjt.data.problems import drop_unusable, left_out_counts
-from srjt.data.sources import columns, features, folders, published, table
+from srjt.data.sources import columns, features, folders, table
 from srjt.data.sources.assemble import (
     LoadedData,
     TorchDataset,
@@ -57,11 +56,11 @@ OF_TABLES = ALL - {"labels", "feature_columns"}
 
 # The first source that recognises a path reads it.
 SOURCES: dict[str, Source] = {
-    "dr": Source(published.is_dr, published.read_dr, GRADES | {"images"}),
+    "dr": Source(folders.is_dr, folders.read_dr, GRADES | {"images"}),
     "features": Source(features.is_features, features.read_features, ALL),
-    "medmnist": Source(published.is_medmnist, published.read_medmnist, GRADES),
+    "medmnist": Source(folders.is_medmnist, folders.read_medmnist, GRADES),
     "table": Source(table.is_table, table.read_table, OF_TABLES),
-    "limuc": Source(published.is_limuc, published.read_limuc, GRADES),
+    "limuc": Source(folders.is_limuc, folders.read_limuc, GRADES),
     "folders": Source(folders.is_folders, folders.read_folders, GRADES),
 }
 

@@ -15,8 +15,7 @@ import pandas as pd
 from PIL import Image
 
 from srjt.data.grades import MISSING, as_text, grade_values, refuse_too_many
-from srjt.data.manifest import Manifest, as_features
-from srjt.data.problems import Problem
+from srjt.data.manifest import Manifest, Problem, as_features
 from srjt.errors import SrjtError, count_of
 from srjt.progress import html_block, html_table, html_text
 from srjt.readers.readings import Readings

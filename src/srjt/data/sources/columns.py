@@ -19,8 +19,7 @@ import pandas as pd
 
 from srjt.data.grades import MISSING, as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES
-from srjt.data.manifest import Manifest
-from srjt.data.problems import Problem
+from srjt.data.manifest import Manifest, Problem
 from srjt.errors import SrjtError, count_of, missing_extra, unknown_name
 from srjt.files import check_regular_file
 from srjt.readers.readings import Readings

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import MISSING, Grading, grade_values, refuse_too_many
-from srjt.data.problems import Problem
+from srjt.data.manifest import Problem
 from srjt.data.sources.columns import (
     SYNONYMS,
     TextTable,
