@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.noise.estimate import estimate_noise
-from srjt.noise.matrices import corrupt, transition_matrix
+from srjt.noise.matrices import corrupt, transition_matrix, transition_of
 from srjt.noise.model import bayes, by_grade, by_severity
 from srjt.noise.quality import (
     NoiseBounds,
@@ -28,7 +28,6 @@ from srjt.noise.quality import (
     posterior_weights,
     scaled_joint,
     suggestion_shares,
-    transition_of,
     true_grade_posterior,
 )
 
