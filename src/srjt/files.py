@@ -9,6 +9,7 @@ import errno
 import http.client
 import io
 import json
+import math
 import os
 import shutil
 import stat
@@ -68,8 +69,21 @@ def write_atomically(path: Path, content: bytes, *, follow_links: bool = True) -
 
 def write_json(path: Path, content: Any, *, follow_links: bool = False) -> None:
     """Write ``content`` as indented JSON, atomically. Most JSON files are inside a folder: links are replaced."""
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_atomically(path, text.encode(), follow_links=follow_links)
+
+
+def plain(value: Any) -> Any:
+    """As JSON keeps it: arrays as lists, a DataFrame as a list of its rows, None where a number is not finite."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):
+        value = value.to_dict("records")
+    elif hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextlib.contextmanager

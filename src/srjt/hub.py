@@ -15,7 +15,7 @@ from srjt.files import cache_folder
 
 MODEL = ("run.json", "summary.json", "noise.json", "weights.safetensors")
 SAMPLES = ("held_out.csv", "history.csv", "image_hashes.npy")  # with ids, paths and patients
-ADDRESS = re.compile(r"hf:/{1,2}(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")  # Path drops a slash
+ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
 
 def is_address(folder: str | os.PathLike[str]) -> bool:
@@ -25,10 +25,11 @@ def is_address(folder: str | os.PathLike[str]) -> bool:
 
 def download(address: str | os.PathLike[str]) -> Path:
     """The folder of the run at this address, in the cache; files that are there already are not downloaded again."""
-    parts = ADDRESS.fullmatch(os.fspath(address))
+    text = re.sub("^hf:/+", "hf://", os.fspath(address))  # Path drops a slash
+    parts = ADDRESS.fullmatch(text)
     if parts is None:
         raise SrjtError(
-            f"{printable(address)} is not the address of a run: hf://owner/name or hf://owner/name@revision."
+            f"{printable(text)} is not the address of a run: hf://owner/name or hf://owner/name@revision."
         )
     repo, revision = parts["repo"], parts["revision"]
     folder = cache_folder() / "hub" / f"{repo}@{revision or 'main'}".replace("/", "--")

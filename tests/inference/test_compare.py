@@ -16,7 +16,7 @@ from srjt.errors import SrjtError
 from srjt.inference.compare import compare
 from srjt.ordinal.intervals import holm
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.pages.comparison import comparison_facts
+from srjt.reports.pages.evaluation import comparison_facts
 from srjt.training.config import TrainConfig
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained

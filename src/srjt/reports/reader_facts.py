@@ -12,6 +12,7 @@ import pandas as pd
 
 from srjt._version import __version__
 from srjt.data.sources.readings import ReadingsTable, combine
+from srjt.files import plain
 from srjt.ordinal.intervals import Interval
 from srjt.readers.agreement import COEFFICIENTS, Agreement
 from srjt.readers.consensus import Consensus
@@ -74,21 +75,8 @@ def reader_facts(
         "next": None if worklist is None else worklist,
         "review_command": review_command,
     }
-    plain: dict[str, Any] = _plain(facts)
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    """As JSON keeps it: tables as lists of rows, None where a number is undefined."""
-    if isinstance(value, pd.DataFrame):
-        return [_plain(row) for row in value.to_dict("records")]
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (np.generic, np.ndarray)):
-        return _plain(value.tolist())
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    as_values: dict[str, Any] = plain(facts)
+    return as_values
 
 
 def _without_empty(frame: pd.DataFrame, low: str, high: str) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,44 +32,24 @@ NAMED = 50  # samples that were left out
 # Predictions: sentences.
 
 
-@dataclass(frozen=True, kw_only=True)
-class PredictionFacts:
-    """What the sentences are about."""
-
-    images: str  # "480 images"
-    answers: int
-    per: str  # "patient"; "" if every image has an answer
-    refer: int  # -1: not asked
-    unsure: int
-    counts: str  # "18 of grade 0, 28 of grade 1"
-    grade_rule: str
-    recalibration: str
-    ranges: str
-    views: int
-    left_out: int
-
-
-Facts = PredictionFacts
-VERDICT: list[Rule[Facts]] = [
-    (
-        lambda f: f.refer >= 0 and bool(f.per),
-        "Refer {f.refer:,} of {f.answers:,}: {f.images}, one answer per {f.per}.",
-    ),
+VERDICT: list[Rule[Any]] = [
+    (lambda f: f.refer >= 0 and bool(f.per), "Refer {f.refer:,} of {f.answers:,}: {f.images}, one answer per "
+     "{f.per}."),
     (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.images}."),
     (lambda f: bool(f.per), "{f.images}, one answer per {f.per} ({f.answers:,}): {f.counts}."),
     (lambda f: True, "{f.images}: {f.counts}."),
-]
-NOTES: list[Rule[Facts]] = [
+]  # fmt: skip
+NOTES: list[Rule[Any]] = [
     (lambda f: True, "A grade is {f.grade_rule}."),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
     (lambda f: bool(f.ranges), "{f.ranges}"),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
     (lambda f: True, "No label of these samples is used: nothing here says how good the answers are."),
-]
+]  # fmt: skip
 
 
-def prediction_facts(run: Trained, table: pd.DataFrame, *, left_out: int = 0) -> PredictionFacts:
-    """The facts of a result of ``srjt.predict``."""
+def prediction_facts(run: Trained, table: pd.DataFrame, *, left_out: int = 0) -> SimpleNamespace:
+    """What the sentences about a result of ``srjt.predict`` are about. refer, unsure: −1 if nobody asked."""
     attributes = table.attrs
     per = tuple(attributes.get("per") or ())
     noun = ("row of features", "rows of features") if len(run.in_shape) == 1 else ("image", "images")
@@ -79,7 +59,7 @@ def prediction_facts(run: Trained, table: pd.DataFrame, *, left_out: int = 0) ->
     def marked(column: str) -> int:  # a column of the source may have the same name
         return int((table[column] == "yes").sum()) if column in how and column in table else -1
 
-    return PredictionFacts(
+    return SimpleNamespace(
         images=count_of(int(table["images"].sum()) if per else len(table), *noun),
         answers=len(table),
         per=" and ".join(per),
@@ -145,7 +125,7 @@ def predictions_page(
 
 
 def _key_numbers(
-    run: Trained, table: pd.DataFrame, facts: PredictionFacts, expected: Evaluation | None
+    run: Trained, table: pd.DataFrame, facts: SimpleNamespace, expected: Evaluation | None
 ) -> list[KeyNumber]:
     """How many answers of each grade, beside the training labels; how many to refer; what error to expect."""
     numbers = []

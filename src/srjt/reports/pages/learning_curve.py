@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.page import Rule, Section, first_sentence, sentences
-from srjt.reports.statistics import noise_label
+from srjt.reports.study_tables import noise_label
 from srjt.reports.table import data_table, metric_heading
 from srjt.studies.config import learning_curve, parse_noise
 from srjt.studies.results import StudyResults

@@ -43,18 +43,18 @@ REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
 
 LEAD: list[Rule[Any]] = [
     (lambda f: f.nothing_learnt, "Each {f.noun} has one reading only, so nothing can be learnt about the readers."),
-    (lambda f: f.exact is not None, "Two readers of the same {f.noun} give it the same grade in {f.exact:.0%} of all "
-     "cases; about {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are wrong."),
+    (lambda f: f.exact is not None, "Two readers of the same {f.noun} give it the same grade in {f.exact:.0%} of "
+     "all cases; about {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are wrong."),
     (lambda f: True, "About {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are "
      "wrong."),
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.nothing_learnt, "Let a second reader read {f.enough} {f.noun}s or more, or add a column of trusted "
-     "grades (reference); srjt audit looks for wrong labels with networks instead."),
+    (lambda f: f.nothing_learnt, "Let a second reader read {f.enough} {f.noun}s or more, or add a column of "
+     "trusted grades (reference); srjt audit looks for wrong labels with networks instead."),
     (lambda f: f.nothing_learnt and f.changed, "The consensus of {f.changed} differs from the reading, by what is "
      "usual for readers alone: use the readings instead."),
-    (lambda f: not f.determined and not f.nothing_learnt, "{f.reason} Certainties rest on how often readers usually "
-     "err."),
+    (lambda f: not f.determined and not f.nothing_learnt, "{f.reason} Certainties rest on how often readers "
+     "usually err."),
     (lambda f: f.no_overlap, "No {f.noun} was read by two readers: what differs between readers may differ between "
      "their {f.noun}s."),
     (lambda f: f.problems, "The table has problems, listed below: {f.problems}."),
@@ -70,8 +70,8 @@ REMARKS: list[Rule[Any]] = [
 ]  # fmt: skip
 NEXT_READINGS: list[Rule[Any]] = [
     (lambda f: f.next and f.known_readers, "One more reading of these gains most."),
-    (lambda f: f.next, "Every reader has read every {f.noun}{f.without_trusted}. Ask a new reader: one more reading of "
-     "these gains most."),
+    (lambda f: f.next, "Every reader has read every {f.noun}{f.without_trusted}. Ask a new reader: one more "
+     "reading of these gains most."),
     (lambda f: f.trusted == f.items, "Nothing to read next: every {f.noun} has a trusted grade."),
     (lambda f: True, "Nothing to read next: the table names no readers who could be asked."),
 ]  # fmt: skip
