@@ -238,6 +238,7 @@ def readers(
     from srjt.data.readers_folder import (
         consensus_table,
         located_images,
+        reader_facts,
         readings_table,
         worklist_table,
         write_readers_folder,
@@ -250,7 +251,6 @@ def readers(
     from srjt.readers.compare import next_readings
     from srjt.reports.page import write_page
     from srjt.reports.pages.readers import readers_page
-    from srjt.reports.reader_facts import reader_facts
 
     if next_ is None and (worklist is not None or per_reader is not None):
         option = "--worklist" if worklist is not None else "--per-reader"

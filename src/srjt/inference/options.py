@@ -300,7 +300,7 @@ class Execution:
     """Where the runs of a study are trained, and how many at a time; see ``srjt.study``."""
 
     jobs: int | None = setting(
-        None, "Number of runs at the same time.", shown="1 per GPU, or 1 per CPU core", metavar="N", gt=0
+        None, "Number of runs at the same time.", shown="1 per GPU, or 1 per CPU core", metavar="N"
     )
     device: str | None = setting(
         None, "cpu, cuda:1, or several: cuda:0,cuda:1.", shown="all GPUs, or the CPU", metavar="TEXT"

@@ -40,9 +40,9 @@ VERDICT: list[Rule[Any]] = [
     (lambda f: True, "{f.images}: {f.counts}."),
 ]  # fmt: skip
 NOTES: list[Rule[Any]] = [
+    (lambda f: bool(f.ranges), "{f.ranges}"),
     (lambda f: True, "A grade is {f.grade_rule}."),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
-    (lambda f: bool(f.ranges), "{f.ranges}"),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
     (lambda f: True, "No label of these samples is used: nothing here says how good the answers are."),
 ]  # fmt: skip
@@ -309,9 +309,9 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
     skipped = f"{len(found.skipped):,} could not be read and are left out."
     looks = "the network looks" if networks == 1 else "the two networks look"
     return Page(
-        kind="Explanation",
-        title=title,
-        lead=f"{count_of(len(found.images), 'image')}, and where {looks}: orange raises the grade, blue lowers it.",
+        kind=f"Explanation of {title}",
+        title=f"Where {looks}",
+        lead=f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue lowers it.",
         key_numbers=numbers,
         notes=[
             *([Note(text=skipped)] if found.skipped else []),
@@ -334,16 +334,15 @@ def _image(found: Explanation, row: int) -> Tile:
     probabilities = ", ".join(
         f"{found.grades.show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in grades
     )
-    names = ["where it looks"] if len(maps) == 1 else [f"network {k}" for k in range(1, len(maps) + 1)]
-    scales = ", ".join(f"± {np.abs(heat).max():.2g}" for heat in maps)
+    names = ["network"] if len(maps) == 1 else [f"network {k}" for k in range(1, len(maps) + 1)]
     return Tile(
         picture=data_uri(resized_square(image, PICTURE)),
         title=f"grade {found.grades.show(str(prediction['grade']))}",
         number=f"expected {prediction['expected_grade']:.2f}",
-        detail=f"{probabilities}; scale {scales}",
+        detail=probabilities,
         text=str(prediction["image"]),
         beside=[
-            (data_uri(overlay(image, heat, side=PICTURE)), f"{name}, scale ± {np.abs(heat).max():.2g}")
+            (data_uri(overlay(image, heat, side=PICTURE)), f"{name}, ± {np.abs(heat).max():.2g}")
             for name, heat in zip(names, maps, strict=True)
         ],
         more=_similar(found, row),

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.grades import Grades
-from srjt.data.readers_folder import read_readers_folder
+from srjt.data.readers_folder import ends, read_readers_folder
 from srjt.data.sources.readings import NO_READER
 from srjt.errors import count_of
 from srjt.ordinal.intervals import Interval
@@ -26,7 +26,6 @@ from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
 from srjt.reports.pages.audit import gallery, thumbnail
-from srjt.reports.reader_facts import ends
 from srjt.reports.table import Table, between, data_table
 
 # on the page; everything is in readers.json and in the tables
@@ -37,7 +36,7 @@ OVERALL = {  # label → its name in ``Agreement``, and how it is written
     "quadratic κ": ("quadratic", ".2f"),
     "Krippendorff’s α": ("alpha", ".2f"),
 }
-IN_TERMINAL = 8  # readers
+IN_TERMINAL = 6  # readers
 FEW = 10  # readings: of a reader with fewer little is known
 REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
 
@@ -144,7 +143,7 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
             *_agreement(facts),
         ]
     if facts["next"] is not None:
-        sections.append(_next(facts, f))
+        sections.append(_next(facts, f, folder))
     return Page(
         kind="Several readers",
         title=str(facts["source"]),
@@ -172,11 +171,7 @@ def agreement_page(found: Agreement) -> Page:
         kind="Agreement",
         title=f"{count_of(len(names), 'reader')}, {count_of(found.shared_items, 'shared item')}",
         lead=lead if found.shared_items else "No item was read by two readers.",
-        key_numbers=[
-            number
-            for label, (key, pattern) in OVERALL.items()
-            for number in _number(label, overall[key], pattern)
-        ],
+        key_numbers=_overall(overall),
         figure=_bias(frame),
         figure_table=_readers(frame.head(IN_TERMINAL), len(frame)),
         sections=[
@@ -209,19 +204,9 @@ def consensus_page(found: Consensus) -> Page:
         }
     ).sort_values("readings", ascending=False, kind="stable")
     table = _readers(frame.head(READERS), len(frame), than="the true grades")
-    matrices = {
-        str(name): matrix for name, matrix in zip(found.readers, found.matrices[:MATRICES], strict=False)
-    }
-    figure = CaptionedFigure(
-        name="matrices",
-        figure=transition_figure(matrices, grades=found.grades, digits=2, columns="read as"),
-        caption="What each reader says (column) for each true grade (row), by the model.",
-        alt="Matrices of the readers: the probability of each reading for each true grade",
-    )
-    rate, error = (
-        Interval(found.overall_noise_rate, *found.overall_noise_rate_interval),
-        Interval(found.error, *found.error_interval),
-    )
+    figure = _matrices(found.readers, found.matrices, found.grades)
+    rate = Interval(found.overall_noise_rate, *found.overall_noise_rate_interval)
+    error = Interval(found.error, *found.error_interval)
     counts = np.bincount(found.grade, minlength=len(found.grades)).tolist()
     facts = SimpleNamespace(
         nothing_learnt=single,
@@ -271,8 +256,7 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
     ]
     if f.nothing_learnt:
         return numbers
-    for label, (name, pattern) in OVERALL.items():
-        numbers += _number(label, (facts["agreement"] or {}).get(name), pattern)
+    numbers += _overall(facts["agreement"] or {})
     repeated = [reader for reader in facts["readers"] if reader["repeated"]]
     if repeated:  # of a crowd without names: two readings of the same item
         count = sum(reader["repeated"] for reader in repeated)
@@ -300,6 +284,11 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
     return numbers
 
 
+def _overall(agreement: Mapping[str, Any]) -> list[KeyNumber]:
+    every = [_number(label, agreement.get(key), pattern) for label, (key, pattern) in OVERALL.items()]
+    return [number for numbers in every for number in numbers]
+
+
 def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list[KeyNumber]:
     if found is None:
         return []
@@ -308,9 +297,8 @@ def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list
     return [KeyNumber(label=label, value=f"{found['value']:{pattern}}".replace("-", "−"), interval=interval)]
 
 
-def _between(frame: pd.DataFrame, name: str, pattern: str) -> list[str]:
-    ends = frame[[f"{name}_low", f"{name}_high"]].to_numpy(float)
-    return [between(low, high, pattern) for low, high in ends]
+def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
+    return [between(*ends, pattern) for ends in frame[[f"{name}low", f"{name}high"]].to_numpy(float)]
 
 
 def _readers(frame: pd.DataFrame, total: int, *, than: str = "the others on the same") -> Table:
@@ -318,15 +306,15 @@ def _readers(frame: pd.DataFrame, total: int, *, than: str = "the others on the 
     columns: dict[str, Any] = {"reader": frame["name"].astype(str), "readings": frame["readings"]}
     captions = []
     if "right" in frame:
-        columns |= {"right": frame["right"].astype(float), "95 %": _between(frame, "right", ".0%")}
+        columns |= {"right": frame["right"].astype(float), "95 %": _between(frame, ".0%", "right_")}
         captions.append("right: expected share of right readings")
-    columns |= {"higher": frame["bias"].astype(float), "95 % ": _between(frame, "bias", "+.2f")}
+    columns |= {"higher": frame["bias"].astype(float), "95 % ": _between(frame, "+.2f", "bias_")}
     captions.append(f"higher: than {than}, in grades")
     if "repeated" in frame and frame["repeated"].any():
         columns["again"] = frame["repeated_exact"].astype(float)
         captions.append("again: the same grade when read again")
     if "drift" in frame and frame["drift"].notna().any():
-        columns |= {"drift": frame["drift"].astype(float), "95 %  ": _between(frame, "drift", "+.2f")}
+        columns |= {"drift": frame["drift"].astype(float), "95 %  ": _between(frame, "+.2f", "drift_")}
         captions.append("drift: change of “higher” in a year")
     return data_table(
         pd.DataFrame(columns),
@@ -354,17 +342,19 @@ def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
     )
 
 
+def _matrices(readers: Sequence[Any], matrices: Sequence[Any], grades: Sequence[str]) -> CaptionedFigure:
+    panels = {str(name): matrix for name, matrix in zip(readers, matrices[:MATRICES], strict=False)}
+    return CaptionedFigure(
+        name="matrices",
+        figure=transition_figure(panels, grades=grades, digits=2, columns="read as"),
+        caption="What each reader says (column) for each true grade (row), by the model.",
+        alt="Matrices of the readers: the probability of each reading for each true grade",
+    )
+
+
 def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
-    grades = grades_of(facts).shown
-    matrices = {str(reader["name"]): reader["matrix"] for reader in facts["readers"][:MATRICES]}
-    figures = [
-        CaptionedFigure(
-            name="matrices",
-            figure=transition_figure(matrices, grades=grades, digits=2, columns="read as"),
-            caption="What each reader says (column) for each true grade (row), by the model.",
-            alt="Matrices of the readers: the probability of each reading for each true grade",
-        )
-    ]
+    names, matrices = ([reader[key] for reader in facts["readers"]] for key in ("name", "matrix"))
+    figures = [_matrices(names, matrices, grades_of(facts).shown)]
     if facts["drift"]:
         series = {
             name: (np.array(dates, dtype="datetime64[D]"), np.array(values))
@@ -460,30 +450,19 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
             "and": few["second"].astype(str),
             "both": few["items"],
             "quadratic κ": few["quadratic"].astype(float),
-            "95 % interval": [
-                between(low, high, ".2f") for low, high in few[["low", "high"]].to_numpy(float)
-            ],
+            "95 % interval": _between(few, ".2f"),
             "linear κ": few["linear"].astype(float),
             "same": few["exact"].astype(float),
             "within one": few["within_one"].astype(float),
             "difference": few["difference"].astype(float),
-            "limits": [
-                between(low, high, "+.1f") for low, high in few[["limit_low", "limit_high"]].to_numpy(float)
-            ],
+            "limits": _between(few, "+.1f", "limit_"),
         }
     )
     overall = {name: facts["agreement"][key] for key, name in COEFFICIENTS.items() if facts["agreement"][key]}
-    values = pd.DataFrame.from_dict(overall, orient="index").astype(float)
+    values = pd.DataFrame.from_dict(overall, orient="index").astype(float).rename_axis("coefficient")
+    values["95 % interval"] = _between(values, ".2f")
     coefficients = data_table(
-        pd.DataFrame(
-            {
-                "coefficient": list(overall),
-                "value": values["value"].to_numpy(),
-                "95 % interval": [
-                    between(low, high, ".2f") for low, high in values[["low", "high"]].to_numpy(float)
-                ],
-            }
-        ),
+        values.drop(columns=["low", "high"]).reset_index(),
         title="All readers",
         slug="coefficients",
         caption=WHICH,
@@ -496,8 +475,7 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
         slug="pairs",
         caption="Difference: first − second, in grades; limits: of agreement, by Bland and Altman.",
         formats={
-            "quadratic κ": ".2f",
-            "linear κ": ".2f",
+            **dict.fromkeys(("quadratic κ", "linear κ"), ".2f"),
             "same": ".0%",
             "within one": ".0%",
             "difference": "+.2f",
@@ -512,7 +490,7 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
     return [Section(slug="agreement", heading="Agreement", tables=[coefficients, table], figures=[figure])]
 
 
-def _next(facts: Mapping[str, Any], f: SimpleNamespace) -> Section:
+def _next(facts: Mapping[str, Any], f: SimpleNamespace, folder: Path | None) -> Section:
     text, heading = [first_sentence(NEXT_READINGS, f)], "What to read next"
     if not facts["next"]:
         return Section(slug="next", heading=heading, text=text, brief=True)
@@ -524,17 +502,15 @@ def _next(facts: Mapping[str, Any], f: SimpleNamespace) -> Section:
         caption="Gain: by how much the reading is expected to reduce the error of the consensus, in grades.",
     )
     command = str(facts["review_command"])
-    return Section(slug="next", heading=heading, text=text, code=command, tables=[table], brief=True)
+    brief = folder is None or not f.known_readers  # else a terminal says where the list is
+    return Section(slug="next", heading=heading, text=text, code=command, tables=[table], brief=brief)
 
 
 def _understood(facts: Mapping[str, Any]) -> Section:
     problems = facts["problems"]
     listed = [f"{p['kind']}, {p['where']}: {p['detail']}" for p in problems[:PROBLEMS]]
     more = [f"… and {len(problems) - PROBLEMS:,} more problems"] if len(problems) > PROBLEMS else []
-    unused = (
-        [f"columns that were not used: {', '.join(facts['unused_columns'])}"]
-        if facts["unused_columns"]
-        else []
-    )
+    columns = ", ".join(facts["unused_columns"])
+    unused = [f"columns that were not used: {columns}"] if columns else []
     text = [*facts["notes"], *unused, *listed, *more]
     return Section(slug="table", heading="How the table was understood", text=text, closed=not problems)

@@ -36,7 +36,7 @@ from srjt.reports.pages.evaluation import (
     verdict,
 )
 from srjt.reports.sections import provenance_section, run_name
-from srjt.reports.table import Table, between, metric_heading
+from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training.checkpoint import HEADER, LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
@@ -329,34 +329,40 @@ def _realised_noise(folder: Path | None, facts: RunFacts) -> tuple[npt.NDArray[n
 
 
 def _page(record: RunRecord, *, brief: bool = False) -> Page:
-    summary, facts, found = run_page_facts(record), record.facts, record.evaluation
-    running = record.state == "training"
+    summary, found = run_page_facts(record), record.evaluation
+    running, curves = record.state == "training", [] if brief else _curves(record, summary)
+    figure = None if brief else _own_confusion(record) if found is None else confusion_of(found)
+    if figure is None and curves:
+        figure, *curves = curves
     return Page(
         kind={"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run"),
         title=record.title,
         lead=first_sentence(VERDICT, summary) if found is None else verdict(found),
         key_numbers=_key_numbers(record, summary),
-        figure=None if brief else _figure(record) if found is None else confusion_of(found),
+        figure=figure,
         figure_table=None if found is None else confusion_table(found),
         notes=[
             *(Note(text=text) for text in sentences(WARNINGS, summary)),
             *([] if found is None else evaluation_notes(found)),
             *(Note(text=text, warning=False) for text in sentences(NOTES, summary)),
         ],
-        sections=[]
-        if brief
-        else [one for one in _sections(record, summary, facts, found) if one is not None],
+        sections=[] if brief else [one for one in _sections(record, summary, curves) if one is not None],
         progress=summary.reached / max(summary.planned, 1) if running else None,
         refresh=REFRESH if running else 0,
     )
 
 
 def _sections(
-    record: RunRecord, summary: SimpleNamespace, facts: RunFacts | None, found: Evaluation | None
+    record: RunRecord, summary: SimpleNamespace, curves: Sequence[CaptionedFigure]
 ) -> Iterator[Section | None]:
+    facts, found = record.facts, record.evaluation
     if found is not None:
-        yield Section(slug="scores", heading="Scores", tables=_score_tables(record))
-    yield _curves(record, summary)
+        tables = [
+            replace(scores_table(one), title=f"All metrics, {one.side} side", slug=f"scores-{one.side}")
+            for one in record.sides.values()
+        ]
+        yield Section(slug="scores", heading="Scores", tables=[*tables, by_grade_table(found)])
+    yield Section(slug="curves", heading="Curves", figures=curves) if curves else None
     if found is not None:
         yield examples_section(found)
         yield calibration_section(found)
@@ -404,18 +410,8 @@ def _key_numbers(record: RunRecord, summary: SimpleNamespace) -> list[KeyNumber]
     return numbers
 
 
-def _score_tables(record: RunRecord) -> list[Table]:
-    """All metrics of each side, and the scores of each grade on the first."""
-    assert record.evaluation is not None
-    tables = [
-        replace(scores_table(found), title=f"All metrics, {found.side} side", slug=f"scores-{found.side}")
-        for found in record.sides.values()
-    ]
-    return [*tables, by_grade_table(record.evaluation)]
-
-
-def _figure(record: RunRecord) -> CaptionedFigure | None:
-    """Without answers: the test side's confusion matrix of the networks' own grades, or the curve of the error."""
+def _own_confusion(record: RunRecord) -> CaptionedFigure | None:
+    """Without answers: the test side's confusion matrix of the networks' own grades."""
     counts = None
     if record.state == "finished" and record.folder is not None and record.facts is not None:
         counts = read_summary(record.folder).get("confusion", {}).get("test")
@@ -430,8 +426,8 @@ def _figure(record: RunRecord) -> CaptionedFigure | None:
     )
 
 
-def _curves(record: RunRecord, summary: SimpleNamespace) -> Section | None:
-    figures = run_figures(
+def _curves(record: RunRecord, summary: SimpleNamespace) -> list[CaptionedFigure]:
+    return run_figures(
         record.metrics,
         grades=[] if record.facts is None else record.facts.grades.shown,
         sides=[side for side in ("test", "validation") if record.show_test or side != "test"],
@@ -439,7 +435,6 @@ def _curves(record: RunRecord, summary: SimpleNamespace) -> Section | None:
         noise_rate=None if math.isnan(summary.wrong) else summary.wrong,
         pooled=record.pooled,
     )
-    return Section(slug="curves", heading="Curves", figures=figures) if figures else None
 
 
 def _messages(messages: Sequence[str]) -> Section | None:
