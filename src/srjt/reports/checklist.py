@@ -406,16 +406,16 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "true_scores", f"Against the true grades, by {truth['basis']}: {scores}."
     groups = (file.get("subgroups") or {}).get("groups", [])
     for column, own in itertools.groupby(groups, key=lambda group: group["column"]):
-        scores, sizes = [], []
+        errors, sizes = [], []
         for group in own:
             score = _interval(group["scores"]["mae"]) if group["scores"] else "has too few"
             patients = f"({count_of(group['patients'], 'patient')})"
-            scores.append(f"{group['name']} {score} {patients}")
+            errors.append(f"{group['name']} {score} {patients}")
             sizes.append(f"{group['name']} {patients}")
         is_site = column.casefold() in SITES
         if is_site:
             yield "centres", f"Evaluated by {column}: {', '.join(sizes)}."
-        words = f"{METRICS['mae'].long_name.capitalize()} by {column}: {', '.join(scores)}."
+        words = f"{METRICS['mae'].long_name.capitalize()} by {column}: {', '.join(errors)}."
         yield "sites" if is_site else "subgroups", words
 
 

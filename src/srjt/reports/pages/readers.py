@@ -298,7 +298,8 @@ def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list
 
 
 def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
-    return [between(*ends, pattern) for ends in frame[[f"{name}low", f"{name}high"]].to_numpy(float)]
+    ends = frame[[f"{name}low", f"{name}high"]].to_numpy(float)
+    return [between(low, high, pattern) for low, high in ends]
 
 
 def _readers(frame: pd.DataFrame, total: int, *, than: str = "the others on the same") -> Table:
@@ -342,7 +343,7 @@ def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
     )
 
 
-def _matrices(readers: Sequence[Any], matrices: Sequence[Any], grades: Sequence[str]) -> CaptionedFigure:
+def _matrices(readers: Sequence[Any], matrices: Any, grades: Sequence[str]) -> CaptionedFigure:
     panels = {str(name): matrix for name, matrix in zip(readers, matrices[:MATRICES], strict=False)}
     return CaptionedFigure(
         name="matrices",
