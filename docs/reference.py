@@ -37,7 +37,7 @@ FILES = {
     "study: `noise/*.json`": "srjt.studies.folder:NoiseRow",
     "audit: `audit.json`": "srjt.auditing.folder:AuditFile",
     "audit: `summary.json`": "srjt.auditing.folder:SummaryFile",
-    "readers: `readers.json`": "srjt.data.readers_folder:ReadersFile",
+    "readers: `readers.json`": "srjt.data.sources.table:ReadersFile",
 }
 
 
@@ -112,7 +112,7 @@ def keys() -> str:
 
 def problems() -> str:
     """The kinds of problems of a data set, by severity; ``srjt data inspect`` prints what each means."""
-    kinds = named("srjt.data.problems:KINDS")
+    kinds = named("srjt.data.manifest:KINDS")
     rows = []
     for severity in ("error", "warning"):
         names = [f"`{kind}`" for kind, (of, _) in kinds.items() if of == severity]

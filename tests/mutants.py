@@ -253,15 +253,15 @@ MUTANTS = (
     Mutant(
         "consensus without the shared deviation",
         "readers/model.py",
-        "    matrices = _times(matrices, shared[:, states.grade])\n",
+        "    matrices = _times(matrices, shared)\n",
         "",
         ("readers/test_consensus.py::test_a_reader_is_shrunk_to_what_all_readers_do_and_they_to_the_family",),
     ),
     Mutant(
         "consensus with pseudo-count 20",
         "readers/model.py",
-        "grades = _grade_counts(evidence, posterior) + 1.0",
-        "grades = _grade_counts(evidence, posterior) + 20.0",
+        "evidence.single_readings + 1.0",
+        "evidence.single_readings + 20.0",
         ("readers/test_consensus.py::test_the_shares_of_the_grades_are_laplaces",),
     ),
     Mutant(
@@ -273,14 +273,14 @@ MUTANTS = (
     ),
     Mutant(
         "reader interval without resampling",
-        "readers/uncertainty.py",
+        "readers/model.py",
         "_DRAWS = 10",
         "_DRAWS = 0",
         ("readers/test_consensus.py::test_resampling_gives_the_variance_of_a_share",),
     ),
     Mutant(
         "reader interval without what resampling varies",
-        "readers/uncertainty.py",
+        "readers/model.py",
         "beta_interval(rate, rate_variance + drawn.rate, confidence=confidence)",
         "beta_interval(rate, rate_variance, confidence=confidence)",
         ("readers/test_consensus.py::test_what_resampling_varies_is_added_to_every_interval",),
@@ -347,21 +347,21 @@ MUTANTS = (
     # ------------------------------------------------------------------ subgroups and seeds
     Mutant(
         "gap of a group to all samples instead of the rest",
-        "inference/subgroups.py",
+        "inference/populations.py",
         "rest = _metrics(total - group, num_classes)",
         "rest = _metrics(total, num_classes)",
         ("inference/test_subgroups.py::test_scores_are_those_of_the_samples_of_the_group",),
     ),
     Mutant(
         "Holm for one group against the other as two tests",
-        "inference/subgroups.py",
+        "inference/populations.py",
         "names[0] if len(names) == 2 else group.name",
         "group.name",
         ("inference/test_subgroups.py::test_the_site_whose_labels_are_a_grade_too_high_is_the_worst",),
     ),
     Mutant(
         "gaps without Holm's correction",
-        "inference/subgroups.py",
+        "inference/populations.py",
         "adjusted = dict(zip(p_values, holm(list(p_values.values())).tolist(), strict=True))",
         "adjusted = p_values",
         ("inference/test_subgroups.py::test_scores_are_those_of_the_samples_of_the_group",),

@@ -15,8 +15,8 @@ import pytest
 
 import srjt
 from fixtures.small_images import SETTINGS, Data
-from srjt import hub
 from srjt.errors import SrjtError
+from srjt.files import HUB_MODEL, HUB_SAMPLES, fetch_run
 from srjt.run import Run
 
 
@@ -92,8 +92,8 @@ def test_only_files_of_a_run_are_downloaded_and_they_are_checked(run: Run, repos
     theirs = repositories.folder / "me/sent"
     (theirs / "setup.py").write_text("raise SystemExit")
     (theirs / "weights.pt").write_bytes(b"a pickle")
-    folder = hub.download("hf://me/sent")
-    assert {file.name for file in folder.iterdir()} <= {*hub.MODEL, *hub.SAMPLES}
+    folder = fetch_run("hf://me/sent")
+    assert {file.name for file in folder.iterdir()} <= {*HUB_MODEL, *HUB_SAMPLES}
     weights = theirs / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-8] + b"\0" * 8)
     with pytest.raises(SrjtError, match="damaged: its checksum"):

@@ -14,19 +14,7 @@ SOURCE = Path(srjt.__file__).parent
 # From the ground up. A file may import from its own room, from rooms on lower floors, and from rooms to the left
 # of its own on the same floor, nothing else.
 FLOORS = (
-    (
-        "_version",
-        "errors",
-        "reported",
-        "console",
-        "files",
-        "hub",
-        "settings",
-        "progress",
-        "ordinal",
-        "noise",
-        "readers",
-    ),
+    ("_version", "errors", "console", "files", "settings", "progress", "ordinal", "noise", "readers"),
     ("methods", "networks", "data"),
     ("training",),
     ("inference", "estimator"),

@@ -7,73 +7,54 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from srjt._version import __version__
+from srjt._version import __version__ as __version__
 from srjt.errors import lazy_names
-from srjt.reported import pages_come_from
+from srjt.progress import pages_come_from
 
 if TYPE_CHECKING:
-    from srjt import data, methods, noise, ordinal, readers
-    from srjt.auditing.audit import audit
-    from srjt.estimator import OrdinalNoiseClassifier
-    from srjt.inference.compare import compare
-    from srjt.inference.evaluate import evaluate
-    from srjt.inference.explain import explain
-    from srjt.inference.export import export
-    from srjt.inference.predict import predict
-    from srjt.inference.sample_size import plan
-    from srjt.ordinal.losses import keep_rate, soft_labels
-    from srjt.reports.model_card import export_folder
-    from srjt.reports.report import report
-    from srjt.run import load_run, train
-    from srjt.studies.study import study
+    from srjt import data as data
+    from srjt import methods as methods
+    from srjt import noise as noise
+    from srjt import ordinal as ordinal
+    from srjt import readers as readers
+    from srjt.auditing.audit import audit as audit
+    from srjt.estimator import OrdinalNoiseClassifier as OrdinalNoiseClassifier
+    from srjt.inference.compare import compare as compare
+    from srjt.inference.evaluate import evaluate as evaluate
+    from srjt.inference.explain import explain as explain
+    from srjt.inference.export import export as export
+    from srjt.inference.predict import predict as predict
+    from srjt.inference.sample_size import plan as plan
+    from srjt.ordinal.losses import keep_rate as keep_rate
+    from srjt.ordinal.losses import soft_labels as soft_labels
+    from srjt.reports.model_card import export_folder as export_folder
+    from srjt.reports.report import report as report
+    from srjt.run import load_run as load_run
+    from srjt.run import train as train
+    from srjt.studies.study import study as study
 
-__all__ = [
-    "OrdinalNoiseClassifier",
-    "__version__",
-    "audit",
-    "compare",
-    "data",
-    "evaluate",
-    "explain",
-    "export",
-    "export_folder",
-    "keep_rate",
-    "load_run",
-    "methods",
-    "noise",
-    "ordinal",
-    "plan",
-    "predict",
-    "readers",
-    "report",
-    "soft_labels",
-    "study",
-    "train",
-]
-
-__getattr__ = lazy_names(
+__all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "OrdinalNoiseClassifier": "srjt.estimator",
-        "audit": "srjt.auditing.audit",
-        "compare": "srjt.inference.compare",
-        "data": "srjt.data",
-        "evaluate": "srjt.inference.evaluate",
-        "explain": "srjt.inference.explain",
-        "export": "srjt.inference.export",
-        "export_folder": "srjt.reports.model_card",
-        "keep_rate": "srjt.ordinal.losses",
-        "load_run": "srjt.run",
-        "methods": "srjt.methods",
-        "noise": "srjt.noise",
-        "ordinal": "srjt.ordinal",
-        "plan": "srjt.inference.sample_size",
-        "predict": "srjt.inference.predict",
-        "readers": "srjt.readers",
-        "report": "srjt.reports.report",
-        "soft_labels": "srjt.ordinal.losses",
-        "study": "srjt.studies.study",
-        "train": "srjt.run",
+        "srjt._version": "__version__",
+        "srjt.auditing.audit": "audit",
+        "srjt.data": "",
+        "srjt.estimator": "OrdinalNoiseClassifier",
+        "srjt.inference.compare": "compare",
+        "srjt.inference.evaluate": "evaluate",
+        "srjt.inference.explain": "explain",
+        "srjt.inference.export": "export",
+        "srjt.inference.predict": "predict",
+        "srjt.inference.sample_size": "plan",
+        "srjt.methods": "",
+        "srjt.noise": "",
+        "srjt.ordinal": "",
+        "srjt.ordinal.losses": "keep_rate soft_labels",
+        "srjt.readers": "",
+        "srjt.reports.model_card": "export_folder",
+        "srjt.reports.report": "report",
+        "srjt.run": "load_run train",
+        "srjt.studies.study": "study",
     },
 )
 
@@ -85,7 +66,3 @@ def _page(result: Any) -> Any:
 
 
 pages_come_from(_page)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -131,11 +131,15 @@ def requirements_of(extra: str | None) -> list[str]:
 # Import the public names of a package on first use.
 
 
-def lazy_names(package: str, origins: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package whose names are imported on first use, and its modules, too.
+def lazy_names(
+    package: str, names_of: Mapping[str, str]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a package whose names and modules are imported on first use.
 
-    origins: name → the module that defines it, or that it is.
+    names_of: a module → the names that it defines, separated by spaces; a module without names is a name itself.
     """
+    origins = {name: module for module, names in names_of.items() for name in names.split()}
+    modules = [module.rpartition(".")[2] for module, names in names_of.items() if not names]
 
     def import_name(name: str) -> Any:
         own = f"{package}.{name}"
@@ -153,7 +157,8 @@ def lazy_names(package: str, origins: Mapping[str, str]) -> Callable[[str], Any]
         setattr(sys.modules[package], name, value)
         return value
 
-    return import_name
+    public = sorted([*origins, *modules])
+    return public, import_name, lambda: list(public)
 
 
 # The CPU cores that this process may use.

@@ -1,5 +1,5 @@
 """Files and folders: atomic writes, JSON, locks and the cache folder; downloads over an unreliable connection,
-and archives that are extracted without trusting them.
+archives that are extracted without trusting them, and runs on the Hugging Face Hub.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ from srjt.errors import SrjtError, printable
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+import re
+
+from srjt.errors import missing_extra
 
 # Files and folders: atomic writes, JSON, locks, the cache folder.
 #
@@ -251,15 +255,13 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
         yield
         return
     lock = FileLock(folder / LOCK)
-    with contextlib.suppress(NotImplementedError):
+    with contextlib.suppress(NotImplementedError), explain_write_errors(f"{folder} cannot be written"):
         try:
             lock.acquire(timeout=_GRACE, poll_interval=_POLL)
         except Timeout:
             raise SrjtError(
                 f"Another process is working on {folder}: wait for it, or choose another `out`."
             ) from None
-        except OSError as problem:
-            raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None
     try:
         remove_unfinished(folder)
         yield
@@ -470,13 +472,9 @@ def download_once(url: str, part: Path, *, progress: Progress | None = None, tim
         total = done + int(length) if length else None
         if total is not None:
             _refuse_full_disk(part.parent, total - done)
-        try:
-            file = part.open("ab" if resumed else "wb")
-        except OSError as problem:
-            raise SrjtError(f"{part} cannot be written: {problem.strerror}.") from None
-        with file:
+        with explain_write_errors(f"{part} cannot be written"), part.open("ab" if resumed else "wb") as file:
             while chunk := _read_chunk(response):
-                _write_chunk(file.write, chunk, part)
+                file.write(chunk)
                 done += len(chunk)
                 if progress is not None:
                     progress(done, total)
@@ -489,13 +487,6 @@ def _read_chunk(response: http.client.HTTPResponse) -> bytes:
         return response.read1(CHUNK)
     except (OSError, http.client.HTTPException) as problem:
         raise DownloadError(str(problem) or type(problem).__name__) from None
-
-
-def _write_chunk(write: Callable[[bytes], int], chunk: bytes, part: Path) -> None:
-    try:
-        write(chunk)
-    except OSError as problem:
-        raise SrjtError(f"{part} cannot be written: {problem.strerror}.") from None
 
 
 def _range_start(response: http.client.HTTPResponse) -> int | None:
@@ -530,23 +521,19 @@ def _extract_member(opened: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Pa
     # A link that is already in the folder could lead elsewhere.
     if not target.resolve().is_relative_to(folder.resolve()):
         raise SrjtError(f"{target} leads out of {folder}: it is not written.")
-    if member.is_dir():
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise SrjtError(f"{target} cannot be written: {problem.strerror or problem}.") from None
-        return
-    if _is_extracted(folder, member):
+    if not member.is_dir() and _is_extracted(folder, member):
         return
     unfinished = target.with_name(target.name + ".part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.unlink(missing_ok=True)
-        with opened.open(member) as source, unfinished.open("xb") as file:
-            shutil.copyfileobj(source, file, CHUNK)  # reading to the end verifies the checksum
-        os.replace(unfinished, target)
-    except OSError as problem:
-        raise SrjtError(f"{target} cannot be written: {problem.strerror or problem}.") from None
+        with explain_write_errors(f"{target} cannot be written"):
+            if member.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+                return
+            target.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.unlink(missing_ok=True)
+            with opened.open(member) as source, unfinished.open("xb") as file:
+                shutil.copyfileobj(source, file, CHUNK)  # reading to the end verifies the checksum
+            os.replace(unfinished, target)
     finally:
         with contextlib.suppress(OSError):  # a member of the archive may be a folder of this name
             unfinished.unlink(missing_ok=True)
@@ -554,3 +541,58 @@ def _extract_member(opened: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Pa
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
+
+
+# Runs on the Hugging Face Hub: ``hf://owner/name`` as a folder, and a folder as such a repository. Only files of a run
+# are downloaded, and nothing in them is executed: they are JSON, CSV and safetensors.
+
+HUB_MODEL = ("run.json", "summary.json", "noise.json", "weights.safetensors")
+HUB_SAMPLES = ("held_out.csv", "history.csv", "image_hashes.npy")  # with ids, paths and patients
+HUB_ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+
+
+def is_hub_address(folder: str | os.PathLike[str]) -> bool:
+    """Whether it names a run on the Hub: ``hf://owner/name`` or ``hf://owner/name@revision``."""
+    return os.fspath(folder).startswith("hf:/")
+
+
+def fetch_run(address: str | os.PathLike[str]) -> Path:
+    """The folder of the run at this address, in the cache; files that are there already are not downloaded again."""
+    text = re.sub("^hf:/+", "hf://", os.fspath(address))  # Path drops a slash
+    parts = HUB_ADDRESS.fullmatch(text)
+    if parts is None:
+        raise SrjtError(
+            f"{printable(text)} is not the address of a run: hf://owner/name or hf://owner/name@revision."
+        )
+    repo, revision = parts["repo"], parts["revision"]
+    folder = cache_folder() / "hub" / f"{repo}@{revision or 'main'}".replace("/", "--")
+    _ask_hub(
+        "snapshot_download", repo, repo_id=repo, revision=revision, local_dir=folder,
+        allow_patterns=[*HUB_MODEL, *HUB_SAMPLES],
+    )  # fmt: skip
+    if not (folder / "run.json").exists():
+        raise SrjtError(f"The repository {repo} holds no run: it has no run.json.")
+    return folder
+
+
+def upload_run(folder: Path, repo: str, *, private: bool) -> str:
+    """Upload a folder as the repository ``owner/name``, which is made if it does not exist; return its address."""
+    if not HUB_ADDRESS.fullmatch(f"hf://{repo}"):
+        raise SrjtError(f"{printable(repo)} is not the name of a repository: owner/name.")
+    _ask_hub("create_repo", repo, repo_id=repo, private=private, exist_ok=True)
+    _ask_hub("upload_folder", repo, repo_id=repo, folder_path=folder, commit_message="A run of srjt")
+    return f"hf://{repo}"
+
+
+def _ask_hub(function: str, repo: str, **arguments: Any) -> None:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise missing_extra("huggingface_hub", "hub", "A run on the Hugging Face Hub") from None
+    try:
+        getattr(huggingface_hub, function)(**arguments)
+    except (
+        Exception
+    ) as problem:  # no network, no such repository, no right to it: each version has its own errors
+        reason = printable(" ".join(str(problem).split())[:300]) or type(problem).__name__
+        raise SrjtError(f"The Hub cannot be used for {repo}: {reason.rstrip('.')}.") from problem

@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pandas as pd
 
-from srjt import hub
 from srjt.errors import SrjtError
-from srjt.files import write_atomically
-from srjt.inference.evaluate import Evaluation, evaluate
+from srjt.files import HUB_MODEL, HUB_SAMPLES, upload_run, write_atomically
+from srjt.inference.evaluate import Evaluation, best_side, evaluate, evaluate_sides
 from srjt.inference.explain import explain
 from srjt.inference.export import export
 from srjt.inference.predict import predict
-from srjt.inference.sides import best_side, evaluate_sides
-from srjt.reported import Reported
+from srjt.progress import Reported
 from srjt.training import train as training
 from srjt.training import trained
 from srjt.training.checkpoint import read_metrics
@@ -160,13 +158,13 @@ class Run(Trained, Reported):
             facts = replace(facts, data=data, provenance=made)
         usage = f"```bash\nsrjt predict hf://{repo} SAMPLES --out predictions.csv\n```"
         with tempfile.TemporaryDirectory() as folder:
-            for name in (*hub.MODEL, *(hub.SAMPLES if samples else ())):
+            for name in (*HUB_MODEL, *(HUB_SAMPLES if samples else ())):
                 if (self.folder / name).exists():
                     shutil.copyfile(self.folder / name, Path(folder, name))
             write_facts(Path(folder), facts)
             card = model_card(self.folder, sides=self._sides, usage=usage)
             write_atomically(Path(folder, "README.md"), card.encode("utf-8", "replace"), follow_links=False)
-            return hub.upload(Path(folder), repo, private=private)
+            return upload_run(Path(folder), repo, private=private)
 
     @cached_property
     def _sides(self) -> dict[str, Evaluation]:

@@ -48,13 +48,13 @@ def check_types(config: Any) -> None:
     from pydantic import ValidationError
 
     cls: type = type(config)
-    for field, hint, adapter in _checked_fields(cls):
+    for field, hint, adapter, accepts_bool in _checked_fields(cls):
         given = getattr(config, field.name)
         try:
             value = _plain(given)
             if field.metadata.get("listed") and isinstance(value, (str, int)):
                 value = [value]
-            if not _accepts_bool(hint) and _holds_bool(value):
+            if not accepts_bool and _holds_bool(value):
                 raise TypeError("True is no number")
             value = adapter.validate_python(value)
             if field.metadata.get("listed") and value is not None:
@@ -183,7 +183,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 @cache
-def _checked_fields(config: type) -> list[tuple[dataclasses.Field[Any], Any, TypeAdapter[Any]]]:
+def _checked_fields(config: type) -> list[tuple[dataclasses.Field[Any], Any, TypeAdapter[Any], bool]]:
     from pydantic import ConfigDict, TypeAdapter
 
     try:
@@ -196,7 +196,8 @@ def _checked_fields(config: type) -> list[tuple[dataclasses.Field[Any], Any, Typ
         if field.init and hint is not Any:
             # strict: "yes" and 1 are not true; numbers may be texts, because YAML reads 1e-4 as one
             rules = ConfigDict(arbitrary_types_allowed=True, strict=required_type(hint) is bool)
-            checked.append((field, hint, TypeAdapter(hint, config=rules)))
+            accepts_bool = required_type(hint) in (bool, Any) or get_origin(hint) is Mapping
+            checked.append((field, hint, TypeAdapter(hint, config=rules), accepts_bool))
     return checked
 
 
@@ -225,10 +226,6 @@ def required_type(hint: Any) -> Any:
 def _choices(hint: Any) -> tuple[str, ...]:
     hint = required_type(hint)
     return get_args(hint) if get_origin(hint) is Literal else ()
-
-
-def _accepts_bool(hint: Any) -> bool:
-    return required_type(hint) in (bool, Any) or get_origin(hint) is Mapping
 
 
 def _holds_bool(value: Any) -> bool:

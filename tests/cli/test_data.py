@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from srjt.cli import main
-from srjt.data.sources import published
+from srjt.data.sources import folders as published
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -139,7 +139,7 @@ def test_the_next_command_fits_the_machine(
             ["inspect", "readers.csv"],
             "--grade-column smith --grade-column jones --several-readings consensus",
         ),
-        (["inspect", "scans"], "scans has 2 images, but no subfolders, one per grade. Write a table"),
+        (["inspect", "scans"], "scans has no images in subfolders, one per grade. With a table"),
         (["split", "LABELS", "--folds", "2"], "At least 3 folds"),
         (["split", "LABELS", "--out", "."], ". cannot be written: Is a directory"),
         (["corrupt", "LABELS"], "either --rate or --rho"),
@@ -367,4 +367,4 @@ def test_missing_patients_are_reported_when_they_matter(srjt: Run, labels: Path)
     labels.write_text("\n".join([rows[0], *half[1:]]))
     code, _, err = srjt("split", labels)
     assert code == 0
-    assert "Warning: 20 of 40 samples have no patient and are treated as separate patients" in err
+    assert "Warning: Samples without a patient: 20 of 40." in err

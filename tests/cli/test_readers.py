@@ -13,7 +13,7 @@ import pytest
 
 from srjt.auditing.review_log import worklist_lines
 from srjt.data import read
-from srjt.data.readers_folder import read_readers_folder
+from srjt.data.sources.table import read_readers_folder
 from srjt.errors import SrjtError
 
 Srjt = Callable[..., tuple[int, str, str]]
@@ -22,7 +22,7 @@ Srjt = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither figures nor the intervals of the readers are tested here."""
-    monkeypatch.setattr("srjt.readers.uncertainty._DRAWS", 2)
+    monkeypatch.setattr("srjt.readers.model._DRAWS", 2)
 
 
 def simulated(

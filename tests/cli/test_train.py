@@ -22,8 +22,8 @@ from srjt.cli import app
 from srjt.cli.train import offer_preset
 from srjt.errors import SrjtError, duration
 from srjt.training.config import TrainConfig
-from srjt.training.cost import training_cost
 from srjt.training.reporters import BarReporter
+from srjt.training.single_run import training_cost
 
 # ``srjt train`` as a person runs it.
 
@@ -286,7 +286,7 @@ def test_a_training_of_hours_on_a_cpu_offers_a_short_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cost = SimpleNamespace(seconds=3600 * hours)
-    monkeypatch.setattr("srjt.training.cost.training_cost", lambda *_, **__: cost)
+    monkeypatch.setattr("srjt.training.single_run.training_cost", lambda *_, **__: cost)
     data = srjt.data.synthetic.generate(images=20, patients=5, size=32)
     offer_preset(data, TrainConfig().replace(**settings), training=12, device="cpu")
     printed = capsys.readouterr().out

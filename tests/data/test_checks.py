@@ -15,7 +15,7 @@ from PIL import Image
 from srjt.data import Manifest, Problem, check, drop_unusable, from_arrays, write_problems
 from srjt.data.checks import contact_sheet, image_problem, image_sizes
 from srjt.data.images.decode import BadImageError, read_image
-from srjt.data.problems import examples
+from srjt.data.manifest import examples
 from srjt.errors import SrjtError
 
 

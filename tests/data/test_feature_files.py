@@ -261,7 +261,7 @@ BROKEN[3, 1] = np.nan
         (npz(train_images=X), {}, "not in MedMNIST's format"),
         (npy(X), {}, "has features but no grades.*a.csv in the same folder, or in any table with `labels`"),
         (npy(X, id=IDS[:5], grade=GRADES[:5]), {}, "a.npy has 8 rows of features and a.csv 5 rows of labels"),
-        (npy(X.astype(object)), {}, "contains Python objects, or is not a NumPy file"),
+        (npy(X.astype(object)), {}, "contains Python objects, or is not from NumPy"),
         (npy(X, id=IDS, wrong=GRADES), {}, "No column of a.csv looks like the grade: .* `grade_column`"),
         (npy(X, id=IDS, grade=GRADES), {"grade_column": "level"}, "Unknown column .for the grade, in a.csv. 'level'"),
         (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"kind": "features"}, "columns of a.csv do not show which"),

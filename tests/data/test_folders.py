@@ -128,13 +128,13 @@ def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("patients", "note"),
     [
-        ([None, "", "ANONYMOUS"], "no header of the DICOM files has a PatientID that tells patients apart"),
-        (["12", "12", "12 "], "the headers of the DICOM files have one PatientID for all; images are split one by one"),
+        ([None, "", "ANONYMOUS"], "no header of the DICOM files has a PatientID"),
+        (["12", "12", "12 "], "the DICOM files have one PatientID for all"),
     ],
 )  # fmt: skip
 def test_headers_that_tell_nothing(tmp_path: Path, patients: list[str | None], note: str) -> None:
     reading = read_folder(tmp_path, {f"{k % 2}/{k}.dcm": patient for k, patient in enumerate(patients)})
-    assert said(reading) == [f"patient: not known, because {note}"]
+    assert said(reading) == [f"patient: not known, because {note}; images are split one by one"]
     assert reading.manifest.patients is None
     assert not any(problem.kind == UNKNOWN for problem in reading.problems)
 
@@ -145,8 +145,8 @@ def test_unknown_patients_among_known_ones(tmp_path: Path) -> None:
     (tmp_path / "0" / "damaged.dcm").write_bytes(b"no DICOM file")
     reading = read_folder(tmp_path, {"0/a.dcm": "1", "1/b.dcm": "1", "1/c.dcm": "2", "1/d.dcm": "anonymized"})
     assert said(reading) == [
-        "patient: pseudonyms of the PatientID in the headers of the DICOM files; 3 images have none that can be used "
-        "and are treated as separate patients"
+        "patient: pseudonyms of the PatientID in the headers of the DICOM files; images without one, each "
+        "treated as a separate patient: 3"
     ]
     nobody = {"0/picture.png", "0/damaged.dcm", "1/d.dcm"}
     assert {problem.where for problem in reading.problems if problem.kind == UNKNOWN} == nobody

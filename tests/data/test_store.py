@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from data.stores import SIZE, count_reads, expected_pixels, manifest_of, opened, the_folder
-from srjt.data.images import store
+from srjt.data.images import decode, store
 from srjt.data.images import store as build
 from srjt.data.images.decode import read_image
 from srjt.data.images.store import open_store
@@ -40,6 +40,33 @@ def test_pixels_are_the_decoded_files(images: Manifest, tmp_path: Path, workers:
     assert result.manifest is images
     assert result.skipped == []
     assert calls == [(i, 40) for i in range(1, 41)]
+
+
+@pytest.mark.parametrize("program", ["", "import sys; sys.exit(1)", "print('n\\n7')"])
+def test_processes_decode_the_same(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setattr(store, "PROCESSES", 2)
+    monkeypatch.setattr(store, "MANY", 2)
+    if program:  # one that fails, or says what nobody can read: the rest is decoded all the same
+        monkeypatch.setattr(decode, "PROGRAM", program)
+    names = count_reads(monkeypatch)
+    calls: list[tuple[int, int]] = []
+    result = opened(images, tmp_path, workers=2, progress=lambda done, total: calls.append((done, total)))
+    assert np.array_equal(result.pixels, expected_pixels(images))
+    assert calls == [(i, 40) for i in range(1, 41)]
+    assert len(names) == (40 if program else 0)  # decoded by this process
+
+
+def test_processes_leave_bad_files_to_be_judged(
+    broken: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = opened(broken, tmp_path / "alone", workers=1, on_bad_image="skip")
+    monkeypatch.setattr(store, "PROCESSES", 2)
+    monkeypatch.setattr(store, "MANY", 2)
+    several = opened(broken, tmp_path / "several", workers=2, on_bad_image="skip")
+    assert several.skipped == alone.skipped != []
+    assert np.array_equal(several.pixels, alone.pixels)
 
 
 def test_it_is_opened_the_second_time(

@@ -11,8 +11,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from srjt.errors import SrjtError
 from srjt.readers import Readings, compare_network, consensus, next_readings
-from srjt.readers.compare import expected_gain
-from srjt.readers.model import log_columns, state_posterior
+from srjt.readers.consensus import expected_gain
 
 # A network as one more reader.
 
@@ -101,14 +100,7 @@ def test_the_gain_is_the_mean_over_all_possible_readings(readings: Readings) -> 
     found = consensus(readings)
     items = np.arange(5)
     known = [
-        weight
-        * state_posterior(
-            found.evidence,
-            states=fit.states,
-            prior=fit.states.prior(fit.grades, fit.kinds),
-            columns=log_columns(fit.matrices),
-            rows=items,
-        )
+        weight * fit.by_state(found.evidence, items)
         for weight, fit in zip(found.variants.weights, found.variants.fits, strict=True)
     ]
     before = least_error(

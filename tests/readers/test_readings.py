@@ -27,11 +27,11 @@ GOOD: dict[str, Any] = {
         ({"item": [], "reader": [], "grade": []}, "There are no readings"),
         ({"grade": [0, 2]}, "Reading 1 has the grade 2; there are 2"),
         ({"reader": [0, -1]}, "Reading 1 has the reader -1"),
-        ({"grade": [0]}, "grade has the shape"),
+        ({"grade": [0]}, "grade holds one whole number for each of the 2 readings"),
         ({"grade": [0.0, 1.0]}, "the type float64"),
         ({"groups": ["p"]}, "1 groups for 2 items"),
         ({"reference": [0, 5]}, "The reference of item b is 5"),
-        ({"reference": [0]}, "reference holds one whole grade"),
+        ({"reference": [0]}, "reference holds one whole number for each of the 2 items"),
         ({"times": np.array(["2020-01-01"], dtype="datetime64[s]")}, "1 times for 2 readings"),
     ],
 )

@@ -12,7 +12,6 @@ import pytest
 
 import srjt
 from browser import Browser, Tab, needs_browser
-from srjt.data.readers_folder import reader_facts
 from srjt.data.sources.readings import combine, read_readings
 from srjt.inference.sample_size import plan
 from srjt.readers import agreement
@@ -20,6 +19,7 @@ from srjt.reports.page import write_page
 from srjt.reports.pages.readers import readers_page
 from srjt.reports.pages.run import run_page
 from srjt.reports.pages.study import study_page
+from srjt.reports.reader_facts import reader_facts
 
 pytestmark = [pytest.mark.slow, needs_browser]
 HOSTILE = "<img src=x onerror=alert(1)>.png"

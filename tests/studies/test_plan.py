@@ -34,7 +34,7 @@ from srjt.studies.plan import (
     open_kept_data,
     time_on,
 )
-from srjt.training.cost import Cost
+from srjt.training.single_run import Cost
 
 # Runs are paired, and identified by what determines their result.
 

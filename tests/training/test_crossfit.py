@@ -23,11 +23,11 @@ from srjt.data.synthetic import generate, write
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods import Sord, register, registry
 from srjt.progress import Lines
-from srjt.training import cost
+from srjt.training import single_run as cost
 from srjt.training.config import TrainConfig
-from srjt.training.cost import available_memory, step_memory
 from srjt.training.crossfit import CrossFit, Workers, choose_workers, cross_fit, nearest
 from srjt.training.reporters import BarReporter
+from srjt.training.single_run import available_memory, step_memory
 from srjt.training.trained import Setup
 
 # Every sample is predicted once, by networks that were not trained on its patient; nothing is done twice.

@@ -64,7 +64,9 @@ def test_the_rate_comes_from_the_readers_of_the_training_side(
 
 def test_a_run_says_where_its_rate_comes_from(data: Manifest, tmp_path: Path) -> None:
     srjt.train(data, out=tmp_path / "run", method="co-teaching+ours", noise_rate="auto", **SETTINGS)
-    noise = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    noise = facts["noise"]
+    assert facts["data"]["several_readings"] == "consensus"
     assert noise["requested"] == "auto"
     assert "from the probabilities that the readers' grades give" in noise["why"]
     assert not (tmp_path / "run" / "noise.json").exists()  # nothing was estimated

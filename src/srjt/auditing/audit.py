@@ -36,15 +36,14 @@ from srjt.auditing.scores import (
 )
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage, read_image
-from srjt.data.readers_folder import select_readings
 from srjt.data.sources import LabelledData, labelled_samples
+from srjt.data.sources.table import select_readings
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import lock_folder
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.progress import Reporter
+from srjt.progress import Reported, Reporter
 from srjt.readers.readings import Readings
-from srjt.reported import Reported
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit
 from srjt.training.reporters import reporter_in_python

@@ -21,10 +21,10 @@ import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
 from srjt.data.manifest import Manifest, neutralise_formula
-from srjt.data.readers_folder import ReadersFolder
 from srjt.data.sources.columns import load_table
+from srjt.data.sources.table import ReadersFolder
 from srjt.errors import SrjtError, count_of
-from srjt.readers.compare import NEW_READER
+from srjt.readers.consensus import NEW_READER
 
 # The log of decisions: entries are only ever added, and the current decisions follow from the log.
 #

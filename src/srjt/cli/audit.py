@@ -160,7 +160,7 @@ def _table(
 ) -> tuple[Path | None, str]:
     """The file that holds the labels, if there is one, and its column of grades."""
     from srjt.data.sources.columns import TABLE_SUFFIXES, choose_columns, load_table
-    from srjt.data.sources.published import find_labels
+    from srjt.data.sources.folders import find_labels
 
     if several_readings:  # no row of the table is the consensus: the export writes a table of its own
         return None, "grade"
@@ -235,22 +235,22 @@ def readers(
     the probability that it is right.
     """
     from srjt.data.grades import Grades, parse_grade_names
-    from srjt.data.readers_folder import (
+    from srjt.data.sources.columns import read_probabilities
+    from srjt.data.sources.readings import NO_READER, combine, read_readings
+    from srjt.data.sources.table import (
         consensus_table,
         located_images,
-        reader_facts,
         readings_table,
         worklist_table,
         write_readers_folder,
     )
-    from srjt.data.sources.columns import read_probabilities
-    from srjt.data.sources.readings import NO_READER, combine, read_readings
     from srjt.errors import SrjtError
     from srjt.files import write_output
     from srjt.readers.agreement import agreement
-    from srjt.readers.compare import next_readings
+    from srjt.readers.consensus import next_readings
     from srjt.reports.page import write_page
     from srjt.reports.pages.readers import readers_page
+    from srjt.reports.reader_facts import reader_facts
 
     if next_ is None and (worklist is not None or per_reader is not None):
         option = "--worklist" if worklist is not None else "--per-reader"

@@ -57,7 +57,7 @@ def inspect(
     images with different grades, patients unknown, too few patients in a grade.
     """
     from srjt.data.checks import contact_sheet, examine, pair_sheet
-    from srjt.data.problems import errors_in, write_problems
+    from srjt.data.manifest import errors_in, write_problems
     from srjt.data.sources import read
 
     sentences, how = _readers(source, how)
@@ -72,8 +72,8 @@ def inspect(
         say(line)
 
     with progress_bar("Reading images", decode) as progress:
-        examination = examine(manifest, folds=folds, images=decode, progress=progress)
-    problems = [*reading.problems, *examination.problems]
+        found, alike = examine(manifest, folds=folds, images=decode, progress=progress)
+    problems = [*reading.problems, *found]
     if problems:
         samples.print_problems(problems)
         replaced = " (the previous file was replaced)" if problems_file.is_file() else ""
@@ -83,10 +83,8 @@ def inspect(
     else:
         say("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
-        if len(examination.pairs):
-            _write_picture(
-                pair_sheet(manifest, examination.pairs), pairs, "Images that are (nearly) the same"
-            )
+        if len(alike):
+            _write_picture(pair_sheet(manifest, alike), pairs, "Images that are (nearly) the same")
         _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)
@@ -417,7 +415,7 @@ def limuc(
     Repeat the command to resume an interrupted download.
     Exit status 1 if the counts differ from the published ones.
     """
-    from srjt.data.sources import published as source
+    from srjt.data.sources import folders as source
     from srjt.data.sources import read
     from srjt.errors import SrjtError
 
@@ -433,7 +431,7 @@ def _check(
     reading: LoadedData, differences: list[str], directory: Path, *, counted: str = "published"
 ) -> None:
     """Print what a published data set holds; exit status 1 if it is not as published."""
-    from srjt.data.problems import errors_in
+    from srjt.data.manifest import errors_in
 
     samples.print_grades(reading.manifest)
     samples.print_problems(list(reading.problems))
@@ -447,7 +445,7 @@ def _check(
 
 def _is_complete(directory: Path) -> bool:
     from srjt.data.sources import read
-    from srjt.data.sources.published import limuc_differences
+    from srjt.data.sources.folders import limuc_differences
 
     return not limuc_differences(read(directory, kind="limuc").manifest)
 
@@ -486,7 +484,7 @@ def dr(
     Exit status 1 if the counts are neither Kaggle's nor the paper's (35,108),
     or if images are missing.
     """
-    from srjt.data.sources import published as source
+    from srjt.data.sources import folders as source
     from srjt.data.sources import read
 
     reading = read(directory, images=images, kind="dr")

@@ -101,7 +101,7 @@ def _training_samples(
     source: Path, how: dict[str, Any], *, grades: tuple[str, ...], on_bad_image: str
 ) -> Manifest:
     """The training data, read as the images are; a source that is no table has no use for their folder and column."""
-    from srjt.data.problems import drop_unusable
+    from srjt.data.manifest import drop_unusable
     from srjt.data.sources import read
     from srjt.data.sources.table import is_table
 
@@ -188,7 +188,7 @@ def export(
 def _samples(trained: Trained, sources: list[Path]) -> Samples:
     """Images as prediction reads them, resized; or the rows of a file of features."""
     from srjt.data.images.store import open_store
-    from srjt.data.problems import drop_unusable
+    from srjt.data.manifest import drop_unusable
     from srjt.data.sources import read
     from srjt.data.sources.folders import read_images
 

@@ -18,8 +18,7 @@ from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, P
 from srjt.settings import from_names
 
 if TYPE_CHECKING:
-    from srjt.data.manifest import Manifest
-    from srjt.data.problems import Problem
+    from srjt.data.manifest import Manifest, Problem
     from srjt.inference.predict import Kind
     from srjt.training.trained import Trained
 
@@ -297,7 +296,7 @@ def compare(
     The runs must have been tested on the same images, or be given others with
     --test. Each run is compared with the first.
     """
-    from srjt.data.problems import drop_unusable
+    from srjt.data.manifest import drop_unusable
     from srjt.data.sources import read
     from srjt.inference.compare import compare as compare_runs
     from srjt.inference.predict import refuse_other_options

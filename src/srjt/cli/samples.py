@@ -18,8 +18,7 @@ from srjt.errors import SrjtError, printable, unknown_name, warn
 from srjt.files import read_limited
 
 if TYPE_CHECKING:
-    from srjt.data.manifest import Manifest
-    from srjt.data.problems import Problem
+    from srjt.data.manifest import Manifest, Problem
     from srjt.data.sources.assemble import LoadedData
     from srjt.data.splits import Split
     from srjt.training.config import TrainConfig
@@ -211,7 +210,7 @@ def grouped(manifest: Manifest, *, near: bool) -> Manifest:
 
 def usable(reading: LoadedData, *, on_bad_image: str, skipped: Path) -> Manifest:
     """The samples that can be used; the others are an error, or are listed in ``skipped``."""
-    from srjt.data.problems import drop_unusable
+    from srjt.data.manifest import drop_unusable
 
     with writing(skipped):
         return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
@@ -240,8 +239,8 @@ def calibration_samples(
     on_bad_image: str,
 ) -> Manifest | None:
     """The samples of ``--calibrate-on``: its columns are named as those of the source, or by ``--calibrate-set``."""
+    from srjt.data.manifest import drop_unusable
     from srjt.data.options import ReadOptions
-    from srjt.data.problems import drop_unusable
     from srjt.data.sources import read
 
     if source is None:
@@ -274,7 +273,7 @@ def list_unreadable(
 ) -> None:
     """Add images that could not be read, as (id, reason), to the list of unusable samples."""
     from srjt.data.checks import image_problem
-    from srjt.data.problems import write_problems
+    from srjt.data.manifest import write_problems
 
     if unreadable:
         with writing(skipped):
@@ -306,7 +305,7 @@ def print_grades(manifest: Manifest) -> None:
 
 def print_problems(problems: list[Problem]) -> None:
     """Every kind with its number, what it means and the first few examples."""
-    from srjt.data.problems import KINDS, examples
+    from srjt.data.manifest import KINDS, examples
 
     for kind, severity, count, first in examples(problems):
         colour = "red" if severity == "error" else "yellow"

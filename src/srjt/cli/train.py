@@ -38,8 +38,8 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
 
     from srjt import methods
     from srjt.cli.output import print_table
-    from srjt.training.cost import training_cost
     from srjt.training.devices import choose_device, device_name
+    from srjt.training.single_run import training_cost
     from srjt.training.train import needs_estimate
 
     chosen = choose_device(device)
@@ -194,7 +194,7 @@ def train(
     )
     from srjt.data.grades import parse_grade_names
     from srjt.data.sources import read
-    from srjt.inference.sides import evaluate_sides
+    from srjt.inference.evaluate import evaluate_sides
     from srjt.reports.model_card import write_model_card
     from srjt.reports.pages.run import trained_page
     from srjt.training.folder import refuse_other_files
@@ -282,8 +282,8 @@ def train(
 
 def offer_preset(manifest: Manifest, config: TrainConfig, *, training: int, device: str | None) -> None:
     """On a CPU, where the paper's network takes days: how long, and what would take minutes."""
-    from srjt.training.cost import training_cost
     from srjt.training.devices import choose_device
+    from srjt.training.single_run import training_cost
 
     if (config.network or "").startswith("tiny") or choose_device(device).type != "cpu":
         return

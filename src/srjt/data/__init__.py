@@ -10,62 +10,35 @@ from typing import TYPE_CHECKING
 from srjt.errors import lazy_names
 
 if TYPE_CHECKING:
-    from srjt.data import synthetic
-    from srjt.data.checks import check
-    from srjt.data.duplicates import DuplicateImagesWarning, LeakageWarning, group_duplicates
-    from srjt.data.manifest import Manifest
-    from srjt.data.problems import Problem, drop_unusable, write_problems
-    from srjt.data.sources import LoadedData, from_arrays, read
-    from srjt.data.sources.readings import ReadingsTable, read_readings
-    from srjt.data.splits import Split, folds, official_split, read_splits, write_splits
+    from srjt.data import synthetic as synthetic
+    from srjt.data.checks import check as check
+    from srjt.data.duplicates import DuplicateImagesWarning as DuplicateImagesWarning
+    from srjt.data.duplicates import group_duplicates as group_duplicates
+    from srjt.data.manifest import LeakageWarning as LeakageWarning
+    from srjt.data.manifest import Manifest as Manifest
+    from srjt.data.manifest import Problem as Problem
+    from srjt.data.manifest import drop_unusable as drop_unusable
+    from srjt.data.manifest import write_problems as write_problems
+    from srjt.data.sources import LoadedData as LoadedData
+    from srjt.data.sources import from_arrays as from_arrays
+    from srjt.data.sources import read as read
+    from srjt.data.sources.readings import ReadingsTable as ReadingsTable
+    from srjt.data.sources.readings import read_readings as read_readings
+    from srjt.data.splits import Split as Split
+    from srjt.data.splits import folds as folds
+    from srjt.data.splits import official_split as official_split
+    from srjt.data.splits import read_splits as read_splits
+    from srjt.data.splits import write_splits as write_splits
 
-__all__ = [
-    "DuplicateImagesWarning",
-    "LeakageWarning",
-    "LoadedData",
-    "Manifest",
-    "Problem",
-    "ReadingsTable",
-    "Split",
-    "check",
-    "drop_unusable",
-    "folds",
-    "from_arrays",
-    "group_duplicates",
-    "official_split",
-    "read",
-    "read_readings",
-    "read_splits",
-    "synthetic",
-    "write_problems",
-    "write_splits",
-]
-
-__getattr__ = lazy_names(
+__all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "DuplicateImagesWarning": "srjt.data.duplicates",
-        "LeakageWarning": "srjt.data.duplicates",
-        "Manifest": "srjt.data.manifest",
-        "Problem": "srjt.data.problems",
-        "LoadedData": "srjt.data.sources",
-        "ReadingsTable": "srjt.data.sources.readings",
-        "Split": "srjt.data.splits",
-        "check": "srjt.data.checks",
-        "drop_unusable": "srjt.data.problems",
-        "folds": "srjt.data.splits",
-        "from_arrays": "srjt.data.sources",
-        "group_duplicates": "srjt.data.duplicates",
-        "official_split": "srjt.data.splits",
-        "read": "srjt.data.sources",
-        "read_readings": "srjt.data.sources.readings",
-        "read_splits": "srjt.data.splits",
-        "synthetic": "srjt.data.synthetic",
-        "write_problems": "srjt.data.problems",
-        "write_splits": "srjt.data.splits",
+        "srjt.data.checks": "check",
+        "srjt.data.duplicates": "DuplicateImagesWarning group_duplicates",
+        "srjt.data.manifest": "LeakageWarning Manifest Problem drop_unusable write_problems",
+        "srjt.data.sources": "LoadedData from_arrays read",
+        "srjt.data.sources.readings": "ReadingsTable read_readings",
+        "srjt.data.splits": "Split folds official_split read_splits write_splits",
+        "srjt.data.synthetic": "",
     },
 )
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,7 @@ from srjt.data.duplicates import (
     near_pairs,
 )
 from srjt.data.images.decode import EMPTY_FILE, BadImageError, read_image, resized
-from srjt.data.manifest import Manifest
-from srjt.data.problems import Problem
+from srjt.data.manifest import Manifest, Problem
 from srjt.data.sources.columns import no_image_exists
 from srjt.errors import SrjtError, count_of
 from srjt.files import NOT_A_FILE, why_not_a_file
@@ -189,15 +188,7 @@ def check(
     >>> srjt.data.check(data)
     []
     """
-    return examine(manifest, folds=folds, images=images, workers=workers, progress=progress).problems
-
-
-@dataclass(frozen=True, kw_only=True)
-class Examination:
-    """What ``examine`` finds: all problems, and (M, 2) pairs of rows with identical or nearly identical images."""
-
-    problems: list[Problem]
-    pairs: Ints
+    return examine(manifest, folds=folds, images=images, workers=workers, progress=progress)[0]
 
 
 def examine(
@@ -207,23 +198,40 @@ def examine(
     images: bool = True,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Examination:
-    """``check``, which also returns the pairs of images, contradictory ones first."""
+) -> tuple[list[Problem], Ints]:
+    """``check``, and (M, 2) pairs of rows with identical or nearly identical images, contradictory ones first."""
     problems: list[Problem] = []
-    pairs: Ints = np.empty((0, 2), dtype=np.int64)
-    if images:
-        hashes = image_hashes(manifest, near=True, workers=workers, progress=progress)
-        if manifest.arrays is None:
-            unknown = np.flatnonzero((hashes.pixels == UNKNOWN).all(axis=1)).tolist()
-            ids, paths = manifest.ids, manifest.paths
-            problems = [problem for row in unknown if (problem := _file_problem(ids[row], paths[row]))]
-        if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
-            raise SrjtError(no_image_exists(manifest))
-        code = identical(hashes.pixels)
-        near = across_patients(manifest, _near_pairs(code, hashes.thumbnails))
-        pairs = np.concatenate([_identical_pairs(manifest, code), near])
-        problems += [*_identical(manifest, code), *_nearly_identical(manifest, near)]
-    return Examination(problems=problems + _few_patients(manifest, folds), pairs=pairs)
+    near: Ints = np.empty((0, 2), dtype=np.int64)
+    if not images:
+        return _few_patients(manifest, folds), near
+    hashes = image_hashes(manifest, near=True, workers=workers, progress=progress)
+    ids = manifest.ids
+    if manifest.arrays is None:
+        paths = manifest.paths
+        unknown = np.flatnonzero((hashes.pixels == UNKNOWN).all(axis=1)).tolist()
+        problems = [problem for row in unknown if (problem := _file_problem(ids[row], paths[row]))]
+    if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
+        raise SrjtError(no_image_exists(manifest))
+    code = identical(hashes.pixels)
+    rows_of: dict[int, list[int]] = {}
+    for row, image in enumerate(code.tolist()):
+        rows_of.setdefault(image, []).append(row)
+    groups = [rows for rows in rows_of.values() if len(rows) > 1]
+    same = f"same {'features' if manifest.are_features else 'pixels'} as"
+    for rows in groups:
+        kind = "identical-images-other-grade" if _contradict(manifest, rows) else "identical-images"
+        problems.append(Problem(kind, ids[rows[0]], _compared(manifest, rows, same)))
+    if hashes.thumbnails is not None:
+        first = np.sort(
+            np.unique(code, return_index=True)[1]
+        )  # of identical images only the first is compared
+        near = across_patients(manifest, first[near_pairs(hashes.thumbnails[first])].astype(np.int64))
+    for rows in near.tolist():
+        detail = _compared(manifest, rows, "nearly the same image as")
+        problems.append(Problem("near-duplicates", ids[rows[0]], detail))
+    groups.sort(key=lambda rows: not _contradict(manifest, rows))
+    identical_rows = np.array([(rows[0], other) for rows in groups for other in rows[1:]], dtype=np.int64)
+    return problems + _few_patients(manifest, folds), np.concatenate([identical_rows.reshape(-1, 2), near])
 
 
 def image_sizes(manifest: Manifest, *, sample: int = SAMPLED) -> list[tuple[int, int]]:
@@ -242,11 +250,8 @@ def _file_problem(sample: str, path: Path) -> Problem | None:
         read_image(path, size=HASHED_SIZE)
     except BadImageError as problem:
         described = image_problem(sample, problem.reason)
-        return (
-            described
-            if described.kind == "unreadable-image"
-            else replace(described, detail=f"{path}: {described.detail}")
-        )
+        detail = problem.reason if described.kind == "unreadable-image" else f"{path}: {problem.reason}"
+        return replace(described, detail=detail)
     return None
 
 
@@ -255,24 +260,6 @@ def image_problem(sample: str, reason: str) -> Problem:
     if reason in NOT_A_FILE:
         return Problem("missing-image", sample, reason)
     return Problem("empty-image" if reason == EMPTY_FILE else "unreadable-image", sample, reason)
-
-
-def _identical(manifest: Manifest, code: Ints) -> list[Problem]:
-    what = "features" if manifest.are_features else "pixels"
-    problems = []
-    for rows in _identical_rows(code):
-        kind = "identical-images-other-grade" if _contradict(manifest, rows) else "identical-images"
-        problems.append(Problem(kind, manifest.ids[rows[0]], _compared(manifest, rows, f"same {what} as")))
-    return problems
-
-
-def _nearly_identical(manifest: Manifest, pairs: Ints) -> list[Problem]:
-    return [
-        Problem(
-            "near-duplicates", manifest.ids[rows[0]], _compared(manifest, rows, "nearly the same image as")
-        )
-        for rows in pairs.tolist()
-    ]
 
 
 def _compared(manifest: Manifest, rows: list[int], relation: str) -> str:
@@ -292,43 +279,17 @@ def _contradict(manifest: Manifest, rows: list[int]) -> bool:
     return len(set(manifest.labels[rows].tolist())) > 1
 
 
-def _identical_rows(code: Ints) -> list[list[int]]:
-    """The rows of each image that occurs more than once, in the order of their first rows."""
-    groups: dict[int, list[int]] = {}
-    for row, image in enumerate(code.tolist()):
-        groups.setdefault(image, []).append(row)
-    return [rows for rows in groups.values() if len(rows) > 1]
-
-
-def _identical_pairs(manifest: Manifest, code: Ints) -> Ints:
-    """(M, 2) the first and each other row of identical images, those with different grades first."""
-    groups = sorted(_identical_rows(code), key=lambda rows: not _contradict(manifest, rows))
-    pairs = [(rows[0], other) for rows in groups for other in rows[1:]]
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
-
-
-def _near_pairs(code: Ints, thumbs: npt.NDArray[np.uint8] | None) -> Ints:
-    """(M, 2) nearly identical images that are not identical; of identical ones only the first is compared."""
-    if thumbs is None:  # rows of features
-        return np.empty((0, 2), dtype=np.int64)
-    _, first = np.unique(code, return_index=True)
-    first = np.sort(first)
-    return np.asarray(first[near_pairs(thumbs[first])], dtype=np.int64)
-
-
 def _few_patients(manifest: Manifest, folds: int) -> list[Problem]:
-    patients = manifest.patients
-    problems = []
+    patients, unit, problems = manifest.patients, "patient", []
     if patients is None:
         problems.append(Problem("missing-patient", "all samples", "the source has no patient column"))
-    owners = np.array(manifest.ids if patients is None else patients, dtype=object)
-    unit = "sample" if patients is None else "patient"
+        patients, unit = manifest.ids, "sample"
+    owners = np.array(patients, dtype=object)
     for grade, name in enumerate(manifest.grades):
         count = len(set(owners[manifest.labels == grade]))
         if count < folds:
-            problems.append(
-                Problem("few-patients", f"grade {name}", f"{count_of(count, unit)} for {folds} folds")
-            )
+            detail = f"{count_of(count, unit)} for {folds} folds"
+            problems.append(Problem("few-patients", f"grade {name}", detail))
     return problems
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 from PIL import Image
 
 from srjt.data.images.decode import DECODER_VERSION, BadImageError, read_image
-from srjt.data.manifest import Manifest, components, connected
+from srjt.data.manifest import LeakageWarning, Manifest, components, connected
 from srjt.errors import warn
 from srjt.files import cache_folder, load_arrays, save_arrays, wait_for_lock
 
@@ -255,10 +255,6 @@ def _hash_all(
 
 # Rows of fewer features coincide by chance: they are table cells, not what a network computed from an image.
 MIN_FEATURES = 16
-
-
-class LeakageWarning(UserWarning):
-    """Images of one patient may be on two sides of a split."""
 
 
 class DuplicateImagesWarning(LeakageWarning):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,8 @@ from srjt.errors import SettingError
 from srjt.settings import check_types, from_names, setting
 
 READING = "How the source is read"  # panel of the command line's help
-BY_NAME = "found by its name"
+_option = partial(setting, None, panel=READING)
+_column = partial(_option, shown="found by its name", metavar="NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,70 +48,40 @@ class ReadOptions:
         ``"table"``, ``"folders"``, ``"limuc"``, ``"dr"``, ``"medmnist"`` or ``"features"``. Default: recognised.
     """
 
-    images: Path | None = setting(
-        None, "Folder of the images.", shown="the table's, or images/ in it", metavar="DIR", panel=READING
+    images: Path | None = _option(  # noqa: RUF009
+        "Folder of the images.", shown="the table's, or images/ in it", metavar="DIR"
     )
-    image_column: str | None = setting(
-        None, "Column of image files.", shown=BY_NAME, metavar="NAME", panel=READING
+    image_column: str | None = _column("Column of image files.")
+    grade_column: str | tuple[str, ...] | None = _column(
+        "Column of grades; repeat it, or give a pattern such as 'grade_*', for the columns of several readers."
     )
-    grade_column: str | tuple[str, ...] | None = setting(
-        None,
-        "Column of grades; repeat it, or give a pattern such as 'grade_*', for the columns of several readers.",
-        shown=BY_NAME,
-        metavar="NAME",
-        panel=READING,
-    )
-    patient_column: str | None = setting(
-        None, "Column of patient ids.", shown=BY_NAME, metavar="NAME", panel=READING
-    )
-    true_grade_column: str | None = setting(
-        None, "Column of true grades, if they are known.", metavar="NAME", panel=READING
-    )
-    verified_grade_column: str | None = setting(
-        None, "Column of true grades of a random sample.", shown=BY_NAME, metavar="NAME", panel=READING
-    )
-    split_column: str | None = setting(
-        None, "Column with train, validation or test.", metavar="NAME", panel=READING
-    )
-    grades: tuple[str, ...] | None = setting(
-        None,
+    patient_column: str | None = _column("Column of patient ids.")
+    true_grade_column: str | None = _column("Column of true grades, if they are known.", shown=None)
+    verified_grade_column: str | None = _column("Column of true grades of a random sample.")
+    split_column: str | None = _column("Column with train, validation or test.", shown=None)
+    grades: tuple[str, ...] | None = _option(
         'Grades from mild to severe: "none,mild,severe".',
         metavar="LIST",
-        panel=READING,
         takes="names of grades, the mildest first",
     )
-    map_grades: tuple[str, ...] | None = setting(
-        None,
+    map_grades: tuple[str, ...] | None = _option(
         'Other names of the grades in the source: "R0=0,R1=1,R2=1".',
         metavar="LIST",
-        panel=READING,
         takes="the source's grades and the grades that they are, such as R0=0,R1=1",
     )
-    labels: Path | None = setting(
-        None, "Table of grades for features: by id, or row by row.", metavar="FILE", panel=READING
+    labels: Path | None = _option(  # noqa: RUF009
+        "Table of grades for features: by id, or row by row.", metavar="FILE"
     )
-    feature_columns: str | tuple[str, ...] | None = setting(
-        None, "Columns of a table that are features: 'f*'.", metavar="PATTERN", panel=READING
+    feature_columns: str | tuple[str, ...] | None = _option(
+        "Columns of a table that are features: 'f*'.", metavar="PATTERN"
     )
-    several_readings: Literal["error", "consensus"] | None = setting(
-        None,
-        "Several grades of one image: report them, or combine them.",
-        shown="error",
-        metavar="error|consensus",
-        panel=READING,
+    several_readings: Literal["error", "consensus"] | None = _option(
+        "Several grades of one image: report them, or combine them.", shown="error", metavar="error|consensus"
     )
-    reader_column: str | None = setting(
-        None, "Column of readers, for several readings.", shown=BY_NAME, metavar="NAME", panel=READING
-    )
-    reference_column: str | None = setting(
-        None, "Column of trusted grades, for several readings.", shown=BY_NAME, metavar="NAME", panel=READING
-    )
-    kind: str | None = setting(
-        None,
-        "table, folders, limuc, dr, medmnist or features.",
-        shown="recognised",
-        metavar="KIND",
-        panel=READING,
+    reader_column: str | None = _column("Column of readers, for several readings.")
+    reference_column: str | None = _column("Column of trusted grades, for several readings.")
+    kind: str | None = _option(
+        "table, folders, limuc, dr, medmnist or features.", shown="recognised", metavar="KIND"
     )
 
     def __post_init__(self) -> None:

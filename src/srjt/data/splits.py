@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt import noise
-from srjt.data.duplicates import LeakageWarning, group_duplicates
+from srjt.data.duplicates import group_duplicates
 from srjt.data.grades import MISSING, as_text
-from srjt.data.manifest import Manifest, warn_about_formulas
+from srjt.data.manifest import LeakageWarning, Manifest, warn_about_formulas
 from srjt.data.sources.assemble import SPLIT_NAMES
 from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import text_output

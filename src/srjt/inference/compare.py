@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from srjt.data.manifest import Manifest
-from srjt.data.problems import drop_unusable
+from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import Answers, answers_from
@@ -21,7 +20,7 @@ from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.ordinal import Purpose
 from srjt.ordinal.intervals import Interval, holm, percentile_interval, resampled_metrics, t_interval
 from srjt.ordinal.metrics import METRICS
-from srjt.reported import Reported
+from srjt.progress import Plain, Reported
 from srjt.settings import from_names
 from srjt.training.trained import Trained
 
@@ -147,7 +146,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Reported):
+class Comparison(Reported, Plain):
     """The result of ``srjt.compare``.
 
     Attributes
@@ -185,13 +184,6 @@ class Comparison(Reported):
 
     def __repr__(self) -> str:
         return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        plain = asdict(self)
-        for row, found in zip(plain["differences"], self.differences, strict=True):
-            row["difference"] = found.difference._asdict()
-        return plain
 
 
 def compare(

@@ -18,15 +18,13 @@ from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.images.store import open_store
-from srjt.data.manifest import Manifest
-from srjt.data.problems import drop_unusable
+from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import LabelledData, UnlabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of
 from srjt.inference.predict import read_samples
 from srjt.inference.prepare import RunLike, open_run, prepare
 from srjt.ordinal.decoding import expected_grade
-from srjt.progress import ProgressOption, progress_bar
-from srjt.reported import Reported
+from srjt.progress import ProgressOption, Reported, progress_bar
 from srjt.training.crossfit import features, nearest
 from srjt.training.trained import Trained, build_networks, use_run_settings
 

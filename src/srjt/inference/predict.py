@@ -17,20 +17,17 @@ import pandas as pd
 import torch
 
 from srjt.data.images.decode import is_image
-from srjt.data.manifest import Manifest
-from srjt.data.problems import drop_unusable
+from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.assemble import GRADED, LoadedData
 from srjt.data.sources.columns import NUMBERED, TABLE_SUFFIXES, choose_columns, load_table
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, answers_from, probabilities_of, units_of
-from srjt.inference.calibrate import AfterTraining
 from srjt.inference.decide import confidence_of, refer_if, referred
 from srjt.inference.options import Answering, WhichNetwork, as_columns
-from srjt.inference.prepare import Floats, Ints, Prepared, RunLike, prepare, uncertainty
+from srjt.inference.prepare import AfterTraining, Floats, Ints, Prepared, RunLike, prepare, uncertainty
 from srjt.inference.ranges import RangeRule
-from srjt.progress import ProgressOption, progress_bar
-from srjt.reported import page_of
+from srjt.progress import ProgressOption, page_of, progress_bar
 from srjt.training.devices import amp_dtype
 from srjt.training.trained import Trained
 

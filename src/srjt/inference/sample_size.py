@@ -20,14 +20,13 @@ import pandas as pd
 from scipy.stats import binom  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
-from srjt.inference.evaluate import Evaluation
+from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
 from srjt.inference.prepare import RunLike, open_run
-from srjt.inference.sides import best_side
 from srjt.noise.verified import labels_to_verify
 from srjt.ordinal.intervals import patient_codes, patient_draws
 from srjt.ordinal.metrics import METRICS
-from srjt.reported import Reported
+from srjt.progress import Reported
 from srjt.settings import from_names
 
 WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted

@@ -11,29 +11,25 @@ from typing import TYPE_CHECKING, Literal, get_args
 from srjt.errors import lazy_names, unknown_name
 
 if TYPE_CHECKING:
-    from srjt.ordinal.decoding import decode, expected_grade, median_grade
-    from srjt.ordinal.losses import (
-        keep_count,
-        keep_rate,
-        one_hot,
-        select_smallest,
-        smooth_labels,
-        soft_label_matrix,
-        soft_labels,
-    )
+    from srjt.ordinal.decoding import decode as decode
+    from srjt.ordinal.decoding import expected_grade as expected_grade
+    from srjt.ordinal.decoding import median_grade as median_grade
+    from srjt.ordinal.losses import keep_count as keep_count
+    from srjt.ordinal.losses import keep_rate as keep_rate
+    from srjt.ordinal.losses import one_hot as one_hot
+    from srjt.ordinal.losses import select_smallest as select_smallest
+    from srjt.ordinal.losses import smooth_labels as smooth_labels
+    from srjt.ordinal.losses import soft_label_matrix as soft_label_matrix
+    from srjt.ordinal.losses import soft_labels as soft_labels
 
-__all__ = [
-    "decode",
-    "expected_grade",
-    "keep_count",
-    "keep_rate",
-    "median_grade",
-    "one_hot",
-    "select_smallest",
-    "smooth_labels",
-    "soft_label_matrix",
-    "soft_labels",
-]
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "srjt.ordinal.decoding": "decode expected_grade median_grade",
+        "srjt.ordinal.losses": "keep_count keep_rate one_hot select_smallest smooth_labels soft_label_matrix "
+        "soft_labels",
+    },
+)
 
 # What predicted grades are for. Without torch, because the command line's help lists the choices.
 
@@ -51,23 +47,3 @@ def check_purpose(purpose: str) -> None:
     """Raise an error for an unknown purpose."""
     if purpose not in get_args(Purpose):
         raise unknown_name("metric to optimise", purpose, get_args(Purpose))
-
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        **dict.fromkeys(("decode", "expected_grade", "median_grade"), "srjt.ordinal.decoding"),
-        **dict.fromkeys(
-            (
-                "one_hot",
-                "smooth_labels",
-                "soft_label_matrix",
-                "soft_labels",
-                "keep_count",
-                "keep_rate",
-                "select_smallest",
-            ),
-            "srjt.ordinal.losses",
-        ),
-    },
-)

@@ -1,9 +1,11 @@
-"""How well readers agree: coefficients, who grades higher, what changes on a second reading, all with intervals."""
+"""How well readers agree: coefficients, who grades higher, what changes on a second reading, and a network as one
+more reader among them, all with intervals.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,23 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from srjt.errors import SrjtError, count_of
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.intervals import Interval, patient_draws
-from srjt.readers.readings import Pairs, Readings, read_twice, shared_readings
-from srjt.reported import Reported
+from srjt.progress import Reported
+from srjt.readers.consensus import posterior_median
+from srjt.readers.model import Fit, fit_variants, maximise
+from srjt.readers.readings import (
+    Bools,
+    Floats,
+    Ints,
+    Pairs,
+    Readings,
+    evidence_of,
+    first_readings,
+    read_twice,
+    shared_readings,
+)
 
 # Coefficients of agreement from counts and sums, which can be added up over patients. Any number of leading axes
 # holds bootstrap draws; nan stands where a coefficient is undefined.
-
-Floats = npt.NDArray[np.float64]
 
 
 def weighted_kappa(tables: npt.ArrayLike, *, power: int) -> Floats:
@@ -98,8 +110,8 @@ def fleiss_kappa(tables: npt.ArrayLike, shares: npt.ArrayLike) -> Floats:
     >>> float(fleiss_kappa([[3, 1], [1, 3]], [4, 4]).round(3))
     0.5
     """
-    counts, share = _counts_and_shares(tables, shares)
-    return _beyond_chance(counts, np.eye(share.shape[-1]), (share**2).sum(axis=-1))
+    share = _normalised(shares)
+    return _beyond_chance(tables, np.eye(share.shape[-1]), (share**2).sum(axis=-1))
 
 
 def gwet_ac2(tables: npt.ArrayLike, shares: npt.ArrayLike) -> Floats:
@@ -112,20 +124,21 @@ def gwet_ac2(tables: npt.ArrayLike, shares: npt.ArrayLike) -> Floats:
     >>> float(gwet_ac2([[18, 1], [1, 0]], [19, 1]).round(3))
     0.89
     """
-    counts, share = _counts_and_shares(tables, shares)
+    share = _normalised(shares)
     classes = share.shape[-1]
     distance = np.subtract.outer(np.arange(classes), np.arange(classes)) / (classes - 1)
     weight = 1.0 - distance**2
     chance = weight.sum() / (classes * (classes - 1)) * (share * (1.0 - share)).sum(axis=-1)
-    return _beyond_chance(counts, weight, chance)
+    return _beyond_chance(tables, weight, chance)
 
 
-def _counts_and_shares(tables: npt.ArrayLike, shares: npt.ArrayLike) -> tuple[Floats, Floats]:
-    counts, share = np.asarray(tables, dtype=np.float64), np.asarray(shares, dtype=np.float64)
-    return counts, share / np.maximum(share.sum(axis=-1, keepdims=True), 1e-300)
+def _normalised(shares: npt.ArrayLike) -> Floats:
+    share = np.asarray(shares, dtype=np.float64)
+    return np.asarray(share / np.maximum(share.sum(axis=-1, keepdims=True), 1e-300))
 
 
-def _beyond_chance(counts: Floats, weight: Floats, chance: Floats) -> Floats:
+def _beyond_chance(tables: npt.ArrayLike, weight: Floats, chance: Floats) -> Floats:
+    counts = np.asarray(tables, dtype=np.float64)
     size = counts.sum(axis=(-2, -1))
     with np.errstate(invalid="ignore", divide="ignore"):
         seen = (counts * weight).sum(axis=(-2, -1)) / size
@@ -181,54 +194,42 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 # Intervals from bootstrap draws of patients.
 
 
-def ends(values: Floats, tails: tuple[float, float]) -> tuple[Floats, Floats]:
-    """Quantiles over the draws, the first row being the value itself; nan where there is no value."""
+def ends(values: Floats, tails: tuple[float, float]) -> Floats:
+    """(2, K) quantiles of values (1 + B, K) over the draws, which hold the first row; nan where that is nan."""
     drawn = values[1:] if len(values) > 1 else values
-    defined = np.isfinite(drawn)
-    found = np.full((2, values.shape[1]), np.nan)
-    whole = defined.all(axis=0) & np.isfinite(values[0])
-    some = defined.any(axis=0) & np.isfinite(values[0]) & ~whole
+    defined, valued = np.isfinite(drawn), np.isfinite(values[0])
+    quantiles = np.full((2, values.shape[1]), np.nan)
+    whole = defined.all(axis=0) & valued
+    some = defined.any(axis=0) & valued & ~whole
     if whole.any():  # much faster than nanquantile
-        found[:, whole] = np.quantile(drawn[:, whole], tails, axis=0)
+        quantiles[:, whole] = np.quantile(drawn[:, whole], tails, axis=0)
     if some.any():
-        found[:, some] = np.nanquantile(drawn[:, some], tails, axis=0)
-    return np.minimum(found[0], values[0]), np.maximum(found[1], values[0])
+        quantiles[:, some] = np.nanquantile(drawn[:, some], tails, axis=0)
+    return np.stack([np.minimum(quantiles[0], values[0]), np.maximum(quantiles[1], values[0])])
 
 
 def interval_of(values: Floats, tails: tuple[float, float]) -> Interval:
-    low, high = ends(values[:, None], tails)
-    return Interval(float(values[0]), float(low[0]), float(high[0]))
+    return Interval(float(values[0]), *ends(values[:, None], tails)[:, 0].tolist())
 
 
 def interval_of_share(
     tables: Floats,
-    near: npt.NDArray[np.bool_],
+    near: Bools,
     shared: Pairs,
-    owner: npt.NDArray[np.int64],
+    owner: Ints,
     tails: tuple[float, float],
 ) -> Interval:
     """The share of pairs in the cells (C, C) of ``near``. tables: (1 + B, C, C), of all pairs and of the draws."""
     size = tables.sum(axis=(1, 2))
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = interval_of(tables[:, near].sum(axis=1) / size, tails)
-    if len(tables) == 1 or found.low != found.high:
-        return found
+        interval = interval_of(tables[:, near].sum(axis=1) / size, tails)
+    if len(tables) == 1 or interval.low != interval.high:
+        return interval
     return proportion_interval(
         near[shared.grade_first, shared.grade_second],
         groups=owner[shared.item].tolist(),
         level=tails[1] - tails[0],
     )
-
-
-def with_interval(interval: Interval) -> str:
-    """ "0.71 (0.65 to 0.77)"; – where it is undefined, and no interval where no draw differs."""
-    if interval.high - interval.low < 1e-9:
-        return _number(interval.value)
-    return f"{_number(interval.value)} ({_number(interval.low)} to {_number(interval.high)})"
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else "–"
 
 
 # How well readers agree: weighted κ of each pair, Krippendorff's α, and what each reader does beside the
@@ -287,24 +288,28 @@ class Agreement(Reported):
     shared_items: int  # items that two readers have read
 
     def __repr__(self) -> str:
-        return f"<Agreement: {self._counts()}, quadratic κ {with_interval(self.quadratic)}>"
-
-    def _counts(self) -> str:
-        return f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"
+        """Without an interval where no draw differs."""
+        value, low, high = (f"{one:.2f}" if math.isfinite(one) else "–" for one in self.quadratic)
+        between = f" ({low} to {high})" if self.quadratic.high - self.quadratic.low >= 1e-9 else ""
+        counts = f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"
+        return f"<Agreement: {counts}, quadratic κ {value}{between}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON keeps them; None where something is undefined."""
-        plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name, value in plain.items():
-            if isinstance(value, pd.DataFrame):
-                plain[name] = [{k: _plain(v) for k, v in row.items()} for row in value.to_dict("records")]
-            elif isinstance(value, Interval):
-                plain[name] = {k: _plain(v) for k, v in value._asdict().items()}
-        return plain
+        return _plain_fields(self)
 
 
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+def _plain_fields(result: Agreement | NetworkComparison) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        if isinstance(value, pd.DataFrame):
+            return [plain(row) for row in value.to_dict("records")]
+        if isinstance(value, Interval):
+            value = value._asdict()
+        if isinstance(value, dict):
+            return {name: plain(one) for name, one in value.items()}
+        return None if isinstance(value, float) and not np.isfinite(value) else value
+
+    return {f.name: plain(getattr(result, f.name)) for f in fields(result)}
 
 
 def agreement(
@@ -407,7 +412,7 @@ def agreement(
     )
 
 
-def _bland_altman(tables: Floats, difference: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _bland_altman(tables: Floats, difference: Ints) -> tuple[Floats, Floats]:
     """The mean difference of each pair's tables (P, C, C), and 1.96 standard deviations of it."""
     size = tables.sum(axis=(1, 2))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -416,9 +421,7 @@ def _bland_altman(tables: Floats, difference: npt.NDArray[np.int64]) -> tuple[Fl
         return mean, 1.96 * np.sqrt(squares / (size - 1))
 
 
-def _by_group(
-    readings: Readings, shared: Pairs, owner: npt.NDArray[np.int64], largest: npt.NDArray[np.int64]
-) -> dict[str, csr_matrix]:
+def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> dict[str, csr_matrix]:
     """What the coefficients are computed from, added up for each of G groups of patients.
 
     own: the tables (G, L·C²) of the largest pairs of readers; pooled: of all pairs together (G, C²); coincidences (G,
@@ -520,3 +523,181 @@ def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) ->
             "drift_high": drift_high,
         }
     )
+
+
+# Is a network as good as a reader? The network is one more reader among them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkComparison:
+    """The network beside the readers. Kappas are quadratic; nan where they are undefined.
+
+    ``by_reader`` has a row for each reader that shares items with another one: ``reader``, ``items`` (that others have
+    read too), ``network_kappa`` and ``others_kappa`` (the reader's κ with the network, and with the other readers),
+    ``reader_to_consensus`` and ``network_to_consensus`` (κ of the reader and of the network with the consensus of all
+    *other* readers, on the same items) and ``difference`` (network − reader) with ``low`` and ``high``.
+    """
+
+    by_reader: pd.DataFrame
+    difference: Interval  # network − reader, mean over the readers, both against the consensus of the others
+    margin: float
+    not_inferior: bool  # whether the interval lies above −margin
+    sentence: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON keeps them; None where something is undefined."""
+        return _plain_fields(self)
+
+
+def compare_network(
+    readings: Readings,
+    predicted: npt.ArrayLike,
+    *,
+    margin: float = 0.05,
+    resamples: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> NetworkComparison:
+    """Compare a network with each reader, leaving that reader out of the consensus.
+
+    Both are compared with the consensus of the *other* readers on the items that the reader has read, so neither is
+    judged by itself. The network must not have been trained on these items.
+
+    Parameters
+    ----------
+    readings : Readings
+        Its ``reference`` is not used; its ``groups`` are resampled.
+    predicted : (I,) array of int
+        The network's grade of each item, −1 where there is none.
+    margin : float
+        The network is not inferior if its κ is at most this much below the readers', with confidence.
+    resamples, seed, confidence
+        Of the bootstrap over the patients.
+
+    Returns
+    -------
+    NetworkComparison
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> true = rng.integers(0, 4, size=200)
+    >>> item, reader = np.repeat(np.arange(200), 3), np.tile([0, 1, 2], 200)
+    >>> error = np.where(rng.random(600) < 0.3, rng.choice([-1, 1], size=600), 0)
+    >>> readings = Readings(
+    ...     items=[f"{i}.png" for i in range(200)],
+    ...     readers=["Kim", "Lee", "May"],
+    ...     grades=("0", "1", "2", "3"),
+    ...     item=item,
+    ...     reader=reader,
+    ...     grade=(true[item] + error).clip(0, 3),
+    ... )
+    >>> compare_network(readings, true, resamples=100).not_inferior
+    True
+    """
+    Readings.check(readings)
+    network = np.asarray(predicted)
+    items, classes = len(readings.items), len(readings.grades)
+    whole = network.shape == (items,) and network.dtype.kind in "iu"
+    if not whole or (network < -1).any() or (network >= classes).any():
+        raise SrjtError(
+            f"predicted holds a whole grade 0 … {classes - 1}, or −1 where there is none, for each of {items} items."
+        )
+    if margin <= 0 or resamples < 1 or not 0.0 < confidence < 1.0:
+        raise SrjtError(
+            "margin is positive, resamples at least 1 and confidence between 0 and 1; "
+            f"got {margin:g}, {resamples} and {confidence:g}."
+        )
+    owner = readings.owner()
+    weights = np.concatenate([*patient_draws(int(owner.max()) + 1, resamples, seed=seed)])
+    visits = first_readings(readings)
+    number = np.bincount(visits.item, minlength=items)
+    tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
+    evidence = evidence_of(replace(readings, reference=None), repeats="one reading")
+    variants = fit_variants(evidence)
+
+    def kappa(one: Ints, other: Ints, item: Ints) -> Floats:
+        """(1 + B,) quadratic κ of two readers, as it is and of each draw."""
+        own = np.zeros((weights.shape[1], classes * classes))
+        np.add.at(own, (owner[item], one * classes + other), 1.0)
+        return weighted_kappa((weights @ own).reshape(-1, classes, classes), power=2)
+
+    def others_posterior(reader: int) -> Floats:
+        """(I, C) without the reader. The fit of all readers is the start, so few iterations are left."""
+        said = evidence.said.copy()
+        said.data[said.indices // classes == reader] = 0.0
+        others = replace(evidence, said=said)
+
+        def posterior(fit: Fit) -> Floats:
+            few = maximise(
+                others,
+                fit.states,
+                fit.family,
+                strength=fit.strength,
+                start=fit,
+                tolerance=2e-4,
+                iterations=30,
+            )
+            return few.posterior
+
+        return variants.mean(posterior)
+
+    rows: list[dict[str, Any]] = []
+    draws: list[Floats] = []
+    for reader, name in enumerate(readings.readers):
+        own = (visits.reader == reader) & (number[visits.item] > 1) & (network[visits.item] >= 0)
+        if not own.any():
+            continue
+        item, grade = visits.item[own], visits.grade[own]
+        others = posterior_median(others_posterior(reader))[item]
+        to_consensus = kappa(grade, others, item), kappa(network[item], others, item)
+        draws.append(to_consensus[1] - to_consensus[0])
+        low, high = ends(draws[-1][:, None], tails)[:, 0]
+        beside = (visits.reader != reader) & np.isin(visits.item, item)
+        mine = np.zeros(items, dtype=np.int64)
+        mine[item] = grade
+        rows.append(
+            {
+                "reader": name,
+                "items": len(item),
+                "network_kappa": float(kappa(grade, network[item], item)[0]),
+                "others_kappa": float(
+                    kappa(mine[visits.item[beside]], visits.grade[beside], visits.item[beside])[0]
+                ),
+                "reader_to_consensus": float(to_consensus[0][0]),
+                "network_to_consensus": float(to_consensus[1][0]),
+                "difference": float(draws[-1][0]),
+                "low": low,
+                "high": high,
+            }
+        )
+    if not rows:
+        raise SrjtError(
+            "No item that the network has graded was read by two readers: a reader can only be compared with others."
+        )
+    with np.errstate(invalid="ignore"):
+        defined = [one for one in draws if np.isfinite(one[0])]
+        mean = np.nanmean(defined, axis=0) if defined else np.full(1 + resamples, np.nan)
+    difference = interval_of(mean, tails)
+    passed = bool(difference.low > -margin)
+    return NetworkComparison(
+        by_reader=pd.DataFrame(rows),
+        difference=difference,
+        margin=margin,
+        not_inferior=passed,
+        sentence=_sentence(difference, margin=margin, passed=passed, readers=len(rows)),
+    )
+
+
+def _sentence(difference: Interval, *, margin: float, passed: bool, readers: int) -> str:
+    who = f"{readers} readers" if readers > 1 else "the one reader"
+    if not np.isfinite(difference.value):
+        return f"The network cannot be compared with {who}: all grades are the same."
+    value, low, high = difference
+    if high < 0:
+        span = f"κ is {-value:.2f} lower ({-high:.2f}–{-low:.2f})"
+    elif low > 0:
+        span = f"κ is {value:.2f} higher ({low:.2f}–{high:.2f})"
+    else:
+        span = f"κ differs by {value:+.2f} ({low:+.2f} to {high:+.2f})"
+    return f"Non-inferiority to {who} (margin {margin:g} κ) {'' if passed else 'not '}shown: {span}."

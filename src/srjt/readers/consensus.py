@@ -1,5 +1,5 @@
-"""The consensus of several readers: what the true grade of each item probably is, and how reliable each reader
-is.
+"""The consensus of several readers: what the true grade of each item probably is, how reliable each reader is, and
+what to read next.
 """
 
 from __future__ import annotations
@@ -10,34 +10,20 @@ from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.progress import Reported
 from srjt.readers.model import (
-    CHUNK,
-    ENOUGH,
-    Evidence,
     Fit,
-    Repeats,
+    ReaderIntervals,
     Variants,
-    evidence_of,
+    chunks,
     fit_variants,
-    hold_out,
-    log_columns,
     predictive,
-    state_posterior,
-)
-from srjt.readers.readings import Readings
-from srjt.readers.uncertainty import (
-    disagreement,
     reader_intervals,
-    told_apart,
-    true_given_seen,
-    with_shared_errors,
 )
-from srjt.reported import Reported
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints, Readings, Repeats, evidence_of
 
 # Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known (ACNE04, APPA-REAL:
 # benchmarks/readers.py), where 0.5 to 1 has the best probabilities.
@@ -185,8 +171,52 @@ def consensus(
         power = _network_power(evidence, ratio)
         factor = power * ratio + (0.0 if evidence.log_factor is None else evidence.log_factor)
         evidence = replace(evidence, log_factor=factor if power or evidence.anchored else None)
-    return _result(
-        readings, evidence, fit_variants(evidence), shared=shared_errors, power=power, confidence=confidence
+    variants = fit_variants(evidence)
+    posterior = variants.mean(lambda fit: fit.posterior)
+    prior = variants.mean(lambda fit: fit.grades)
+    grade = posterior_median(posterior)  # an error that all share has no direction that could move it
+    if evidence.single.all() and np.bincount(readings.item).max() == 1:
+        grade[readings.item] = readings.grade  # only what is usual for readers could contradict them
+    made = np.bincount(readings.reader, minlength=len(readings.readers))
+    share = made / made.sum()
+    reason = _reason(readings, evidence)
+    own = reader_intervals(evidence, variants, share=share, determined=not reason, confidence=confidence)
+    mean = np.einsum("r,rcj->cj", share, own.matrices)
+    reference = np.full(len(grade), -1) if readings.reference is None else readings.reference
+    compared = int((reference >= 0).sum()) >= ENOUGH
+    if reason:  # even a reader's own errors are a guess
+        shared_errors = 0.0
+    elif compared:
+        shared_errors = _shared_errors(evidence, variants, reference, mean)
+    if shared_errors:
+        true = posterior @ true_given_seen(mean, shared_errors)
+        posterior = np.where(reference[:, None] >= 0, posterior, true)
+    unseen = 0.0 if compared else shared_errors
+    intervals = with_shared_errors(own, prior, share=share, amount=unseen)
+    misled = own.overall_noise_rate_interval[1] if unseen else 0.0
+    certainty = posterior[np.arange(len(grade)), grade]
+    rate = intervals.overall_noise_rate
+    return Consensus(
+        items=readings.items,
+        readers=readings.readers,
+        grades=readings.grades,
+        posterior=posterior,
+        grade=grade,
+        certainty=certainty,
+        risk=(posterior * np.abs(np.arange(posterior.shape[1]) - grade[:, None])).sum(axis=1),
+        error=float(1.0 - certainty.mean()),
+        error_interval=_error_interval(evidence, variants, grade, most=misled),
+        difficulty=_difficulty(evidence, variants, share),
+        prior=prior,
+        mean_matrix=np.einsum("r,rcj->cj", share, intervals.matrices),
+        readings=made,
+        determined=not reason,
+        reason=reason,
+        assumption=_assumption(evidence, compared=compared, shared=shared_errors, rate=rate),
+        network_power=power,
+        variants=variants,
+        evidence=evidence,
+        **vars(intervals),
     )
 
 
@@ -212,8 +242,8 @@ def _log_ratio(probabilities: npt.ArrayLike, readings: Readings) -> Floats:
 def _network_power(evidence: Evidence, ratio: Floats) -> float:
     """The power of the network's probabilities under which left-out readings are likeliest."""
     network = replace(evidence, log_factor=ratio)  # the same items are drawn, so it tells each row's network
-    rest, held_out = hold_out(evidence, last=True)
-    rows = hold_out(network, last=True)[0].log_factor
+    rest, held_out = evidence.hold_out(last=True)
+    rows = network.hold_out(last=True)[0].log_factor
     if not held_out.nnz or rows is None:
         return 1.0
     fit = fit_variants(rest).fits[0]
@@ -222,68 +252,46 @@ def _network_power(evidence: Evidence, ratio: Floats) -> float:
     return _POWERS[int(np.argmax(scores))]
 
 
-def _result(
-    readings: Readings,
-    evidence: Evidence,
-    variants: Variants,
-    *,
-    shared: float,
-    power: float | None,
-    confidence: float,
-) -> Consensus:
-    posterior = variants.mean(lambda fit: fit.posterior)
-    grade = posterior_median(posterior)  # an error that all share has no direction that could move it
-    if evidence.single.all() and np.bincount(readings.item).max() == 1:
-        grade[readings.item] = readings.grade  # only what is usual for readers could contradict them
-    made = np.bincount(readings.reader, minlength=len(readings.readers))
-    share = made / made.sum()
-    reason = _reason(readings, evidence)
-    own = reader_intervals(evidence, variants, share=share, determined=not reason, confidence=confidence)
-    mean = np.einsum("r,rcj->cj", share, own.matrices)
-    reference = np.full(len(grade), -1) if readings.reference is None else readings.reference
-    compared = int((reference >= 0).sum()) >= ENOUGH
-    if reason:  # even a reader's own errors are a guess
-        shared = 0.0
-    elif compared:
-        shared = _shared_errors(evidence, variants, reference, mean)
-    known = own
-    if not compared:
-        known = with_shared_errors(own, variants.mean(lambda fit: fit.grades), share=share, amount=shared)
-    if shared:
-        posterior = np.where(reference[:, None] >= 0, posterior, posterior @ true_given_seen(mean, shared))
-    misled = 0.0 if compared or not shared else own.overall_interval[1]
-    error_interval = _error_interval(evidence, variants, grade, most=misled)
-    certainty = posterior[np.arange(len(grade)), grade]
-    return Consensus(
-        items=readings.items,
-        readers=readings.readers,
-        grades=readings.grades,
-        posterior=posterior,
-        grade=grade,
-        certainty=certainty,
-        risk=(posterior * np.abs(np.arange(posterior.shape[1]) - grade[:, None])).sum(axis=1),
-        error=float(1.0 - certainty.mean()),
-        error_interval=error_interval,
-        difficulty=_difficulty(evidence, variants, share),
-        prior=variants.mean(lambda fit: fit.grades),
-        matrices=known.matrices,
-        matrices_interval=known.matrices_interval,
-        mean_matrix=np.einsum("r,rcj->cj", share, known.matrices),
-        bias=known.bias,
-        bias_interval=known.bias_interval,
-        spread=known.spread,
-        readings=made,
-        noise_rate=known.rate,
-        noise_rate_interval=known.rate_interval,
-        overall_noise_rate=known.overall,
-        overall_noise_rate_interval=known.overall_interval,
-        determined=not reason,
-        reason=reason,
-        assumption=_assumption(evidence, compared=compared, shared=shared, rate=known.overall),
-        network_power=power,
-        variants=variants,
-        evidence=evidence,
+def with_shared_errors(
+    intervals: ReaderIntervals, grades: Floats, *, share: Floats, amount: float
+) -> ReaderIntervals:
+    """What holds of the true grade if something misleads all readers of an item alike, as it misleads one of them.
+
+    The model's true grade is what the readers see in an item. Given the true grade they see another one with ``amount``
+    times the probabilities of their mean matrix. No reading tells how often; so the intervals reach from never
+    to as often as one reader errs alone.
+
+    grades: (C,) shares of the true grades. share: (R,) of each reader among the readings. amount: 0 to 1.
+    """
+    if amount == 0.0:
+        return intervals
+    mean = np.einsum("r,rcj->cj", share, intervals.matrices)
+    matrices = np.einsum("ca,raj->rcj", seen(mean, amount), intervals.matrices)
+    low, high = intervals.matrices_interval
+    most = np.einsum("ca,eraj->ercj", mean, intervals.matrices_interval)
+    rate = 1.0 - np.diagonal(matrices, axis1=1, axis2=2) @ grades
+    fewest, most_wrong = intervals.noise_rate_interval
+    least, misled = intervals.overall_noise_rate_interval
+    return replace(
+        intervals,
+        matrices=matrices,
+        matrices_interval=np.stack([np.minimum(low, most[0]), np.maximum(high, most[1])]),
+        noise_rate=rate,
+        noise_rate_interval=np.stack([fewest, 1.0 - (1.0 - most_wrong) * (1.0 - misled)]),
+        overall_noise_rate=float(rate @ share),
+        overall_noise_rate_interval=(least, 1.0 - (1.0 - misled) ** 2),
     )
+
+
+def seen(mean: Floats, amount: float) -> Floats:
+    """(C, C) Pr(what all readers see | true grade)"""
+    return np.asarray((1.0 - amount) * np.eye(len(mean)) + amount * mean)
+
+
+def true_given_seen(mean: Floats, amount: float) -> Floats:
+    """(C, C) Pr(true grade | what all readers see), for grades that are as frequent: an error has no direction."""
+    given_true = seen(mean, amount)
+    return np.asarray((given_true / given_true.sum(axis=0)).T)
 
 
 def _shared_errors(evidence: Evidence, variants: Variants, reference: Ints, mean: Floats) -> float:
@@ -291,12 +299,8 @@ def _shared_errors(evidence: Evidence, variants: Variants, reference: Ints, mean
     rows = np.flatnonzero(reference >= 0)
     hidden = replace(evidence, log_factor=None)
 
-    def by(fit: Fit) -> Floats:
-        prior, columns = fit.states.prior(fit.grades, fit.kinds), log_columns(fit.matrices)
-        states = state_posterior(hidden, states=fit.states, prior=prior, columns=columns, rows=rows)
-        return np.asarray(states @ fit.states.of_grade)
-
-    posterior, place = variants.mean(by), np.arange(len(rows))
+    posterior = variants.mean(lambda fit: fit.by_state(hidden, rows) @ fit.states.of_grade)
+    place = np.arange(len(rows))
     likelihood = [
         np.log((posterior @ true_given_seen(mean, one))[place, reference[rows]] + 1e-12).sum()
         for one in _AMOUNTS
@@ -311,9 +315,9 @@ def _error_interval(
     rows = np.arange(len(grade))
     errors = [float(1.0 - fit.posterior[rows, grade].mean()) for fit in variants.fits]
     low, high = min(errors), max(errors)
-    apart = told_apart(evidence)
+    apart = evidence.told_apart()
     if not apart.all() and not evidence.single.all():
-        low, high = 0.0, max(high, float(disagreement(evidence)[0][~apart].max()))
+        low, high = 0.0, max(high, float(evidence.disagreement()[0][~apart].max()))
     return low, 1.0 - (1.0 - high) * (1.0 - most)
 
 
@@ -323,14 +327,7 @@ def _difficulty(evidence: Evidence, variants: Variants, share: Floats) -> Floats
     def by(fit: Fit) -> Floats:
         mean = np.einsum("r,rsj->sj", share, fit.matrices)
         missed = 1.0 - mean[np.arange(len(mean)), fit.states.grade]
-        prior, columns = fit.states.prior(fit.grades, fit.kinds), log_columns(fit.matrices)
-        found = np.empty(evidence.said.shape[0])
-        for start in range(0, len(found), CHUNK):
-            rows = slice(start, start + CHUNK)
-            found[rows] = (
-                state_posterior(evidence, states=fit.states, prior=prior, columns=columns, rows=rows) @ missed
-            )
-        return found
+        return np.concatenate([fit.by_state(evidence, rows) @ missed for rows in chunks(len(fit.posterior))])
 
     return variants.mean(by)
 
@@ -338,7 +335,7 @@ def _difficulty(evidence: Evidence, variants: Variants, share: Floats) -> Floats
 def _reason(readings: Readings, evidence: Evidence) -> str:
     """Why the readers' errors are not determined, or nothing."""
     known = 0 if readings.reference is None else int((readings.reference >= 0).sum())
-    several = int((np.asarray(evidence.said.sum(axis=1)).ravel() > 1.5).sum())
+    several = int((evidence.weight > 1.5).sum())
     if known >= ENOUGH or several >= ENOUGH:
         return ""
     if len(readings.readers) == 1 and not known:
@@ -354,7 +351,7 @@ def _reason(readings: Readings, evidence: Evidence) -> str:
 def _assumption(evidence: Evidence, *, compared: bool, shared: float, rate: float) -> str:
     if compared:
         return "The reference is taken as the truth; where there is none, readers err as they do where there is one."
-    if not evidence.single.all() and not told_apart(evidence).all():
+    if not evidence.single.all() and not evidence.told_apart().all():
         enough = 50 * math.ceil(rate * (1.0 - rate) * (1.96 / HALF_WIDTH) ** 2 / 50)
         return (
             "Two readings cannot tell who is right: each reader's rate lies between never wrong and always wrong where "
@@ -366,3 +363,150 @@ def _assumption(evidence: Evidence, *, compared: bool, shared: float, rate: floa
         f"Errors that all readers share are not seen: taken as {shared:g} times as frequent as those of one reader, in "
         "the intervals as up to once."
     )
+
+
+# What to read next, and by whom, to gain most.
+
+NEW_READER = "new reader"  # who has read nothing yet
+
+_CELLS = 4_000_000  # items × readers at once
+
+
+def next_readings(
+    consensus: Consensus,
+    readings: Readings,
+    *,
+    count: int,
+    per_reader: int | None = None,
+    new_reader: bool = False,
+) -> pd.DataFrame:
+    """The readings that reduce the expected absolute error of the consensus most.
+
+    Each item occurs at most once, and no reader is asked for an item twice. Items with a reference are left out.
+
+    Parameters
+    ----------
+    consensus : Consensus
+        Of the same readings.
+    readings : Readings
+    count : int
+        How many readings are wanted.
+    per_reader : int, optional
+        The most readings by one reader. Default: no limit, so the best reader may get all.
+    new_reader : bool
+        Ask one new reader, ``"new reader"``, who reads like the average of the others: for readings where every reader
+        has read every item.
+
+    Returns
+    -------
+    DataFrame
+        ``item``, ``reader`` and ``gain``, the expected reduction of the item's expected absolute error; the largest
+        gain first. It is shorter than ``count`` if readers have no more to read.
+
+    Examples
+    --------
+    >>> from srjt.readers import consensus
+    >>> readings = Readings(
+    ...     items=["agreed", "doubtful"],
+    ...     readers=["Kim", "Lee", "May"],
+    ...     grades=("0", "1", "2"),
+    ...     item=[0, 0, 1, 1],
+    ...     reader=[0, 1, 0, 1],
+    ...     grade=[0, 0, 0, 2],
+    ... )
+    >>> next_readings(consensus(readings), readings, count=1)[["item", "reader"]].values.tolist()
+    [['doubtful', 'May']]
+    """
+    Readings.check(readings)
+    if count < 1 or (per_reader is not None and per_reader < 1):
+        raise SrjtError(f"count and per_reader are at least 1; got {count} and {per_reader}.")
+    if consensus.items != readings.items or consensus.readers != readings.readers:
+        raise SrjtError(
+            "The consensus is of other items or readers: pass the readings that it was made from."
+        )
+    names = [NEW_READER] if new_reader else readings.readers
+    item, reader, gain = _candidates(
+        consensus, readings, count=count, per_reader=per_reader, new_reader=new_reader
+    )
+    order = np.argsort(-gain, kind="stable")
+    taken: list[int] = []
+    asked = np.zeros(len(names), dtype=np.int64)
+    used: set[int] = set()
+    for one in order.tolist():
+        who = int(reader[one])
+        if len(taken) == count:
+            break
+        if int(item[one]) in used or (per_reader is not None and asked[who] >= per_reader):
+            continue
+        used.add(int(item[one]))
+        asked[who] += 1
+        taken.append(one)
+    return pd.DataFrame(
+        {
+            "item": [readings.items[i] for i in item[taken]],
+            "reader": [names[r] for r in reader[taken]],
+            "gain": gain[taken],
+        }
+    )
+
+
+def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False) -> Floats:
+    """(n, R) the expected reduction of the expected absolute error of items (n,) by one more reading of each reader.
+
+    It is never negative. With ``new_reader`` (n, 1): of a reader who reads like the average of the others.
+    """
+    evidence, classes = consensus.evidence, len(consensus.grades)
+    distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64)
+    variants: list[tuple[Floats, Floats, Floats]] = []
+    share = consensus.readings / consensus.readings.sum()
+    for weight, fit in zip(consensus.variants.weights, consensus.variants.fits, strict=True):
+        matrices = np.einsum("r,rsj->sj", share, fit.matrices)[None] if new_reader else fit.matrices
+        cost = fit.states.of_grade @ distance  # (S, C) of saying a grade
+        variants.append((weight * fit.by_state(evidence, items), matrices, cost))
+    now = np.sum([by_state @ cost for by_state, _, cost in variants], axis=0).min(axis=1)
+    after = np.zeros((len(items), 1 if new_reader else evidence.readers))
+    for said in range(classes):
+        risks = [
+            np.sum(
+                [
+                    by_state @ (matrices[:, :, said] * cost[:, grade]).T
+                    for by_state, matrices, cost in variants
+                ],
+                axis=0,
+            )
+            for grade in range(classes)
+        ]
+        after += np.minimum.reduce(risks)  # the best grade after this reading
+    return np.asarray(np.maximum(now[:, None] - after, 0.0))
+
+
+def _candidates(
+    consensus: Consensus, readings: Readings, *, count: int, per_reader: int | None, new_reader: bool
+) -> tuple[Ints, Ints, Floats]:
+    """Items without a reference and readers with their gains, as many as may matter.
+
+    A gain is at most the item's risk: items are looked at by falling risk until no other can come among the first.
+    Limits per reader send an item to its second-best reader, so more of them are then looked at.
+    """
+    readers = 1 if new_reader else len(readings.readers)
+    done = np.unique(readings.item * readers + readings.reader)
+    enough = count if per_reader is None else 4 * count
+    order = np.argsort(-consensus.risk, kind="stable")
+    if readings.reference is not None:
+        order = order[readings.reference[order] < 0]
+    size = min(max(1, _CELLS // readers), 2000)
+    none = np.zeros(0, dtype=np.int64)
+    parts: list[tuple[Ints, Ints, Floats]] = [(none, none, np.zeros(0))]
+    best = np.zeros(0)
+    for start in range(0, len(order), size):
+        items = order[start : start + size]
+        if len(best) >= enough and np.sort(best)[-enough] >= consensus.risk[items[0]]:
+            break
+        gain = expected_gain(consensus, items, new_reader=new_reader)
+        if not new_reader:
+            gain[np.isin(items[:, None] * readers + np.arange(readers), done)] = -1.0
+        best = np.concatenate([best, gain.max(axis=1)])
+        place, reader = np.nonzero(gain >= 0)
+        parts.append((items[place], reader, gain[place, reader]))
+    item, reader, gain = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return item, reader, gain

@@ -1,5 +1,5 @@
 """The model behind a consensus: true grades are latent, each reader errs by a matrix of their own, and the fit
-chooses how much the readers have in common.
+chooses how much the readers have in common. What the fit says of the readers has intervals.
 """
 
 from __future__ import annotations
@@ -7,24 +7,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix, diags  # type: ignore[import-untyped]
-from scipy.special import ndtr  # type: ignore[import-untyped]
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+from scipy.special import betaincinv, ndtr, ndtri  # type: ignore[import-untyped]
 
-from srjt.readers.readings import Readings
+from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints
 
 # What an item may be: its grade, its severity within the grade, and how hard it is to read.
 #
-# A grade is an interval of the severity of width 1 around its number. An item lies in the middle of its
-# grade, or anywhere in it (near a boundary readers differ), or it is hard to read wherever it lies. The
-# shares of the three are fitted. Where all items of a grade are alike (Dawid and Skene's assumption), one
-# state per grade is enough.
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+# A grade is an interval of the severity of width 1 around its number. An item lies in the middle of its grade, or
+# anywhere in it (near a boundary readers differ), or it is hard to read wherever it lies. The shares of the three are
+# fitted. Where all items of a grade are alike (Dawid and Skene's assumption), one state per grade is enough.
 
 KINDS = ("typical", "anywhere", "hard")  # kinds of items
 _POSITIONS = (-0.375, -0.125, 0.125, 0.375)  # the middles of four cells of a grade
@@ -49,13 +45,12 @@ class States:
 
 def item_states(classes: int, *, alike: bool) -> States:
     """The states of items on a scale of ``classes`` grades; with ``alike`` every item is typical of its grade."""
-    within, effort, kind, share = np.zeros(1), np.ones(1), np.zeros(1, dtype=np.int64), np.ones(1)
-    if not alike:
-        cells = len(_POSITIONS)
-        within = np.array([0.0, *_POSITIONS, 0.0])
-        effort = np.array([1.0, *[1.0] * cells, _HARD])
-        kind = np.array([0, *[1] * cells, 2])
-        share = np.array([1.0, *[1.0 / cells] * cells, 1.0])
+    cells = len(_POSITIONS)
+    number = 1 if alike else cells + 2
+    within = np.array([0.0, *_POSITIONS, 0.0])[:number]
+    effort = np.array([1.0, *[1.0] * cells, _HARD])[:number]
+    kind = np.array([0, *[1] * cells, 2])[:number]
+    share = np.array([1.0, *[1.0 / cells] * cells, 1.0])[:number]
     grade = np.repeat(np.arange(classes), len(within))
     return States(
         grade=grade,
@@ -67,87 +62,11 @@ def item_states(classes: int, *, alike: bool) -> States:
     )
 
 
-# The readings as the consensus model takes them: a sparse matrix of items × reader and grade.
-
-Repeats = Literal["one reading", "independent"]
-
-_CLAMP = -1e9  # the logarithm of almost nothing, finite so that no sum becomes nan
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """What the model is fitted to."""
-
-    said: csr_matrix  # (I, R·C) weight of each reader's grades
-    readers: int
-    classes: int
-    log_factor: Floats | None = None  # (I, C) of other witnesses: the reference, a network
-    anchored: bool = False  # whether a reference fixes the readers' common bias
-    patient: npt.NDArray[np.int64] | None = None  # (I,) None: each item is a patient of its own
-
-    def items(self, rows: npt.NDArray[np.int64]) -> Evidence:
-        """Of some items."""
-        return replace(
-            self,
-            said=self.said[rows],
-            log_factor=None if self.log_factor is None else self.log_factor[rows],
-            patient=None if self.patient is None else self.patient[rows],
-        )
-
-    @cached_property
-    def single(self) -> npt.NDArray[np.bool_]:
-        """(I,) items with one reading, and no other witness."""
-        once = np.asarray(self.said.sum(axis=1)).ravel() <= 1.0
-        return once if self.log_factor is None else once & ~self.log_factor.any(axis=1)
-
-    @cached_property
-    def comparable(self) -> csr_matrix:
-        """(I, R·C) the readings that tell how readers read. One reader's reading of an item that nobody else has read
-        does not: it would only make the reader's errors fit the frequencies of the grades."""
-        if self.readers > 1 or not self.single.any():
-            return self.said
-        return diags((~self.single).astype(np.float64)).tocsr() @ self.said
-
-    @cached_property
-    def single_readings(self) -> Floats:
-        """(C,) of these items, by grade."""
-        votes = np.asarray(self.said[self.single].sum(axis=0))
-        return np.asarray(votes.reshape(self.readers, -1).sum(axis=0))
-
-
-def evidence_of(readings: Readings, *, repeats: Repeats) -> Evidence:
-    """The readings, and the reference where there is one."""
-    items, readers, classes = len(readings.items), len(readings.readers), len(readings.grades)
-    weight = np.ones(len(readings))
-    if repeats == "one reading":
-        _, pair, times = np.unique(
-            readings.item * readers + readings.reader, return_inverse=True, return_counts=True
-        )
-        weight = 1.0 / times[pair]
-    column = readings.reader * classes + readings.grade
-    said = csr_matrix((weight, (readings.item, column)), shape=(items, readers * classes))
-    known = np.zeros(items, dtype=bool) if readings.reference is None else readings.reference >= 0
-    factor = None
-    if readings.reference is not None and known.any():
-        factor = np.zeros((items, classes))
-        factor[known] = _CLAMP
-        factor[known, readings.reference[known]] = 0.0
-    return Evidence(
-        said=said,
-        readers=readers,
-        classes=classes,
-        log_factor=factor,
-        anchored=bool(known.any()),
-        patient=None if readings.groups is None else readings.owner(),
-    )
-
-
 # The ordinal family of readers: bias, slope, spread and lapses, as a grid of types with a prior.
 #
-# A reader of type t sees slope · severity + bias + spread · normal noise and says the grade whose interval
-# holds it; with the probability ``lapse`` the reader says any grade. Some types say a favourite grade
-# almost always. A grid instead of a point per reader: what few readings leave open stays open, and no step
-# size is needed.
+# A reader of type t sees slope · severity + bias + spread · normal noise and says the grade whose interval holds it;
+# with the probability ``lapse`` the reader says any grade. Some types say a favourite grade almost always. A grid
+# instead of a point per reader: what few readings leave open stays open, and no step size is needed.
 
 _BIAS = np.round(np.linspace(-1.5, 1.5, 11), 9)
 _SLOPE = np.array([0.75, 1.0, 1.3])
@@ -167,9 +86,9 @@ class Family:
     """T types of readers."""
 
     bias: Floats  # (T,)
-    slope: Floats  # (T,) index
+    slope: Ints  # (T,) index
     spread: Floats  # (T,)
-    lapse: Floats  # (T,) index
+    lapse: Ints  # (T,) index
     matrices: Floats  # (T, S, C) Pr(reading | state)
 
     @cached_property
@@ -193,21 +112,14 @@ class Population:
         """(T,)"""
         log = -0.5 * ((family.bias - self.bias_mean) / self.bias_scale) ** 2
         log = log - 0.5 * ((np.log(family.spread) - self.spread_mean) / self.spread_scale) ** 2
-        log = (
-            log + np.log(self.slope)[family.slope.astype(int)] + np.log(self.lapse)[family.lapse.astype(int)]
-        )
+        log = log + np.log(self.slope)[family.slope] + np.log(self.lapse)[family.lapse]
         return np.asarray(log - np.logaddexp.reduce(log))
-
-
-def first_population() -> Population:
-    return Population(slope=_SLOPE_PRIOR / _SLOPE_PRIOR.sum(), lapse=_LAPSE_PRIOR / _LAPSE_PRIOR.sum())
 
 
 def fit_population(family: Family, types: Floats, *, free_bias: bool) -> Population:
     """From the readers' probabilities of the types (R, T). The common bias is free only where a reference fixes it."""
-    readers, few = len(types), _PSEUDO_READERS
-    total = types.sum(axis=0)
-    whole = few + readers
+    few, total = _PSEUDO_READERS, types.sum(axis=0)
+    whole = few + len(types)
     log_spread = np.log(family.spread)
     mean = float(total @ family.bias) / whole if free_bias else 0.0
     spread = (float(total @ log_spread) + few * _SPREAD_MEAN) / whole
@@ -221,8 +133,8 @@ def fit_population(family: Family, types: Floats, *, free_bias: bool) -> Populat
     )
 
 
-def _shares(index: Floats, total: Floats, prior: Floats) -> Floats:
-    counts = np.bincount(index.astype(int), total, minlength=len(prior)) + prior
+def _shares(index: Ints, total: Floats, prior: Floats) -> Floats:
+    counts = np.bincount(index, total, minlength=len(prior)) + prior
     return np.asarray(counts / counts.sum())
 
 
@@ -247,27 +159,24 @@ def reader_family(states: States, *, favourites: bool) -> Family:
     any_grade = _LAPSE[lapse][:, None, None]
     matrices = (1.0 - any_grade) * said + any_grade / classes
     usual = int(np.flatnonzero((bias == 0) & (slope == 1) & (spread == _SPREAD[3]) & (lapse == 1))[0])
-    fond = [
-        _FAVOURITE * np.eye(classes)[grade] + (1.0 - _FAVOURITE) * matrices[usual]
-        for grade in range(classes if favourites else 0)
-    ]
-    extra = np.ones(len(fond))
+    favourite = np.eye(classes if favourites else 0, classes)[:, None, :]
+    fond = _FAVOURITE * favourite + (1.0 - _FAVOURITE) * matrices[usual]
+    extra = np.ones(len(fond), dtype=np.int64)
     return Family(
         bias=np.concatenate([bias, 0.0 * extra]),
         slope=np.concatenate([slope, extra]),
         spread=np.concatenate([spread, _SPREAD[3] * extra]),
         lapse=np.concatenate([lapse, (len(_LAPSE) - 1) * extra]),
-        matrices=np.concatenate([matrices, *(one[None] for one in fond)]),
+        matrices=np.concatenate([matrices, fond]),
     )
 
 
 # Fit the consensus model by expectation–maximisation.
 #
-# The readings enter as a sparse matrix (items × reader and grade), so one iteration is two sparse products.
-# All that is learnt of the readers lies in their counts by state and grade: (R, C, S) numbers, however many
-# readings there are.
+# The readings enter as a sparse matrix (items × reader and grade), so one iteration is two sparse products. All that is
+# learnt of the readers lies in their counts by state and grade: (R, C, S) numbers.
 
-CHUNK = 50_000  # items at once: bounds the memory
+_CHUNK = 50_000  # items at once: bounds the memory
 _KIND_PRIOR = np.array([3.0, 3.0, 1.0])  # pseudo-items
 
 
@@ -280,11 +189,35 @@ class Fit:
     kinds: Floats  # (K,) shares of the kinds of items
     types: Floats  # (R, T) probabilities of each reader's type
     matrices: Floats  # (R, S, C) Pr(reading | state)
-    rows: Floats  # (R, C, C) what the rows by true grade are shrunk to
     counts: Floats  # (R, C, C) expected readings by true grade and grade read
     strength: float  # pseudo-readings by which a row of a reader's matrix holds to the family
     posterior: Floats  # (I, C)
     iterations: int
+
+    @cached_property
+    def prior(self) -> Floats:
+        """(S,)"""
+        return self.states.prior(self.grades, self.kinds)
+
+    @cached_property
+    def columns(self) -> Floats:
+        """(R·C, S)"""
+        return log_columns(self.matrices)
+
+    @cached_property
+    def within(self) -> Floats:
+        """(S, C) p(state | grade)"""
+        within = self.prior[:, None] * self.states.of_grade
+        return np.asarray(within / within.sum(axis=0))
+
+    @cached_property
+    def by_grade(self) -> Floats:
+        """(R, C, C) Pr(reading | true grade)"""
+        return np.asarray(np.einsum("rsj,sc->rcj", self.matrices, self.within))
+
+    def by_state(self, evidence: Evidence, rows: slice | Ints) -> Floats:
+        """(n, S) the posterior of some items."""
+        return state_posterior(evidence, self.states, self.prior, self.columns, rows)
 
 
 def maximise(
@@ -293,13 +226,15 @@ def maximise(
     family: Family,
     *,
     strength: float,
-    start: Fit | None,
-    iterations: int,
+    start: Fit | None = None,
     tolerance: float,
+    iterations: int = 100,
 ) -> Fit:
     """Iterate until the mean absolute change of the posterior is below ``tolerance``."""
     if start is None:
-        population = first_population()
+        population = Population(
+            slope=_SLOPE_PRIOR / _SLOPE_PRIOR.sum(), lapse=_LAPSE_PRIOR / _LAPSE_PRIOR.sum()
+        )
         grades = np.full(evidence.classes, 1.0 / evidence.classes)
         kinds = _KIND_PRIOR / _KIND_PRIOR.sum()
         matrices = _mean(np.tile(np.exp(population.log_prior(family)), (evidence.readers, 1)), family)
@@ -309,16 +244,16 @@ def maximise(
         matrices, posterior = start.matrices, start.posterior
     for iteration in range(1, iterations + 1):
         before = posterior
-        posterior, counts, total = expectation(
-            evidence, states=states, prior=states.prior(grades, kinds), matrices=matrices
-        )
+        posterior, counts, total = expectation(evidence, states, states.prior(grades, kinds), matrices)
         by_kind = np.bincount(states.kind, total, minlength=len(KINDS)) + _KIND_PRIOR
         kinds = by_kind / by_kind.sum()
-        grades = _grade_counts(evidence, posterior) + 1.0
+        # Where an item has one reading, what was read counts: one reading of each item does not tell the readers'
+        # spread from the spread of the grades, and a prior that is fitted all the same becomes too sharp.
+        grades = posterior[~evidence.single].sum(axis=0) + evidence.single_readings + 1.0
         grades = grades / grades.sum()
         types = _types(counts, family, population)
         population = fit_population(family, types, free_bias=evidence.anchored)
-        rows, matrices = deviate(_mean(types, family), counts, states, strength=strength)
+        matrices = deviate(_mean(types, family), counts, states, strength=strength)
         if iteration > 1 and np.abs(posterior - before).mean() < tolerance:
             break
     return Fit(
@@ -329,7 +264,6 @@ def maximise(
         kinds=kinds,
         types=types,
         matrices=matrices,
-        rows=rows,
         counts=np.einsum("rsj,sc->rcj", counts, states.of_grade),
         strength=strength,
         posterior=posterior,
@@ -346,52 +280,49 @@ def refit(evidence: Evidence, fit: Fit, rows: Ints) -> Fit:
         fit.family,
         strength=fit.strength,
         start=replace(fit, posterior=fit.posterior[rows]),
-        iterations=30,
         tolerance=1e-3,
+        iterations=30,
     )
 
 
-def _grade_counts(evidence: Evidence, posterior: Floats) -> Floats:
-    """(C,) items by grade, to set the prior. Where an item has one reading, what was read counts.
-
-    One reading of each item does not tell the readers' spread from the spread of the grades, and a prior that is fitted
-    all the same becomes too sharp.
-    """
-    return np.asarray(posterior[~evidence.single].sum(axis=0) + evidence.single_readings)
-
-
 def expectation(
-    evidence: Evidence, *, states: States, prior: Floats, matrices: Floats
+    evidence: Evidence, states: States, prior: Floats, matrices: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """The grades' posterior (I, C), the readers' counts (R, S, C) by state and grade, and the states' counts (S,)."""
-    items = evidence.said.shape[0]
     columns = log_columns(matrices)
-    posterior = np.empty((items, evidence.classes))
-    counts = np.zeros_like(columns)
-    total = np.zeros(len(prior))
-    for start in range(0, items, CHUNK):
-        rows = slice(start, start + CHUNK)
-        by_state = state_posterior(evidence, states=states, prior=prior, columns=columns, rows=rows)
+    posterior = np.empty((evidence.said.shape[0], evidence.classes))
+    counts, total = np.zeros_like(columns), np.zeros(len(prior))
+    for rows in chunks(len(posterior)):
+        by_state = state_posterior(evidence, states, prior, columns, rows)
         posterior[rows] = by_state @ states.of_grade
         counts += _chunk(evidence.comparable, rows).T @ by_state
         total += by_state.sum(axis=0)
     return posterior, counts.reshape(-1, evidence.classes, len(prior)).transpose(0, 2, 1), total
 
 
+def chunks(items: int) -> Iterator[slice]:
+    return (slice(start, start + _CHUNK) for start in range(0, items, _CHUNK))
+
+
 def state_posterior(
-    evidence: Evidence, *, states: States, prior: Floats, columns: Floats, rows: slice | npt.NDArray[np.int64]
+    evidence: Evidence, states: States, prior: Floats, columns: Floats, rows: slice | Ints
 ) -> Floats:
     """(n, S) of some items. columns: (R·C, S) log probabilities of each reader's grades."""
     log = _chunk(evidence.said, rows) @ columns + np.log(prior)
     if evidence.log_factor is not None:
         log += evidence.log_factor[rows][:, states.grade]
+    return _softmax(log)
+
+
+def _softmax(log: Floats) -> Floats:
+    """Along the last axis; ``log`` is overwritten."""
     log -= log.max(axis=1, keepdims=True)
     np.exp(log, out=log)
     log /= log.sum(axis=1, keepdims=True)
     return np.asarray(log)
 
 
-def _chunk(said: csr_matrix, rows: slice | npt.NDArray[np.int64]) -> csr_matrix:
+def _chunk(said: csr_matrix, rows: slice | Ints) -> csr_matrix:
     """Some rows; all of them are not copied, which takes longer than the products of a small matrix."""
     whole = isinstance(rows, slice) and rows.start == 0 and rows.stop >= said.shape[0]
     return said if whole else said[rows]
@@ -413,39 +344,30 @@ def _types(counts: Floats, family: Family, population: Population) -> Floats:
     """(R, T) probabilities of the types given the counts (R, S, C)."""
     log = counts.reshape(len(counts), -1) @ family.log_matrices.T
     log += population.log_prior(family)
-    log -= log.max(axis=1, keepdims=True)
-    np.exp(log, out=log)
-    return np.asarray(log / log.sum(axis=1, keepdims=True))
+    return _softmax(log)
 
 
-def deviate(matrices: Floats, counts: Floats, states: States, *, strength: float) -> tuple[Floats, Floats]:
-    """Matrices that the family lacks, first of all readers, then each reader's own.
+def deviate(matrices: Floats, counts: Floats, states: States, *, strength: float) -> Floats:
+    """(R, S, C) matrices that the family lacks, first of all readers, then each reader's own.
 
     Each row of counts by true grade is drawn from a Dirichlet distribution around a row of the family with this
     strength. Within a grade the states keep their differences: all are multiplied by the same factors.
-
-    Returns
-    -------
-    rows : (R, C, C) what each reader's rows are shrunk to
-    matrices : (R, S, C)
     """
     size = np.maximum(counts.sum(axis=2), 1e-9)  # (R, S)
-    pooled = counts.sum(axis=0, keepdims=True)
     mean = np.einsum("rs,rsj->sj", size, matrices) / size.sum(axis=0)[:, None]
-    _, shared = _factors(mean[None], pooled, states, strength=strength)
-    matrices = _times(matrices, shared[:, states.grade])
-    rows, own = _factors(matrices, counts, states, strength=strength)
-    return rows, _times(matrices, own[:, states.grade])
+    shared = _factors(mean[None], counts.sum(axis=0, keepdims=True), states, strength=strength)
+    matrices = _times(matrices, shared)
+    return _times(matrices, _factors(matrices, counts, states, strength=strength))
 
 
-def _factors(matrices: Floats, counts: Floats, states: States, *, strength: float) -> tuple[Floats, Floats]:
-    """(R, C, C) the matrices by true grade, and the factors that bring them to the shrunk counts."""
+def _factors(matrices: Floats, counts: Floats, states: States, *, strength: float) -> Floats:
+    """(R, S, C) what brings the matrices by true grade to the shrunk counts."""
     by_grade = np.einsum("rsj,sc->rcj", counts, states.of_grade)
     size = np.maximum(counts.sum(axis=2), 1e-9)
     expected = np.einsum("rsj,sc->rcj", size[:, :, None] * matrices, states.of_grade)
     rows = expected / expected.sum(axis=2, keepdims=True)
     shrunk = (strength * rows + by_grade) / (strength + by_grade.sum(axis=2, keepdims=True))
-    return rows, shrunk / rows
+    return np.asarray((shrunk / rows)[:, states.grade])
 
 
 def _times(matrices: Floats, factors: Floats) -> Floats:
@@ -455,18 +377,15 @@ def _times(matrices: Floats, factors: Floats) -> Floats:
 
 # Variants of the consensus model, weighted by how likely they make readings that were left out.
 #
-# The variants: whether items of a grade are all alike, and how strongly readers are tied to the family. A
-# few hundred readings seldom tell which is right. The mean over the variants does not depend on one choice,
-# and what differs between them is part of the doubt.
+# The variants: whether items of a grade are all alike, and how strongly readers are tied to the family. A few hundred
+# readings seldom tell which is right; what differs between the variants is part of the doubt.
 
 _STRENGTHS = (1e6, 100.0, 30.0, 10.0, 3.0)  # pseudo-readings of a row
 _SMALLEST_OF_PAIRS = 30.0
 _FEW = 10  # readings per reader
-_HELD_OUT_ITEMS = 20_000
 # Left-out readings of one item are not independent, so a difference of their log-likelihoods counts half.
 _TEMPERATURE = 2.0
 _SMALLEST_WEIGHT = 0.02
-ENOUGH = 20  # items that show something
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -482,95 +401,301 @@ class Variants:
         return np.asarray(sum(parts[1:], parts[0]))
 
 
-def fit_variants(evidence: Evidence, *, iterations: int = 100, tolerance: float = 2e-4) -> Variants:
+def fit_variants(evidence: Evidence) -> Variants:
     """Fit the variants of the model that matter."""
-    weights = _weights(_scores(evidence, iterations=iterations, tolerance=5 * tolerance))
-    found: dict[tuple[bool, float], Fit] = {}
+    weights = _weights(_scores(evidence))
+    fits: dict[tuple[bool, float], Fit] = {}
     for alike in sorted({alike for alike, _ in weights}):
         loosest = min(strength for own, strength in weights if own == alike)
-        for fit in _path(evidence, alike=alike, iterations=iterations, tolerance=tolerance):
-            found[alike, fit.strength] = fit
+        for fit in _path(evidence, alike=alike, tolerance=2e-4):
+            fits[alike, fit.strength] = fit
             if fit.strength == loosest:
                 break
     order = sorted(weights, key=lambda variant: -weights[variant])
-    return Variants(
-        fits=tuple(found[variant] for variant in order),
-        weights=np.array([weights[variant] for variant in order]),
-    )
+    return Variants(fits=tuple(fits[one] for one in order), weights=np.array([weights[one] for one in order]))
 
 
 def _weights(scores: dict[tuple[bool, float], float]) -> dict[tuple[bool, float], float]:
     """The variants with a weight that matters, from log-likelihoods."""
     best = max(scores.values())
     raw = {variant: float(np.exp((score - best) / _TEMPERATURE)) for variant, score in scores.items()}
-    kept = {
-        variant: weight for variant, weight in raw.items() if weight > _SMALLEST_WEIGHT * sum(raw.values())
-    }
+    least = _SMALLEST_WEIGHT * sum(raw.values())
+    kept = {variant: weight for variant, weight in raw.items() if weight > least}
     return {variant: weight / sum(kept.values()) for variant, weight in kept.items()}
 
 
-def _scores(evidence: Evidence, *, iterations: int, tolerance: float) -> dict[tuple[bool, float], float]:
+def _scores(evidence: Evidence) -> dict[tuple[bool, float], float]:
     """The log-likelihood of left-out readings under each variant: (whether items are alike, strength)."""
-    rest, held_out = hold_out(evidence)
+    rest, held_out = evidence.hold_out()
     if not held_out.nnz:
         return {(False, _STRENGTHS[0]): 0.0}
     # Two readings of an item do not tell items apart from readers (three do): then only small departures are tried.
-    deep = int((np.asarray(evidence.said.sum(axis=1)).ravel() > 2.0).sum()) >= ENOUGH or evidence.anchored
-    size = float(held_out.sum())
+    deep = evidence.anchored or int((evidence.weight > 2.0).sum()) >= ENOUGH
     scores: dict[tuple[bool, float], float] = {}
     for alike in (True, False) if deep else (False,):
         last = -np.inf
-        for fit in _path(rest, alike=alike, iterations=iterations, tolerance=tolerance):
+        for fit in _path(rest, alike=alike, tolerance=1e-3):
             if fit.strength < _SMALLEST_OF_PAIRS and not deep:
                 break
-            score = scores[alike, fit.strength] = size * predictive(rest, held_out, fit)
+            score = scores[alike, fit.strength] = float(held_out.sum()) * predictive(rest, held_out, fit)
             if score < last:
                 break
             last = score
     return scores
 
 
-def _path(evidence: Evidence, *, alike: bool, iterations: int, tolerance: float) -> Iterator[Fit]:
+def _path(evidence: Evidence, *, alike: bool, tolerance: float) -> Iterator[Fit]:
     """Fits with weaker and weaker ties to the family, each from where the one before ended."""
     states = item_states(evidence.classes, alike=alike)
-    several = np.asarray(evidence.said.sum(axis=1)).ravel() > 1.0
-    compared = evidence.anchored or int(several.sum()) >= ENOUGH
+    compared = evidence.anchored or int((evidence.weight > 1.0).sum()) >= ENOUGH
     family = reader_family(states, favourites=compared)
     fit: Fit | None = None
     few = evidence.said.sum() < _FEW * evidence.readers  # too few readings to know a reader's own matrix
     for strength in _STRENGTHS[:1] if few else _STRENGTHS:
-        fit = maximise(
-            evidence, states, family, strength=strength, start=fit, iterations=iterations, tolerance=tolerance
-        )
+        fit = maximise(evidence, states, family, strength=strength, start=fit, tolerance=tolerance)
         yield fit
-
-
-def hold_out(evidence: Evidence, *, last: bool = False) -> tuple[Evidence, csr_matrix]:
-    """A fifth of the readings of at most 20,000 items taken out; an item's last one only with ``last``."""
-    rng = np.random.Generator(np.random.PCG64(0))
-    items = evidence.said.shape[0]
-    rows = np.sort(rng.permutation(items)[:_HELD_OUT_ITEMS])
-    chosen_items = evidence.items(rows)
-    said = chosen_items.said.tocoo()
-    out = rng.random(said.nnz) < 0.2
-    left = np.bincount(said.row[~out], minlength=len(rows))
-    out &= (left[said.row] > 0) | last
-
-    def part(chosen: npt.NDArray[np.bool_]) -> csr_matrix:
-        return csr_matrix((said.data[chosen], (said.row[chosen], said.col[chosen])), shape=said.shape)
-
-    return replace(chosen_items, said=part(~out)), part(out)
 
 
 def predictive(evidence: Evidence, held_out: csr_matrix, fit: Fit) -> float:
     """The mean log-likelihood of held-out readings (I, R·C) given the others."""
-    columns = log_columns(fit.matrices)
-    prior = fit.states.prior(fit.grades, fit.kinds)
-    total = 0.0
-    for start in range(0, held_out.shape[0], CHUNK):
-        rows = slice(start, start + CHUNK)
-        by_state = state_posterior(evidence, states=fit.states, prior=prior, columns=columns, rows=rows)
-        said = held_out[rows].tocoo()
-        likelihood = (by_state[said.row] * np.exp(columns[said.col])).sum(axis=1)
-        total += float(said.data @ np.log(likelihood))
-    return total / float(held_out.sum())
+    by_state, said = fit.by_state(evidence, slice(None)), held_out.tocoo()
+    likelihood = (by_state[said.row] * np.exp(fit.columns[said.col])).sum(axis=1)
+    return float(said.data @ np.log(likelihood)) / float(held_out.sum())
+
+
+# How well each reader is known: intervals of the matrices, biases and noise rates.
+
+_READINGS = 40_000  # about as many readings are looked at; more of a reader are represented by these
+_DRAWS = 10  # of resampled patients
+_MOST_ITEMS = 5000  # in a draw
+_MOST_READERS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderIntervals:
+    """Fields of a ``Consensus``."""
+
+    matrices: Floats  # (R, C, C)
+    matrices_interval: Floats  # (2, R, C, C)
+    bias: Floats  # (R,) in grades, of the family
+    bias_interval: Floats  # (2, R)
+    spread: Floats  # (R,)
+    noise_rate: Floats  # (R,) share of wrong readings
+    noise_rate_interval: Floats  # (2, R)
+    overall_noise_rate: float  # of all readers
+    overall_noise_rate_interval: tuple[float, float]
+
+
+class _Resampled(NamedTuple):
+    """Variances of what the readings say, over other draws of the patients."""
+
+    matrices: Floats  # (R, C, C)
+    rate: Floats  # (R,)
+    bias: Floats  # (R,)
+    overall: float
+
+
+def reader_intervals(
+    evidence: Evidence, variants: Variants, *, share: Floats, determined: bool, confidence: float
+) -> ReaderIntervals:
+    """Intervals of each reader's matrix, bias and noise rate.
+
+    Three parts of doubt are added: of the reader given the consensus (``_moments``), of the consensus given the variant
+    of the model (``_resampled``), and between the variants.
+
+    share : (R,) of each reader among the readings
+    """
+    repeated = [design_effect(evidence, fit.posterior, fit.by_grade) for fit in variants.fits]
+    both = list(zip(variants.fits, repeated, strict=True))
+    types = [_types_given_others(evidence, fit, times=times) for fit, times in both]
+    moments = [_moments(evidence, *one, own) for one, own in zip(both, types, strict=True)]
+    by_fit, variances, rates, rate_variances = zip(*moments, strict=True)
+    matrices, matrices_variance = _mix(variants.weights, by_fit, variances)
+    rate, rate_variance = _mix(variants.weights, rates, rate_variances)
+    # What all readers have in common is not averaged away where nothing fixes it.
+    each = np.sqrt(rate_variances)  # (V, R)
+    own = np.sqrt(each**2 @ share**2) if determined else each @ share
+    overall, overall_variance = _mix(variants.weights, np.array([one @ share for one in rates]), own**2)
+    drawn = _resampled(evidence, variants.fits[0], share=share)
+    low, high = beta_interval(overall, overall_variance + drawn.overall, confidence=confidence)
+    rate_interval = beta_interval(rate, rate_variance + drawn.rate, confidence=confidence)
+    matrices_interval = beta_interval(matrices, matrices_variance + drawn.matrices, confidence=confidence)
+    if determined and not (apart := evidence.told_apart()).all():
+        # either of two may be the one who is right: nothing wrong, or all that differs
+        differ, items = evidence.disagreement()
+        variance = differ * (1.0 - differ) * repeated[0] / np.maximum(items, 1.0)
+        most = np.where(apart, 0.0, beta_interval(differ, variance, confidence=confidence)[1])
+        rate_interval = np.stack([np.where(apart, rate_interval[0], 0.0), np.maximum(rate_interval[1], most)])
+        right, most = np.eye(evidence.classes, dtype=bool), most[:, None, None]
+        ends = np.where(right, 1.0 - most, 0.0), np.where(right, 1.0, most)
+        wider = np.minimum(matrices_interval[0], ends[0]), np.maximum(matrices_interval[1], ends[1])
+        matrices_interval = np.where(apart[:, None, None], matrices_interval, wider)
+    family = variants.fits[0].family
+    mixed = np.einsum("v,vrt->rt", variants.weights, types)
+    bias, tail = mixed @ family.bias, (1.0 - confidence) / 2.0
+    halves = np.abs(
+        _quantiles(mixed, family.bias, (tail, 1.0 - tail)) - bias
+    )  # joined by an independent doubt
+    off = np.hypot(halves, ndtri(1.0 - tail) * np.sqrt(drawn.bias))
+    return ReaderIntervals(
+        matrices=matrices,
+        matrices_interval=matrices_interval,
+        bias=bias,
+        bias_interval=np.stack([bias - off[0], bias + off[1]]),
+        spread=np.exp(mixed @ np.log(family.spread)),
+        noise_rate=rate,
+        noise_rate_interval=rate_interval,
+        overall_noise_rate=float(overall),
+        overall_noise_rate_interval=(float(low), float(high)),
+    )
+
+
+def design_effect(evidence: Evidence, posterior: Floats, matrices: Floats) -> Floats:
+    """(R,) the factor by which a reader's readings are fewer than they seem, because those of a patient err together.
+
+    1 + ρ(m − 1), with m the mean number of readings by patient, seen from a reading, and ρ the correlation of two
+    readings of a patient by the same reader in being wrong. ρ is of all readers: one alone has too few pairs.
+
+    posterior: (I, C) p(true grade). matrices: (R, C, C) Pr(reading | true grade).
+    """
+    if evidence.patient is None:
+        return np.ones(evidence.readers)
+    said = evidence.said.tocoo()
+    reader, grade = np.divmod(said.col, evidence.classes)
+    wrong = 1.0 - np.diagonal(matrices, axis1=1, axis2=2)  # (R, C)
+    expected = np.einsum("mc,mc->m", posterior[said.row], wrong[reader])
+    off = said.data * (1.0 - posterior[said.row, grade] - expected)
+    pair, place = np.unique(
+        evidence.patient[said.row].astype(np.int64) * evidence.readers + reader, return_inverse=True
+    )
+    size = np.bincount(place, said.data)
+    together = float((np.bincount(place, off) ** 2).sum() - (off**2).sum())
+    alone = float((off**2).sum() / (said.data**2).sum())  # variance of one reading
+    possible = alone * float((size**2).sum() - (said.data**2).sum())
+    correlation = min(max(together / possible, 0.0), 1.0) if possible > 0 else 0.0
+    owner = pair % evidence.readers
+    total = np.bincount(owner, size, minlength=evidence.readers)
+    mean = np.bincount(owner, size**2, minlength=evidence.readers) / np.maximum(total, 1e-12)
+    return np.asarray(1.0 + correlation * np.maximum(mean - 1.0, 0.0))
+
+
+def _mix(weights: Floats, means: npt.ArrayLike, variances: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Mean and variance of a mixture."""
+    each = np.asarray(means)
+    mean = np.tensordot(weights, each, axes=1)
+    return mean, np.tensordot(weights, np.asarray(variances) + (each - mean) ** 2, axes=1)
+
+
+def _moments(
+    evidence: Evidence, fit: Fit, times: Floats, types: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """The matrices (R, C, C) and their variance, the rates (R,) and theirs, as if the fit of the others were exact.
+
+    From the types' probabilities (R, T), and the Dirichlet distributions of the deviations from the family. The types
+    are weighted by the likelihood of a reader's readings given the *other* readings of the items. So where nothing
+    else is known of the items, the interval is as wide as the population of readers.
+
+    times : (R,) readings that count as one
+    """
+    matrices = fit.by_grade
+    by_type = np.einsum("tsj,sc->tcj", fit.family.matrices, fit.within)
+    size = np.asarray(evidence.said.T @ fit.posterior**2).reshape(len(types), -1, evidence.classes)
+    own = 1.0 / (fit.strength + (size.sum(axis=1) / times[:, None])[:, :, None] + 1.0)  # of the Dirichlet
+    variance = _variance(types, by_type.reshape(len(by_type), -1)).reshape(matrices.shape)
+    variance += matrices * (1.0 - matrices) * own
+    wrong = 1.0 - np.diagonal(matrices, axis1=1, axis2=2)  # (R, C)
+    wrong_by_type = 1.0 - np.diagonal(by_type, axis1=1, axis2=2) @ fit.grades
+    rate_variance = _variance(types, wrong_by_type[:, None])[:, 0]
+    rate_variance += (fit.grades**2 * wrong * (1.0 - wrong) * own[:, :, 0]).sum(axis=1)
+    return matrices, variance, wrong @ fit.grades, rate_variance
+
+
+def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
+    """Variances over fits to patients drawn with replacement, each with all items.
+
+    The variance falls with the number of patients; of very many items draws are smaller. With very many readers nothing
+    is drawn: it would take long, and what is not known of a reader with a few readings is far more.
+    """
+    if evidence.readers > _MOST_READERS or not _DRAWS:
+        nothing = np.zeros(evidence.readers)
+        return _Resampled(np.zeros_like(fit.counts), nothing, nothing, 0.0)
+    rng = np.random.Generator(np.random.PCG64(0))
+    items = np.arange(evidence.said.shape[0])
+    patient = items if evidence.patient is None else np.unique(evidence.patient, return_inverse=True)[1]
+    of_patient = csr_matrix((np.ones(len(items)), (patient, items)))
+    patients = of_patient.shape[0]
+    size = max(1, min(patients, _MOST_ITEMS * patients // len(items)))
+    fits = [
+        refit(evidence, fit, of_patient[rng.integers(patients, size=size)].indices) for _ in range(_DRAWS)
+    ]
+    rates = np.array([(1.0 - np.diagonal(own.by_grade, axis1=1, axis2=2)) @ own.grades for own in fits])
+    scale = size / patients
+    return _Resampled(
+        scale * np.var([own.by_grade for own in fits], axis=0, ddof=1),
+        scale * np.var(rates, axis=0, ddof=1),
+        scale * np.var([own.types @ own.family.bias for own in fits], axis=0, ddof=1),
+        scale * float(np.var(rates @ share, ddof=1)),
+    )
+
+
+def beta_interval(mean: Floats, variance: Floats, *, confidence: float) -> Floats:
+    """(2, …) lower and upper ends of beta distributions with these moments; they hold the mean."""
+    inside = np.clip(mean, 1e-9, 1.0 - 1e-9)
+    size = np.maximum(inside * (1.0 - inside) / np.maximum(variance, 1e-12) - 1.0, 1e-3)
+    tail = (1.0 - confidence) / 2.0
+    ends = np.stack([betaincinv(inside * size, (1.0 - inside) * size, q) for q in (tail, 1.0 - tail)])
+    ends = np.where(np.isfinite(ends), ends, mean)
+    return np.stack([np.minimum(ends[0], mean), np.maximum(ends[1], mean)])
+
+
+def _types_given_others(evidence: Evidence, fit: Fit, *, times: Floats) -> Floats:
+    """(R, T) probabilities of the types by the likelihood Σ_s p(s | other readings) F_t(reading | s).
+
+    Several readings of an item by the same reader that weigh as one are no other readings: all are left out.
+
+    times : (R,) readings that count as one
+    """
+    said, classes, columns = evidence.comparable.tocoo(), evidence.classes, fit.columns
+    reader, grade = np.divmod(said.col, classes)
+    _, pair = np.unique(said.row.astype(np.int64) * evidence.readers + reader, return_inverse=True)
+    own = csr_matrix((said.data, (pair, said.col)), shape=(pair.max(initial=-1) + 1, said.shape[1]))
+    independent = np.asarray(own.sum(axis=1)).ravel() > 1.0 + 1e-9
+    chosen = _at_most(reader, max(20, _READINGS // evidence.readers))
+    log = np.zeros((evidence.readers, len(fit.family.bias)))
+    used = np.bincount(reader[chosen], said.data[chosen], minlength=evidence.readers)
+    scale = np.bincount(reader, said.data, minlength=evidence.readers) / np.maximum(used, 1e-12)
+    for start in range(0, len(chosen), 5000):
+        part = chosen[start : start + 5000]
+        items, place = np.unique(said.row[part], return_inverse=True)
+        left_out = np.where(independent[pair[part], None], columns[said.col[part]], own[pair[part]] @ columns)
+        others = fit.by_state(evidence, items)[place] / np.exp(left_out)
+        others /= others.sum(axis=1, keepdims=True)
+        for one in range(classes):
+            rows = np.flatnonzero(grade[part] == one)
+            likelihood = np.log(others[rows] @ fit.family.matrices[:, :, one].T)  # (n, T)
+            weight = (said.data[part][rows], (reader[part][rows], np.arange(len(rows))))
+            log += csr_matrix(weight, shape=(evidence.readers, len(rows))) @ likelihood
+    return _softmax(log * (scale / times)[:, None] + fit.population.log_prior(fit.family))
+
+
+def _at_most(owner: npt.NDArray[np.generic], most: int) -> Ints:
+    """The places of at most this many entries of each owner, drawn at random."""
+    mixed = np.random.Generator(np.random.PCG64(0)).permutation(len(owner))
+    order = mixed[np.argsort(owner[mixed], kind="stable")]
+    first = np.searchsorted(owner[order], owner[order], side="left")
+    return np.sort(order[np.arange(len(order)) - first < most])
+
+
+def _variance(types: Floats, values: Floats) -> Floats:
+    """(R, K) variance of values (T, K) under each reader's probabilities of the types (R, T)."""
+    return np.maximum(types @ values**2 - (types @ values) ** 2, 0.0)
+
+
+def _quantiles(types: Floats, values: Floats, tails: tuple[float, float]) -> Floats:
+    """(2, R) quantiles of the values (T,) of a grid, whose steps are smoothed linearly."""
+    grid, index = np.unique(values, return_inverse=True)
+    mass = types @ np.eye(len(grid))[index]
+    below = np.cumsum(mass, axis=1) - mass / 2.0
+    half = np.diff(grid).max() / 2.0
+    ends = np.stack([[np.interp(tail, row, grid) for row in below] for tail in tails])
+    return np.asarray(ends + np.array([[-half], [half]]))

@@ -1,13 +1,16 @@
-"""Readings: which reader gave which item which grade, and the pairs of readings of one item."""
+"""Readings: which reader gave which item which grade, the pairs of readings of one item, and what the readings are
+evidence of: a sparse matrix that the model is fitted to, and whose errors it can tell from those of others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_matrix, diags  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of, printable
 
@@ -15,6 +18,8 @@ from srjt.errors import SrjtError, count_of, printable
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Repeats = Literal["one reading", "independent"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +72,36 @@ class Readings:
         if not count:
             raise SrjtError("There are no readings: at least one grade by one reader is needed.")
         for name, names in (("item", self.items), ("reader", self.readers), ("grade", self.grades)):
-            _set(self, name, _positions(name, getattr(self, name), count=count, names=names))
+            array = self._whole(name, count, "readings")
+            if len(outside := np.flatnonzero((array < 0) | (array >= len(names)))):
+                raise SrjtError(
+                    f"Reading {outside[0]} has the {name} {array[outside[0]]}; there are {len(names)}, "
+                    f"numbered 0 … {len(names) - 1}."
+                )
         if self.groups is not None and len(self.groups) != len(self.items):
             raise SrjtError(f"{len(self.groups)} groups for {len(self.items)} items: they must be as many.")
         if self.reference is not None:
-            _set(self, "reference", _reference(self.reference, items=self.items, grades=self.grades))
+            array = self._whole("reference", len(self.items), "items, −1 where it is unknown")
+            if len(outside := np.flatnonzero((array < -1) | (array >= len(self.grades)))):
+                raise SrjtError(
+                    f"The reference of item {printable(self.items[outside[0]])} is {array[outside[0]]}; grades are "
+                    f"0 … {len(self.grades) - 1}, and −1 where it is unknown."
+                )
         if self.times is not None:
             if len(self.times) != count:
                 raise SrjtError(f"{len(self.times)} times for {count} readings: they must be as many.")
-            _set(self, "times", np.asarray(self.times, dtype="datetime64[s]"))
+            object.__setattr__(self, "times", np.asarray(self.times, dtype="datetime64[s]"))
+
+    def _whole(self, name: str, size: int, what: str) -> Ints:
+        """One of the fields (size,), which becomes an array of int64."""
+        array = np.asarray(getattr(self, name))
+        if array.shape != (size,) or array.dtype.kind not in "iu":
+            raise SrjtError(
+                f"{name} holds one whole number for each of the {size} {what}; it has the shape {array.shape} and the "
+                f"type {array.dtype}."
+            )
+        object.__setattr__(self, name, array.astype(np.int64))  # the dataclass is frozen for its users
+        return array
 
     @staticmethod
     def check(value: object) -> None:
@@ -124,42 +150,6 @@ class Readings:
         return np.unique(np.asarray(self.groups, dtype=str), return_inverse=True)[1].astype(np.int64)
 
 
-def _set(readings: Readings, name: str, value: object) -> None:
-    object.__setattr__(readings, name, value)  # the dataclass is frozen for its users
-
-
-def _positions(name: str, values: npt.ArrayLike, *, count: int, names: Sequence[str]) -> Ints:
-    array = np.asarray(values)
-    if array.shape != (count,) or array.dtype.kind not in "iu":
-        raise SrjtError(
-            f"item, reader and grade hold one whole number for each of the {count} readings; "
-            f"{name} has the shape {array.shape} and the type {array.dtype}."
-        )
-    outside = np.flatnonzero((array < 0) | (array >= len(names)))
-    if len(outside):
-        raise SrjtError(
-            f"Reading {outside[0]} has the {name} {array[outside[0]]}; there are {len(names)}, "
-            f"numbered 0 … {len(names) - 1}."
-        )
-    return array.astype(np.int64)
-
-
-def _reference(values: npt.ArrayLike, *, items: Sequence[str], grades: Sequence[str]) -> Ints:
-    array = np.asarray(values)
-    if array.shape != (len(items),) or array.dtype.kind not in "iu":
-        raise SrjtError(
-            f"reference holds one whole grade, or −1, for each of the {len(items)} items; its shape is {array.shape} "
-            f"and its type {array.dtype}."
-        )
-    outside = np.flatnonzero((array < -1) | (array >= len(grades)))
-    if len(outside):
-        raise SrjtError(
-            f"The reference of item {printable(items[outside[0]])} is {array[outside[0]]}; grades are 0 … "
-            f"{len(grades) - 1}, and −1 where it is unknown."
-        )
-    return array.astype(np.int64)
-
-
 # Pairs of readings of the same item.
 
 
@@ -198,16 +188,12 @@ def first_readings(readings: Readings) -> Visits:
 
 def shared_readings(readings: Readings) -> Pairs:
     """Pairs by the distance of their places in the list of visits: as many passes as an item has readers."""
-    visits = first_readings(readings)
-    left: list[Ints] = []
-    right: list[Ints] = []
+    visits, readers = first_readings(readings), len(readings.readers)
+    left, right = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for step in range(1, int(np.bincount(visits.item).max())):
-        here = np.flatnonzero(visits.item[:-step] == visits.item[step:])
-        left.append(here)
-        right.append(here + step)
-    one = np.concatenate(left) if left else np.zeros(0, dtype=np.int64)
-    other = np.concatenate(right) if right else np.zeros(0, dtype=np.int64)
-    readers = len(readings.readers)
+        left.append(np.flatnonzero(visits.item[:-step] == visits.item[step:]))
+        right.append(left[-1] + step)
+    one, other = np.concatenate(left), np.concatenate(right)
     pairs, pair = np.unique(visits.reader[one] * readers + visits.reader[other], return_inverse=True)
     return Pairs(
         item=visits.item[one],
@@ -228,11 +214,138 @@ def read_twice(readings: Readings) -> tuple[Ints, Floats]:
     readers, classes = len(readings.readers), len(readings.grades)
     visit, place = np.unique(readings.item * readers + readings.reader, return_inverse=True)
     times = np.bincount(place)
-    equal = np.bincount(np.unique(place * classes + readings.grade, return_inverse=True)[1])
+    cell, equal = np.unique(place * classes + readings.grade, return_counts=True)
     # pairs among n readings: n (n − 1) / 2; the equal ones by grade
-    grade_of = np.unique(place * classes + readings.grade) // classes
     reader = visit % readers
     items = np.bincount(reader[times > 1], minlength=readers)
     all_pairs = np.bincount(reader, times * (times - 1) / 2, minlength=readers)
-    same = np.bincount(reader[grade_of], equal * (equal - 1) / 2, minlength=readers)
+    same = np.bincount(reader[cell // classes], equal * (equal - 1) / 2, minlength=readers)
     return items, np.where(all_pairs > 0, same / np.maximum(all_pairs, 1), np.nan)
+
+
+# The readings as the consensus model takes them: a sparse matrix of items × reader and grade.
+
+ENOUGH = 20  # items that show something
+_CLAMP = -1e9  # the logarithm of almost nothing, finite so that no sum becomes nan
+_HELD_OUT_ITEMS = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What the model is fitted to."""
+
+    said: csr_matrix  # (I, R·C) weight of each reader's grades
+    readers: int
+    classes: int
+    log_factor: Floats | None = None  # (I, C) of other witnesses: the reference, a network
+    anchored: bool = False  # whether a reference fixes the readers' common bias
+    patient: Ints | None = None  # (I,) None: each item is a patient of its own
+
+    def items(self, rows: Ints) -> Evidence:
+        """Of some items."""
+        return replace(
+            self,
+            said=self.said[rows],
+            log_factor=None if self.log_factor is None else self.log_factor[rows],
+            patient=None if self.patient is None else self.patient[rows],
+        )
+
+    @cached_property
+    def weight(self) -> Floats:
+        """(I,) of all readings of an item."""
+        return np.asarray(self.said.sum(axis=1)).ravel()
+
+    @cached_property
+    def single(self) -> Bools:
+        """(I,) items with one reading, and no other witness."""
+        once = self.weight <= 1.0
+        return once if self.log_factor is None else once & ~self.log_factor.any(axis=1)
+
+    @cached_property
+    def comparable(self) -> csr_matrix:
+        """(I, R·C) the readings that tell how readers read. One reader's reading of an item that nobody else has read
+        does not: it would only make the reader's errors fit the frequencies of the grades."""
+        if self.readers > 1 or not self.single.any():
+            return self.said
+        return diags((~self.single).astype(np.float64)).tocsr() @ self.said
+
+    @cached_property
+    def single_readings(self) -> Floats:
+        """(C,) of these items, by grade."""
+        votes = np.asarray(self.said[self.single].sum(axis=0))
+        return np.asarray(votes.reshape(self.readers, -1).sum(axis=0))
+
+    def told_apart(self) -> Bools:
+        """(R,) whether the readings, or a reference, tell a reader's errors from those of the others.
+
+        Of two readers who disagree either may be right. Third readings of 20 of a reader's items tell, or of all of
+        them, and so do independent readings by one reader, as by a crowd. Several readers in pairs tell something: not
+        enough for an interval that holds (``benchmarks/readers.py simulated --counts 2``).
+        """
+        if self.anchored:
+            return np.ones(self.readers, dtype=bool)
+        said = self.said.tocoo()
+        place = (said.row, said.col // self.classes)
+        read = csr_matrix((said.data, place), shape=(said.shape[0], self.readers))
+        read.sum_duplicates()
+        item, reader = read.nonzero()
+        third = np.asarray(read.sum(axis=1)).ravel()[item] > 2.5
+        items = np.bincount(reader, minlength=self.readers)
+        telling = np.bincount(reader, third | (read.data > 1.5), minlength=self.readers)
+        return np.asarray(telling >= np.clip(items, 1, ENOUGH))
+
+    def disagreement(self) -> tuple[Floats, Floats]:
+        """Of each reader (R,): the share of other readings of the same items that differ, and on how many items."""
+        said = self.said.tocoo()
+        reader, grade = np.divmod(said.col, self.classes)
+        cell = said.row.astype(np.int64) * self.classes + grade
+        votes = np.bincount(cell, said.data, minlength=said.shape[0] * self.classes)  # by item and grade
+        _, place = np.unique(said.row.astype(np.int64) * self.readers + reader, return_inverse=True)
+        own = np.bincount(place, said.data)[place]
+        others = self.weight[said.row] - own
+        several = others > 1e-9
+        same = (votes[cell] - said.data)[several] / others[several]
+        weight = said.data[several] / own[several]
+        items = np.bincount(reader[several], weight, minlength=self.readers)
+        differ = np.bincount(reader[several], weight * (1.0 - same), minlength=self.readers)
+        return differ / np.maximum(items, 1e-12), items.astype(np.float64)
+
+    def hold_out(self, *, last: bool = False) -> tuple[Evidence, csr_matrix]:
+        """A fifth of the readings of at most 20,000 items taken out; an item's last one only with ``last``."""
+        rng = np.random.Generator(np.random.PCG64(0))
+        rows = np.sort(rng.permutation(self.said.shape[0])[:_HELD_OUT_ITEMS])
+        chosen_items = self.items(rows)
+        said = chosen_items.said.tocoo()
+        out = rng.random(said.nnz) < 0.2
+        left = np.bincount(said.row[~out], minlength=len(rows))
+        out &= (left[said.row] > 0) | last
+
+        def part(chosen: Bools) -> csr_matrix:
+            return csr_matrix((said.data[chosen], (said.row[chosen], said.col[chosen])), shape=said.shape)
+
+        return replace(chosen_items, said=part(~out)), part(out)
+
+
+def evidence_of(readings: Readings, *, repeats: Repeats) -> Evidence:
+    """The readings, and the reference where there is one."""
+    items, readers, classes = len(readings.items), len(readings.readers), len(readings.grades)
+    weight = np.ones(len(readings))
+    if repeats == "one reading":
+        _, pair, times = np.unique(
+            readings.item * readers + readings.reader, return_inverse=True, return_counts=True
+        )
+        weight = 1.0 / times[pair]
+    column = readings.reader * classes + readings.grade
+    factor = None
+    if readings.reference is not None and (known := readings.reference >= 0).any():
+        factor = np.zeros((items, classes))
+        factor[known] = _CLAMP
+        factor[known, readings.reference[known]] = 0.0
+    return Evidence(
+        said=csr_matrix((weight, (readings.item, column)), shape=(items, readers * classes)),
+        readers=readers,
+        classes=classes,
+        log_factor=factor,
+        anchored=factor is not None,
+        patient=None if readings.groups is None else readings.owner(),
+    )

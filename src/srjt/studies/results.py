@@ -22,7 +22,7 @@ from srjt.files import is_inside, read_json
 from srjt.methods.registry import lookup
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import NaiveBaseline
-from srjt.reported import Reported
+from srjt.progress import Reported
 from srjt.studies.config import parse_noise, rate_source
 from srjt.studies.folder import NoiseRow, read_error, read_study, run_folder, run_status
 from srjt.training.checkpoint import is_complete, last_epochs, read_metrics

@@ -42,13 +42,19 @@ from srjt.progress import Reporter
 from srjt.training.batches import centre_batches, evaluation_batch_size
 from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
-from srjt.training.cost import available_memory, step_memory
 from srjt.training.devices import amp_dtype, choose_device
 from srjt.training.folder import HASHES_FILE, check_images, image_digest, is_finished
 from srjt.training.reporters import BarReporter, FoldReporter
-from srjt.training.single_run import fingerprint, resolve_split, single_run, train_on
+from srjt.training.single_run import (
+    available_memory,
+    fingerprint,
+    resolve_split,
+    single_run,
+    step_memory,
+    train_on,
+)
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
-from srjt.training.workers import Ended, StopRequest, WorkerPool
+from srjt.training.workers import StopRequest, WorkerPool
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -238,10 +244,13 @@ def choose_workers(
     threads = min(cores(), torch.get_num_threads())
     if isinstance(jobs, int):
         count = min(folds, jobs)
-    elif _is_long(config, folds * samples):
-        count = min(folds, threads, _fit_in_memory(config, samples))
     else:
-        count = 1
+        pays = PARALLEL_PAYS_SMALL if str(config.network).startswith("tiny") else PARALLEL_PAYS
+        seen, available = folds * samples * config.epochs * (config.crop / 64) ** 2, available_memory()
+        if takes_rows(str(config.network)) or seen < pays or available is None:
+            return None  # rows of features are trained in seconds
+        needed = PROCESS_BYTES + step_memory(config, batch=min(config.batch_size, samples))
+        count = min(folds, threads, available // needed)
     return None if count < 2 else Workers(devices=("cpu",) * count, threads=threads)
 
 
@@ -263,31 +272,16 @@ def _why_alone(config: TrainConfig, *, own_code: bool, writes: bool) -> str:
     return ""
 
 
-def _is_long(config: TrainConfig, samples: int) -> bool:
-    name = str(config.network)
-    if takes_rows(name):  # rows of features are trained in seconds
-        return False
-    pays = PARALLEL_PAYS_SMALL if name.startswith("tiny") else PARALLEL_PAYS
-    return samples * config.epochs * (config.crop / 64) ** 2 >= pays
-
-
-def _fit_in_memory(config: TrainConfig, samples: int) -> int:
-    """How many trainings fit in the memory that is available; at least one."""
-    available = available_memory()
-    if available is None:
-        return 1
-    return max(1, available // (PROCESS_BYTES + step_memory(config, batch=min(config.batch_size, samples))))
-
-
 def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
     """Train the folds that are not finished; returns their numbers."""
     count, reporter = len(folds), setup.reporter
     elsewhere = Setup(cache=setup.cache, on_bad_image=setup.on_bad_image)  # what a worker can be sent
-    waiting = [k for k in range(count) if not is_finished(_folder(folds, k))]
+    assert folds.out is not None, "choose_workers requires it"
+    waiting = [k for k in range(count) if not is_finished(folds.out / f"fold{k}")]
     if not waiting:
         return set()
     trained = set(waiting)
-    progress = _Progress(folds, reporter)
+    progress = _Progress([folds.out / f"fold{k}" / "metrics.csv" for k in range(count)], reporter)
     pool = WorkerPool(devices=workers.devices, networks=(str(folds.config.network),))
     with StopRequest() as stop, pool:
         while pool.running or (waiting and stop.number is None):
@@ -297,8 +291,13 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
             if stop.number is not None:
                 pool.terminate()
             for ended in pool.wait():
-                if stop.number is None:
-                    _raise_error(ended)
+                if stop.number is None and ended.error:
+                    raise SrjtError(ended.error) if ended.expected else RuntimeError(ended.error)
+                if stop.number is None and ended.death:
+                    raise SrjtError(
+                        f"The process that trained fold {int(ended.name) + 1} was ended {ended.death}: run the same "
+                        "command again, with `jobs=1` if memory is short. Finished folds are kept."
+                    )
                 for note in ended.result or ():
                     reporter.note(f"Fold {int(ended.name) + 1} of {count}: {note}")
             progress.update()
@@ -318,28 +317,11 @@ def _train_fold(folds: Folds, k: int, setup: Setup, threads: int | None, *, devi
     return reporter.notes
 
 
-def _raise_error(ended: Ended) -> None:
-    if ended.error:
-        raise SrjtError(ended.error) if ended.expected else RuntimeError(ended.error)
-    if ended.death:
-        raise SrjtError(
-            f"The process that trained fold {int(ended.name) + 1} was ended {ended.death}: run the same command "
-            "again, with `jobs=1` if memory is short. Finished folds are kept."
-        )
-
-
-def _folder(folds: Folds, k: int) -> Path:
-    folder = folds.folder(k)
-    assert folder is not None, "choose_workers requires it"
-    return folder
-
-
 class _Progress:
     """Reports the epochs of all folds as one sequence, read from their metrics."""
 
-    def __init__(self, folds: Folds, reporter: Reporter) -> None:
-        self.reporter = reporter
-        self.files = [_folder(folds, k) / "metrics.csv" for k in range(len(folds))]
+    def __init__(self, files: list[Path], reporter: Reporter) -> None:
+        self.files, self.reporter = files, reporter
         self.sizes = [0] * len(self.files)
         self.epochs = [0] * len(self.files)
 
@@ -481,7 +463,13 @@ def cross_fit(
     rows = resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
     fold = assign_folds(samples, folds=folds, seed=seed, by="stratified")
-    _note_rare_grades(samples, reporter)
+    groups = np.array(samples.groups or samples.ids, dtype=object)
+    for grade, name in enumerate(samples.grades):
+        if len(set(groups[samples.labels == grade])) == 1:
+            reporter.note(
+                f"Only one {'patient' if samples.patients else 'sample'} has the grade {name}: networks that are not "
+                "trained on it cannot learn that grade."
+            )
     if out is not None:
         _open_folder(out, samples, config=config, folds=folds, seed=seed)
 
@@ -505,14 +493,18 @@ def cross_fit(
         predictions.append(predicted)
         if isinstance(run.method, JointTraining):
             trained_on = common.trained_on(k)
-            times_selected[trained_on] += _times_selected(run)
+            names = [f"selected_{network + 1}" for network in range(run.method.networks)]
+            times_selected[trained_on] += run.history[names].to_numpy(np.float64).mean(axis=1)
             times_seen[trained_on] += run.history["seen"].to_numpy()
     order = np.argsort(np.concatenate([common.held_out(k) for k in range(folds)]))
     by_network = np.concatenate([each["probabilities"] for each in predictions], axis=1)[:, order]
     grades = np.concatenate([each["grades"] for each in predictions], axis=1)[:, order]
     similar = np.concatenate([each["neighbours"] for each in predictions])[order]
+    place = {name: row for row, name in enumerate(manifest.ids)}
+    # with the true grades that the runs did not get, and the images as in the data
+    same = manifest.select([place[name] for name in samples.ids])
     return CrossFit(
-        manifest=_with_truth(samples, manifest),
+        manifest=replace(same, hashes=samples.hashes, duplicates=samples.duplicates),
         probabilities=by_network.mean(axis=0),
         by_network=by_network,
         grades=grades,
@@ -523,31 +515,6 @@ def cross_fit(
         neighbours=similar if neighbours else None,
         skipped=tuple(store.skipped),
     )
-
-
-def _times_selected(run: Trained) -> Floats:
-    """(M,) how often each training sample was selected, mean over the networks."""
-    names = [f"selected_{k + 1}" for k in range(run.method.networks)]
-    times: Floats = run.history[names].to_numpy(np.float64).mean(axis=1)
-    return times
-
-
-def _with_truth(samples: Manifest, data: Manifest) -> Manifest:
-    """The samples with the true grades that the runs did not get, and their images as in the data."""
-    place = {name: row for row, name in enumerate(data.ids)}
-    same = data.select([place[name] for name in samples.ids])
-    return replace(same, hashes=samples.hashes, duplicates=samples.duplicates)
-
-
-def _note_rare_grades(samples: Manifest, reporter: Reporter) -> None:
-    groups = np.array(samples.groups or samples.ids, dtype=object)
-    for grade, name in enumerate(samples.grades):
-        count = len(set(groups[samples.labels == grade]))
-        if count == 1:
-            unit = "patient" if samples.patients else "sample"
-            reporter.note(
-                f"Only one {unit} has the grade {name}: networks that are not trained on it cannot learn that grade."
-            )
 
 
 class CrossFitFile(BaseModel, extra="forbid"):

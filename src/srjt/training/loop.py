@@ -289,7 +289,10 @@ def fit(
             if first_step == 0:
                 recorder.start_epoch()
                 method_generator = generator(config.seed, "method", epoch)
-                torch.manual_seed(subseed(config.seed, "network", epoch))  # dropout, if the network has any
+                # dropout, if the network has any; torch.manual_seed takes a millisecond where CUDA is not in use
+                torch.default_generator.manual_seed(subseed(config.seed, "network", epoch))
+                if device.type == "cuda":
+                    torch.cuda.manual_seed_all(subseed(config.seed, "network", epoch))
 
             # ---- train
             steps_done, steps_now = first_step, 0

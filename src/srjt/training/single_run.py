@@ -1,12 +1,15 @@
 """One training: from a manifest to a trained model, in a folder from which it resumes; what is learnt from
-several readers, and the files of the finished run.
+several readers, the files of the finished run, and what a training will cost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
+from srjt import methods
 from srjt import networks as backbones
-from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
-from srjt.data.images.store import ImageStore
-from srjt.data.manifest import Manifest, as_features
+from srjt.data.manifest import LeakageWarning, Manifest, as_features
 from srjt.data.splits import Split, official_split, unused_split_column
 from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
@@ -28,7 +32,7 @@ from srjt.methods.base import Method
 from srjt.networks import standardise
 from srjt.training import checkpoint
 from srjt.training.batches import NO_READERS, Forward, Preprocess, ReaderTargets, TrainingSet
-from srjt.training.checkpoint import is_complete, last_epochs, read_metrics
+from srjt.training.checkpoint import MetricRow, is_complete, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
     amp_dtype,
@@ -56,7 +60,7 @@ from srjt.training.folder import (
     write_held_out,
 )
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
-from srjt.training.reporters import FoldReporter
+from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.step import weights
 from srjt.training.trained import Setup, SplitMaker, Trained, build_method, build_networks, load_run
 
@@ -225,34 +229,26 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
         )
 
 
-def open_finished(folder: Path, **options: Any) -> Trained:
-    """A finished run with its metrics and its history. options: of ``load_run``."""
-    run = load_run(folder, **options)
-    try:
-        history = _read_history(folder / "history.csv")
-    except SrjtError as problem:
-        raise _restore(folder, problem) from None
-    return Trained(**{**vars(run), "metrics": finished_metrics(folder), "history": history})
-
-
 def finished_metrics(folder: Path) -> pd.DataFrame:
     """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
-    try:
+    with _explain_finished(folder):
         metrics = read_metrics(folder / "metrics.csv")
         summary = read_summary(folder)
         if not is_complete(metrics, summary, epochs=int(summary["epochs"])):
             raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
-    except SrjtError as problem:
-        raise _restore(folder, problem) from None
     check_files(folder)
     return metrics
 
 
-def _restore(folder: Path, problem: SrjtError) -> SrjtError:
-    return SrjtError(
-        f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the same "
-        "command again."
-    )
+@contextmanager
+def _explain_finished(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except SrjtError as problem:
+        raise SrjtError(
+            f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the "
+            "same command again."
+        ) from None
 
 
 def _read_history(path: Path) -> pd.DataFrame:
@@ -300,8 +296,12 @@ def single_run(
     method = build_method(config, num_classes=data.num_classes)
     store = setup.open_store(data, config)
     manifest = store.manifest
-    if store.skipped:
-        reporter.note(_skipped(store))
+    if skipped := [name for name, _ in store.skipped]:
+        count = count_of(len(skipped), "unreadable image is", "unreadable images are")
+        listed = "" if store.path is None else f"; all are listed in {store.path / 'bad_images.csv'}"
+        reporter.note(
+            f"{count} skipped: {', '.join(skipped[:3])}{f', …{listed}' if len(skipped) > 3 else ''}"
+        )
     parts = resolve_split(setup.split, manifest, skipped=bool(store.skipped))
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
@@ -323,9 +323,12 @@ def single_run(
         begun = open_run_folder(folder, facts)  # raises an error if it is a different run
         check_images(folder, used, recorded=begun.data.get("images"), what="run")
         reporter.note(f"{folder} is already finished: nothing to do.")
-        return open_finished(
+        run = load_run(
             folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
         )
+        with _explain_finished(folder):
+            history = _read_history(folder / "history.csv")
+        return replace(run, metrics=finished_metrics(folder), history=history)
     networks = build_networks(config, method, in_shape=in_shape, network=setup.network)
     if manifest.are_features:
         standardise(networks, as_features(store.pixels[parts.train]))
@@ -393,6 +396,8 @@ def single_run(
                 f"{'×'.join(map(str, in_shape))}: lower `batch_size`, choose `precision='bf16'`, or keep fewer images "
                 "on the GPU with `memory_share=0.2`."
             ) from None
+        columns = [name for name in ("id", "grade", "true_grade") if name in manifest.table]
+        learnt = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
         trained = Trained(
             networks=networks.eval(),
             method=method,
@@ -405,7 +410,7 @@ def single_run(
             device=device,
             folder=folder,
             metrics=result.metrics,
-            history=_history(manifest, parts, result),
+            history=pd.concat([learnt, result.history], axis=1),
             held_out={
                 name: held_out_side(
                     manifest.select(sides[name].rows.numpy(), images=False),
@@ -422,15 +427,6 @@ def single_run(
         if process.is_main and folder is not None:
             write_results(folder, trained, fitted=result)
     return trained
-
-
-def _skipped(store: ImageStore) -> str:
-    names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
-    listed = ""
-    if store.path is not None and len(store.skipped) > 3:
-        listed = f"; all are listed in {store.path / 'bad_images.csv'}"
-    count = count_of(len(store.skipped), "unreadable image is", "unreadable images are")
-    return f"{count} skipped: {names}{listed}"
 
 
 def _data_facts(
@@ -454,6 +450,8 @@ def _data_facts(
         "feature_names": list(manifest.feature_names),
         **({"made": manifest.made} if manifest.made else {}),
         **({"source": describe_source(manifest.source)} if manifest.source else {}),
+        # a label is the consensus of the readings of a sample
+        "several_readings": None if manifest.posterior is None else "consensus",
         "patients": None if patients is None else len(set(used.patients or ())),
         "side_patients": None
         if patients is None
@@ -495,12 +493,6 @@ def _tensors(
     return training, sides
 
 
-def _history(manifest: Manifest, parts: Split, fitted: TrainingResult) -> pd.DataFrame:
-    columns = [c for c in ("id", "grade", "true_grade") if c in manifest.table]
-    samples = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
-    return pd.concat([samples, fitted.history], axis=1)
-
-
 def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     """Check that the network reads this kind of data, and the columns to keep, before anything is decoded."""
     for column in config.keep_columns:
@@ -514,14 +506,14 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     is_known = name in backbones.names() or name.startswith("timm:")
     if setup.network is not None or not is_known or backbones.takes_rows(name) == data.are_features:
         return  # an unknown name is an error when the network is built
-    if data.are_features:
-        raise SrjtError(
-            f"The network {config.network!r} reads images, but these data are rows of features: choose 'linear' or "
-            "'mlp', or do not set the network."
-        )
+    kinds, others = (
+        ("images", "rows of features"),
+        ("'linear' or 'mlp'", "'resnet18' or another network for images"),
+    )
+    reads, have = kinds if data.are_features else kinds[::-1]
     raise SrjtError(
-        f"The network {config.network!r} reads rows of features, but these data are images: choose 'resnet18' or "
-        "another network for images, or do not set the network."
+        f"The network {config.network!r} reads {reads}, but these data are {have}: choose "
+        f"{others[not data.are_features]}, or do not set the network."
     )
 
 
@@ -538,12 +530,7 @@ def _check_samples(manifest: Manifest, parts: Split) -> None:
         raise SrjtError(
             f"The training side has {count_of(len(parts.train), 'sample')}: training needs at least two."
         )
-    missing = [
-        manifest.grades[c]
-        for c, n in enumerate(np.bincount(manifest.labels[parts.train], minlength=manifest.num_classes))
-        if n == 0
-    ]
-    if len(missing) == manifest.num_classes - 1:
+    if len(set(manifest.labels[parts.train].tolist())) == 1:
         raise SrjtError("All training samples have the same grade: there is nothing to learn.")
 
 
@@ -562,3 +549,124 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
         if posterior is not None:
             digest.update(np.ascontiguousarray(posterior[rows]).data)
     return digest.hexdigest()
+
+
+# What a training will cost: its time, from a few steps on noise, and its memory, from shapes alone.
+
+STEPS, GPU_STEPS = 2, 30  # of an epoch; a step takes milliseconds on a GPU
+CPU_BATCH = 8  # samples of a trial step on a CPU, where the time of a step grows with its samples
+MEMORY = Path("/proc/meminfo")
+COPIES = 4  # of each weight: itself, its gradient, and Adam's two moments
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """The time of a training, without decoding and the noise estimate."""
+
+    steps: int
+    seconds: float  # of all training steps
+    evaluation_seconds: float  # of the evaluations after every epoch
+
+
+class _LastEpoch(BarReporter):
+    """Keeps the numbers of the last epoch."""
+
+    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
+        self.numbers = {row.metric: row.value for row in rows if row.split == "train"}
+
+
+def training_cost(
+    data: Manifest,
+    config: TrainConfig,
+    *,
+    training: int,
+    evaluated: int = 0,
+    device: torch.device,
+    cpu_batch: int = CPU_BATCH,
+) -> Cost:
+    """Time a few steps of a training of ``training`` samples, with ``evaluated`` others evaluated after every epoch.
+
+    The second epoch of a short training on noise is timed; nothing is read, written or downloaded. On a GPU the step
+    is captured as in a training, but not compiled, which makes a long training faster and takes up to a minute.
+    """
+    config = config.for_data(features=data.are_features)
+    batch = min(config.batch_size, training)
+    on_gpu = device.type == "cuda"
+    tried = batch if on_gpu else min(batch, cpu_batch)
+    trial = config.replace(
+        epochs=2,
+        batch_size=tried,
+        pretrained=False,
+        weights=None,
+        keep="last",
+        step="graph" if config.step == "compiled" else config.step,
+        # the noise changes what a step selects, not its time
+        noise_rate=0.2,
+        soft_labels="paper",
+        transition=config.transition or torch.eye(data.num_classes).tolist(),
+    )
+    count = tried * (GPU_STEPS if on_gpu else STEPS)
+    split = Split(train=np.arange(count), validation=np.arange(count, 2 * count), test=np.arange(0))
+    last = _LastEpoch()
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        single_run(
+            _noise(data, 2 * count, size=config.image_size),
+            config=trial,
+            setup=Setup(split=split, device=str(device), reporter=last),
+        )
+    steps = training // batch * config.epochs
+    per_sample = 1 / last.numbers["images_per_second"]
+    per_evaluated = last.numbers["seconds"] / count - per_sample
+    return Cost(
+        steps=steps,
+        seconds=per_sample * batch * steps,
+        evaluation_seconds=per_evaluated * evaluated * config.epochs,
+    )
+
+
+def _noise(data: Manifest, count: int, *, size: int) -> Manifest:
+    """``count`` samples of the same shape and grades as those of ``data``."""
+    draws = np.random.default_rng(0)
+    arrays: npt.NDArray[np.float32] | npt.NDArray[np.uint8]
+    if data.are_features:
+        assert data.arrays is not None
+        arrays = draws.normal(size=(count, *data.arrays.shape[1:])).astype(np.float32)
+    else:
+        arrays = draws.integers(0, 256, size=(count, size, size, 3), dtype=np.uint8)
+    names = [str(row) for row in range(count)]
+    table = pd.DataFrame({"id": names, "image": names, "grade": np.arange(count) % data.num_classes})
+    return Manifest(table=table, grades=data.grades, arrays=arrays)
+
+
+def step_memory(config: TrainConfig, *, batch: int) -> int:
+    """Bytes that a training on images needs beyond them, computed from shapes alone: nothing is allocated.
+
+    The weights, their gradients and moments, and the activations of a step, with their gradients.
+    """
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = storage.nbytes()
+        return tensor
+
+    shape = (3, config.crop, config.crop)
+    network = backbones.build(
+        str(config.network), head=lambda features: nn.Linear(features, 2), in_shape=shape
+    )
+    weights = sum(p.numel() * p.element_size() for p in network.parameters())
+    network = network.to("meta").train()
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = network(torch.empty(batch, *shape, device="meta"))
+    del output
+    count = methods.lookup(config.method, registered_by=config.imports).networks
+    return count * (COPIES * weights + 2 * sum(kept.values()))
+
+
+def available_memory() -> int | None:
+    """Bytes of the machine that new processes may use; None where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in MEMORY.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None

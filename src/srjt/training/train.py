@@ -19,11 +19,10 @@ import numpy.typing as npt
 
 from srjt import methods, noise
 from srjt._version import __version__
-from srjt.data.duplicates import LeakageWarning
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import FeedCache
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, warn
 from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
@@ -96,7 +95,9 @@ def resolve_noise_rate(
     config = config.for_data(features=manifest.are_features)
     if not needs_estimate(config):
         return config.replace(noise_rate=None), None
-    _check_options(config, num_classes=manifest.num_classes)
+    placeholders = {"noise_rate": 0.0, "transition": np.eye(manifest.num_classes), "soft_labels": "paper"}
+    # a misspelt option of the method is reported now, not after the warm-up
+    build_method(config.replace(**placeholders), num_classes=manifest.num_classes)
     setup = setup or Setup()
     reporter, warm_up_config = setup.reporter, warm_up(config)
     readable = manifest
@@ -139,11 +140,15 @@ def resolve_noise_rate(
     if out is None:
         estimate = estimate_in(None)
     else:
+        grades = learnt.verified_labels
+        pairs = [] if grades is None else zip(learnt.ids, grades.tolist(), strict=True)
+        lines = "".join(f"{name}\0{grade}\n" for name, grade in pairs if grade >= 0)
+        verified = hashlib.blake2b(lines.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         facts = {
             "fingerprint": fingerprint(readable, train_on(rows)),
             "warm_up": warm_up_config.determining(),
             "folds": WARM_UP_FOLDS,
-            "verified": _verified_fingerprint(learnt),
+            "verified": None if grades is None else verified,
             "images": image_digest(learnt),
         }
         estimate = _estimate_once(Path(out), facts, estimate_in, reporter, config=config)
@@ -197,12 +202,6 @@ def needs_estimate(config: TrainConfig) -> bool:
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
         raise SrjtError("`soft_labels='estimated'` computes label_matrix: do not pass both.")
     return config.requested_noise_rate == "auto" and bool(needs or config.soft_labels == "estimated")
-
-
-def _check_options(config: TrainConfig, *, num_classes: int) -> None:
-    """Report a misspelt option of the method now, not after the warm-up."""
-    placeholders = {"noise_rate": 0.0, "transition": np.eye(num_classes).tolist(), "soft_labels": "paper"}
-    build_method(config.replace(**placeholders), num_classes=num_classes)
 
 
 def warm_up(config: TrainConfig) -> TrainConfig:
@@ -275,7 +274,8 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
         why = describe(estimate, epochs=warm_up(used).epochs)
         if estimate.informed and not estimate.identifiable:
             why += f" {estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
-        why = f"{why} {_rests_on(estimate)}".strip()
+        if estimate.informed and estimate.assumption:
+            why += f" {estimate.assumption}"
         if estimate.informed and rate is not None and rate < estimate.rate:
             why += f" The matrix is used with a rate of {rate:.2f}: more labels are taken to be right than wrong."
     elif "noise_rate" in needs:
@@ -301,15 +301,10 @@ def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str
     reason, rate = estimate.reason.rstrip("."), estimate.rate if used is None else used
     sentences = [
         f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {rate:.2f} is used.",
-        _rests_on(estimate),
+        estimate.assumption if estimate.informed else "",
         WOULD_HELP,
     ]
     return " ".join(sentence for sentence in sentences if sentence)
-
-
-def _rests_on(estimate: NoiseEstimate) -> str:
-    """What the noise that is used rests on, in one sentence."""
-    return estimate.assumption if estimate.informed else ""
 
 
 def from_readers(used: TrainConfig) -> str:
@@ -408,17 +403,6 @@ def _differences(
     if saved.verified != facts["verified"]:
         differences.append("the verified grades are not the same")
     return differences
-
-
-def _verified_fingerprint(samples: Manifest) -> str | None:
-    """A hash of the verified grades; None without any."""
-    verified = samples.verified_labels
-    if verified is None:
-        return None
-    lines = [
-        f"{name}\0{grade}\n" for name, grade in zip(samples.ids, verified.tolist(), strict=True) if grade >= 0
-    ]
-    return hashlib.blake2b("".join(lines).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 # ``srjt.train``: resolve what is "auto", then train one run.

@@ -23,8 +23,7 @@ from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest, as_features, match_names
 from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of
-from srjt.files import as_path
-from srjt.hub import download, is_address
+from srjt.files import as_path, fetch_run, is_hub_address
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.progress import Reporter
@@ -430,8 +429,8 @@ def load_run(
     ('0', '1', '2', '3')
     """
     path = as_path(folder, "A run is what srjt.train returns, or the path of its folder")
-    if is_address(path):
-        path = download(path)
+    if is_hub_address(path):
+        path = fetch_run(path)
     facts: RunFacts = read_facts(path)
     if facts.own_network and network is None:
         raise SrjtError(

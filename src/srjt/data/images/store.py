@@ -10,9 +10,9 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
@@ -33,6 +33,7 @@ from srjt.data.images.decode import (
     Resize,
     UInt8Array,
     check_resize,
+    decoding_process,
     read_image,
     resized,
 )
@@ -53,6 +54,8 @@ from srjt.files import cache_folder, explain_write_errors, read_json, sync_folde
 Progress = Callable[[int, int], None]  # (images done, images in all)
 
 CHUNK = 128  # images between two marks
+PROCESSES = 6  # cores from which on processes are faster than threads
+MANY = 1000  # files for which it is worth starting them
 TO_WRITE = os.O_RDWR | getattr(os, "O_BINARY", 0)  # Windows would translate line ends
 _SEEKING = threading.Lock()
 
@@ -127,6 +130,8 @@ def decode_missing(
     folder: Path,
     *,
     read: Callable[[int], UInt8Array],
+    files: Sequence[Path] | None,
+    resize: Resize,
     count: int,
     size: int,
     workers: int,
@@ -134,8 +139,8 @@ def decode_missing(
 ) -> dict[int, str]:
     """Decode every row that is not done yet; returns ``{row: reason}`` of unreadable ones. Needs the lock.
 
-    read: the pixels of a row. Threads do it: Pillow decodes and resizes without Python's lock. Each writes its own
-    rows, so memory holds one image for each.
+    read: the pixels of a row. Threads do it, or have a process each do it, from these files; each writes its own rows,
+    so memory holds one image for each.
     """
     header, row_bytes = _header(count, size), 3 * size * size
     done = _prepare_files(folder, count=count, size=size)
@@ -146,6 +151,21 @@ def decode_missing(
     unmarked: list[int] = []
     ended: SimpleQueue[tuple[int, str] | BaseException] = SimpleQueue()  # row, and why it is bad
     stopped = threading.Event()
+
+    def in_process(rows: list[int]) -> None:
+        assert files is not None
+        left, place = dict.fromkeys(rows), folder / "pixels.npy"
+        todo = [(row, files[row]) for row in rows]
+        with (
+            suppress(OSError, ValueError),  # too many processes, or one that died within a line
+            decoding_process(todo, pixels=place, offset=len(header), size=size, resize=resize) as decoded,
+        ):
+            for row in decoded:
+                if stopped.is_set():
+                    return
+                del left[row]
+                ended.put((row, ""))
+        decode(list(left))
 
     def decode(rows: list[int]) -> None:
         try:
@@ -175,9 +195,13 @@ def decode_missing(
     try:
         with _explain_write_errors(folder, needed):
             write_at(pixels, header, 0)
-        part = 1 + len(todo) // (100 * workers)
-        for start in range(0, len(todo), part):
-            pool.submit(decode, todo[start : start + part])
+        if files is not None and workers >= PROCESSES and len(todo) >= MANY:
+            for first in range(workers):
+                pool.submit(in_process, todo[first::workers])
+        else:
+            part = 1 + len(todo) // (100 * workers)
+            for start in range(0, len(todo), part):
+                pool.submit(decode, todo[start : start + part])
         for decoded in range(count - len(todo) + 1, count + 1):
             end = ended.get()
             if isinstance(end, BaseException):
@@ -387,6 +411,7 @@ def open_store(
         manifest = with_hashes(manifest, image_hashes(manifest))
     if manifest.arrays is not None and manifest.are_features:
         return ImageStore(pixels=as_features(manifest.arrays), manifest=manifest)
+    paths: Sequence[Path] | None = None
     if manifest.arrays is not None:
         arrays = _check_images(manifest.arrays)
         if arrays.shape[1:3] == (size, size) or len(arrays) * 3 * size * size <= IN_MEMORY:
@@ -394,12 +419,14 @@ def open_store(
             return ImageStore(pixels=pixels, manifest=manifest)
         facts, read = _array_facts(arrays), lambda row: _resize_one(arrays[row], size=size, resize=resize)
     else:
-        paths = manifest.paths
-        facts, read = file_facts(paths), lambda row: read_image(paths[row], size=size, resize=resize)
+        paths = files = manifest.paths
+        facts, read = file_facts(files), lambda row: read_image(files[row], size=size, resize=resize)
     rule = f"{facts}\0{size}\0{resize}\0{DECODER_VERSION}"
     key = hashlib.sha256(rule.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "images" / key
-    decode = partial(decode_missing, read=read, workers=workers, progress=progress)
+    decode = partial(
+        decode_missing, read=read, files=paths, resize=resize, workers=workers, progress=progress
+    )
     store = _open_or_build(folder, manifest, decode, size, on_bad_image, progress)
     pixels = np.load(store.pixels, mmap_mode="r")
     kept = np.setdiff1d(np.arange(len(manifest)), list(store.skipped)).astype(np.int64)

@@ -17,10 +17,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.images.decode import OnBadImage
-from srjt.data.manifest import Manifest, as_features
+from srjt.data.manifest import Manifest, as_features, drop_unusable, left_out_counts
 from srjt.data.options import ReadOptions
-from srjt.data.problems import drop_unusable, left_out_counts
-from srjt.data.sources import columns, features, folders, published, table
+from srjt.data.sources import columns, features, folders, table
 from srjt.data.sources.assemble import (
     LoadedData,
     TorchDataset,
@@ -57,11 +56,11 @@ OF_TABLES = ALL - {"labels", "feature_columns"}
 
 # The first source that recognises a path reads it.
 SOURCES: dict[str, Source] = {
-    "dr": Source(published.is_dr, published.read_dr, GRADES | {"images"}),
+    "dr": Source(folders.is_dr, folders.read_dr, GRADES | {"images"}),
     "features": Source(features.is_features, features.read_features, ALL),
-    "medmnist": Source(published.is_medmnist, published.read_medmnist, GRADES),
+    "medmnist": Source(folders.is_medmnist, folders.read_medmnist, GRADES),
     "table": Source(table.is_table, table.read_table, OF_TABLES),
-    "limuc": Source(published.is_limuc, published.read_limuc, GRADES),
+    "limuc": Source(folders.is_limuc, folders.read_limuc, GRADES),
     "folders": Source(folders.is_folders, folders.read_folders, GRADES),
 }
 
@@ -173,18 +172,13 @@ def _kind_of_path(path: Path, asked: ReadOptions) -> str:
             option = "labels" if asked.feature_columns is None else "feature_columns"
             raise SrjtError(f"`{option}` is for a file of features, and {path} is a folder: leave it out.")
         return "features"
-    kind = _recognise(path)
+    kind = next((kind for kind, source in SOURCES.items() if source.recognise(path)), None)
+    if kind is None:
+        suffixes = ", ".join((*columns.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))
+        raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({suffixes}).")
     # the names of columns are a weaker sign than images that the user names
     of_images = asked.image_column is not None or asked.images is not None
     return "table" if kind == "features" and of_images and table.is_table(path) else kind
-
-
-def _recognise(path: Path) -> str:
-    for kind, source in SOURCES.items():
-        if source.recognise(path):
-            return kind
-    known = ", ".join((*columns.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))
-    raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({known}).")
 
 
 # What ``srjt.train`` and ``srjt.predict`` accept as data, read into a manifest.

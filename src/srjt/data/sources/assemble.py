@@ -15,8 +15,7 @@ import pandas as pd
 from PIL import Image
 
 from srjt.data.grades import MISSING, as_text, grade_values, refuse_too_many
-from srjt.data.manifest import Manifest, as_features
-from srjt.data.problems import Problem
+from srjt.data.manifest import Manifest, Problem, as_features
 from srjt.errors import SrjtError, count_of
 from srjt.progress import html_block, html_table, html_text
 from srjt.readers.readings import Readings
@@ -110,8 +109,13 @@ def assemble(
     table = rows.reset_index(drop=True)
     names = table["id"].tolist()
 
-    truths = table["true_grade"].tolist() if "true_grade" in table else []
-    _refuse_incomplete_true_grades(truths)
+    if "true_grade" in table:
+        known = sum(truth.casefold() not in MISSING for truth in table["true_grade"])
+        if known < len(table):
+            raise SrjtError(
+                f"The true grade is known in {known:,} of {len(table):,} rows only: fill it in for all rows, or leave "
+                "the column out."
+            )
     columns = [name for name in GRADED if name in table]
     # All columns at once: a grade may occur in only one of them.
     grading = grade_values([value for name in columns for value in table[name]], names=grades)
@@ -158,15 +162,6 @@ def assemble(
     )
 
 
-def _refuse_incomplete_true_grades(truths: list[str]) -> None:
-    known = sum(truth.casefold() not in MISSING for truth in truths)
-    if known < len(truths):
-        raise SrjtError(
-            f"The true grade is known in {known:,} of {len(truths):,} rows only: fill it in for all rows, "
-            "or leave the column out."
-        )
-
-
 def _drop_repeated(
     table: pd.DataFrame, keep: npt.NDArray[np.bool_], lines: Sequence[str], names: tuple[str, ...]
 ) -> list[Problem]:
@@ -184,12 +179,9 @@ def _drop_repeated(
             problems.append(Problem("duplicate-row", first, where))
         else:
             keep[rows] = False
-            given = " and ".join(names[grade] for grade in values["grade"])
-            detail = (
-                f"grades {given}"
-                if len(values["grade"]) > 1
-                else f"patients {' and '.join(values['patient'])}"
-            )
+            detail = f"grades {' and '.join(names[grade] for grade in values['grade'])}"
+            if len(values["grade"]) == 1:
+                detail = f"patients {' and '.join(values['patient'])}"
             problems.append(Problem("conflicting-rows", first, f"{where}: {detail}"))
     return problems
 
@@ -283,13 +275,10 @@ def from_arrays(
         notes=[size],
         arrays=pixels,
     )
-    return replace(reading, manifest=replace(reading.manifest, feature_names=_names_of(images)))
-
-
-def _names_of(features: object) -> tuple[str, ...]:
-    """The names of a DataFrame's columns; as in scikit-learn, numbers are no names."""
-    columns = list(features.columns) if isinstance(features, pd.DataFrame) else []
-    return tuple(columns) if all(isinstance(column, str) for column in columns) else ()
+    named = list(images.columns) if isinstance(images, pd.DataFrame) else []
+    if not all(isinstance(column, str) for column in named):  # as in scikit-learn, numbers are no names
+        named = []
+    return replace(reading, manifest=replace(reading.manifest, feature_names=tuple(named)))
 
 
 def is_tensor(values: object) -> bool:

@@ -9,8 +9,8 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -233,7 +233,7 @@ def is_features(path: Path) -> bool:
 
 
 def _from_npz(path: Path) -> FeatureFile:
-    arrays = _load_arrays(path)
+    arrays = load_numpy(path)
     name = next((name for name in NAMES if name in arrays), None)
     if name is None:
         raise SrjtError(f"{path} has no array named features; it has {', '.join(arrays) or 'none'}.")
@@ -284,11 +284,7 @@ def _from_npz(path: Path) -> FeatureFile:
 
 
 def _from_npy(path: Path) -> FeatureFile:
-    with explain_numpy_errors(path):
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise ValueError("it is not a single array")
-    features = as_features(array, what=f"The array in {path.name}")
+    features = as_features(load_numpy(path)[""], what=f"The array in {path.name}")
     return FeatureFile(
         features=features,
         frame=pd.DataFrame(index=range(len(features))),
@@ -297,26 +293,31 @@ def _from_npy(path: Path) -> FeatureFile:
     )
 
 
-def _load_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+def load_numpy(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    """The arrays of a .npz file by their names, or that of a .npy file, named "". Nothing in them is executed."""
     arrays: dict[str, npt.NDArray[np.generic]] = {}
-    with explain_numpy_errors(path), np.load(path, allow_pickle=False) as archive:
-        for name in archive.files:
-            try:
+    name = ""
+    try:
+        opened = np.load(path, mmap_mode="r", allow_pickle=False)
+        with opened if isinstance(opened, np.lib.npyio.NpzFile) else nullcontext({"": opened}) as archive:
+            for name in archive:
                 arrays[name] = archive[name]
-            except ValueError as problem:
-                if "pickle" not in str(problem).casefold():
-                    raise
-                raise SrjtError(
-                    f"The array {name!r} of {path} contains Python objects, which could run any code when loaded: "
-                    "save it as numbers or text (np.array(values, dtype=str))."
-                ) from None
-            if not isinstance(arrays[name], np.ndarray):  # a member of the archive that is not an array
-                raise ValueError(f"{name!r} is not an array")
-            check_text(arrays[name], name)
+                if not isinstance(arrays[name], np.ndarray):  # a member of the archive that is not an array
+                    raise ValueError(f"{name!r} is not an array")
+                _check_text(arrays[name], name)
+    except Exception as problem:  # damaged files make NumPy raise almost anything
+        which = f"The array {name!r} of {path}" if name else str(path)
+        reason = " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
+        if "pickle" in reason or "Python objects" in reason:  # NumPy recommends to load the file unsafely
+            raise SrjtError(
+                f"{which} contains Python objects, or is not from NumPy: save numbers or text "
+                "(np.array(values, dtype=str))."
+            ) from None
+        raise SrjtError(f"{path} cannot be read as a NumPy file: {reason[:200]}.") from None
     return arrays
 
 
-def check_text(array: npt.NDArray[np.generic], name: str) -> None:
+def _check_text(array: npt.NDArray[np.generic], name: str) -> None:
     """Raise a ValueError if an array of text contains numbers that are no characters, which Python cannot handle."""
     if array.dtype.kind == "U" and array.size:
         native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
@@ -327,35 +328,13 @@ def check_text(array: npt.NDArray[np.generic], name: str) -> None:
 
 def _decoded(value: object, array: str, path: Path) -> object:
     """Bytes as text, because NumPy stores text as bytes too; other values are unchanged."""
-    if not isinstance(value, bytes):
-        return value
     try:
-        return value.decode()
-    except UnicodeDecodeError:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError as problem:
         raise SrjtError(
-            f"The array {array!r} of {path.name} contains bytes that are not UTF-8 text, such as {value[:20]!r}: save "
-            "it as text (np.array(values, dtype=str))."
+            f"The array {array!r} of {path.name} contains bytes that are not UTF-8, such as {problem.object[:20]!r}: "
+            "save it as text (np.array(values, dtype=str))."
         ) from None
-
-
-@contextmanager
-def explain_numpy_errors(path: Path) -> Iterator[None]:
-    """Turn any error while a NumPy file is read into one sentence. Damaged files make NumPy raise almost anything."""
-    try:
-        yield
-    except SrjtError:
-        raise
-    except Exception as problem:
-        raise _unreadable(path, problem) from None
-
-
-def _unreadable(path: Path, problem: Exception) -> SrjtError:
-    if any(sign in str(problem) for sign in ("pickle", "Python objects")):
-        return SrjtError(
-            f"{path} contains Python objects, or is not a NumPy file: save the features as numbers (np.save)."
-        )
-    reason = " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
-    return SrjtError(f"{path} cannot be read as a NumPy file: {reason[:200]}.")
 
 
 def _describe(made: str) -> str:
@@ -385,7 +364,9 @@ def read_features(path: Path, options: ReadOptions) -> LoadedData:
     if labels is None and path.suffix.lower() == ".npy" and beside.is_file():
         labels = beside
     readings, given, grades = None, options.roles, options.grades
-    table = _load_labels(labels) if labels is not None else None
+    if labels is not None and not os.path.isfile(labels):
+        raise SrjtError(f"The table of labels {labels} does not exist.")
+    table = None if labels is None else load_table(labels)
     if combines_readings(options):
         if table is None or labels is None:
             raise SrjtError(
@@ -429,7 +410,9 @@ def _graded(
     grades: Sequence[str] | None,
 ) -> LoadedData:
     """The samples of a file, or of a table in memory. given: the column of each role, as in ``choose_columns``."""
-    chosen, notes = choose_columns(list(loaded.frame.columns), given, source=source, required=("grade",))
+    chosen, notes = choose_columns(
+        list(loaded.frame.columns), given, source=source, required=("grade",), frame=loaded.frame
+    )
     notes = check_split_column(loaded.frame, chosen, notes, given=given["split"] is not None)
     reading = assemble(
         _rows(loaded, chosen),
@@ -496,7 +479,8 @@ def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
         if column in GRADED:
             texts = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
         elif column == "image":
-            texts = [_absolute(manifest.root, name) for name in texts]
+            paths = [(name, (manifest.root / name).absolute()) for name in texts]
+            texts = [str(path) if os.path.isfile(path) else name for name, path in paths]
         contents[PLURAL.get(str(column), str(column))] = np.array(texts, dtype=str)
     if graded:
         contents["grade_names"] = np.array(manifest.grades, dtype=str)
@@ -506,12 +490,6 @@ def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **contents)  # type: ignore[arg-type]
     return buffer.getvalue()
-
-
-def _load_labels(labels: Path) -> TextTable:
-    if not os.path.isfile(labels):
-        raise SrjtError(f"The table of labels {labels} does not exist.")
-    return load_table(labels)
 
 
 def _joined(loaded: FeatureFile, table: TextTable, *, labels: Path, path: Path) -> FeatureFile:
@@ -584,9 +562,3 @@ def _rows(loaded: FeatureFile, chosen: Mapping[str, str]) -> pd.DataFrame:
         "image": [image or name for image, name in zip(images, ids, strict=True)]
     }
     return pd.DataFrame({"id": ids, **cells, **other_columns(frame, chosen, own)})
-
-
-def _absolute(root: Path, name: str) -> str:
-    """The absolute path of the image if the file exists; otherwise the name unchanged."""
-    path = (root / name).absolute()
-    return str(path) if os.path.isfile(path) else name  # no file if the name is too long

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import MISSING, Grading, grade_values, refuse_too_many
-from srjt.data.problems import Problem
+from srjt.data.manifest import Problem
 from srjt.data.sources.columns import (
     SYNONYMS,
     TextTable,
@@ -24,6 +24,7 @@ from srjt.data.sources.columns import (
     from_frame,
     load_table,
     looks_like_grades,
+    values_of,
     with_common_values,
 )
 from srjt.errors import SrjtError, count_of, unknown_name
@@ -167,8 +168,11 @@ def wide_columns(frame: pd.DataFrame) -> list[str]:
             groups.setdefault(f"{words[0]} …", []).append(column)
         elif len(words) > 1 and words[-1] in SYNONYMS["grade"] and not _NO_READER & set(words[:-1]):
             groups.setdefault(f"… {words[-1]}", []).append(column)
-    found = [_same_scale(frame, columns) for columns in groups.values()]
-    widest = max(found, key=len, default=[])
+    # the columns that have a value in common with another one: "score_site" is no reader's grade
+    same_scale = [
+        with_common_values({name: values_of(frame[name]) for name in names}) for names in groups.values()
+    ]
+    widest = max(same_scale, key=len, default=[])
     return widest if len(widest) > 1 else []
 
 
@@ -187,16 +191,6 @@ def refuse_columns_of_readers(frame: pd.DataFrame, *, source: str) -> None:
             f"{source} has the grades of {len(readers)} readers ({shown}): combine them with "
             "`several_readings='consensus'`, compare them with srjt readers, or choose one with `grade_column`."
         )
-
-
-def _same_scale(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """The columns that have a value in common with another one: "score_site" is no reader's grade."""
-    return with_common_values(
-        {
-            column: {cell for cell in set(frame[column]) if cell.casefold() not in MISSING}
-            for column in columns
-        }
-    )
 
 
 def _matching(columns: Sequence[str], patterns: Sequence[str], *, source: str) -> list[str]:
@@ -494,8 +488,6 @@ def read_readings(
         loaded, name = from_frame(source), "the table"
     else:
         path = as_path(source, "Readings are read from a path or a DataFrame")
-        if not os.path.exists(path):
-            raise SrjtError(f"{path} does not exist.")
         loaded, name = load_table(path / "labels.csv" if path.is_dir() else path), path.name
     if not len(loaded.frame):
         raise SrjtError(f"{name[0].upper()}{name[1:]} has no rows.")
@@ -538,14 +530,21 @@ def readings_of(
     if unnamed.all():
         raise SrjtError(f"No row of {source} names its image: choose another column with `image_column`.")
 
-    readers = list(chosen.grades) if chosen.wide else _reader_cells(frame, chosen)
+    readers = list(chosen.grades) if chosen.wide else [NO_READER] * len(frame)
+    if not chosen.wide and chosen.reader is not None:
+        readers = [name or NO_READER for name in frame[chosen.reader]]
     # wide tables row by row, so that an item's readings stay together
     cells = frame[list(chosen.grades.values())].to_numpy(dtype=object).reshape(-1).tolist()
     rows = np.repeat(np.arange(len(frame)), len(chosen.grades))
     names = readers * len(frame) if chosen.wide else readers
     references = frame[chosen.reference].tolist() if chosen.reference else []
-    grading = _grading([*cells, *references], grades=grades, names=names, wide=chosen.wide)
-
+    # all readings and references at once: a grade may occur in only one column
+    try:
+        grading = grade_values([*cells, *references], names=grades)
+    except SrjtError as problem:
+        raise SrjtError(f"{problem}{_only_one_reader_says(cells, names, wide=chosen.wide)}") from None
+    if grades is None:
+        refuse_too_many(grading.names, samples=len(cells) + len(references))
     codes, reference_codes = grading.codes[: len(cells)], grading.codes[len(cells) :]
     empty = 0
     for position, (kind, detail) in grading.invalid.items():
@@ -599,27 +598,10 @@ def readings_of(
     )
 
 
-def _reader_cells(frame: pd.DataFrame, chosen: ReadingColumns) -> list[str]:
-    if chosen.reader is None:
-        return [NO_READER] * len(frame)
-    return [name or NO_READER for name in frame[chosen.reader].tolist()]
-
-
-def _grading(cells: list[str], *, grades: Sequence[str] | None, names: list[str], wide: bool) -> Grading:
-    """The codes of all readings and references at once: a grade may occur in only one column."""
-    try:
-        grading = grade_values(cells, names=grades)
-    except SrjtError as problem:
-        raise SrjtError(f"{problem}{_only_one_reader_says(cells, names, wide=wide)}") from None
-    if grades is None:
-        refuse_too_many(grading.names, samples=len(cells))
-    return grading
-
-
 def _only_one_reader_says(cells: list[str], names: list[str], *, wide: bool) -> str:
     """Values that one reader alone has used: where a scale is broken, it is most often there."""
     users: dict[str, set[str]] = {}
-    for cell, name in zip(cells, names, strict=False):  # references follow the readings
+    for cell, name in zip(cells, names, strict=True):
         if cell.casefold() not in MISSING:
             users.setdefault(cell, set()).add(name)
     alone = sorted((next(iter(who)), cell) for cell, who in users.items() if len(who) == 1)

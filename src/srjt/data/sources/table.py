@@ -1,19 +1,24 @@
 """Labels in a CSV, TSV, Excel or Parquet file: one row per image, or one row per image with the consensus of its
-readers.
+readers; and the folder of ``srjt readers``, which ``srjt review`` reads too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+from pydantic import BaseModel
 
-from srjt.data.manifest import POSTERIOR, Manifest, warn_about_formulas
+from srjt.data.grades import Grades
+from srjt.data.manifest import POSTERIOR, Manifest, Problem, neutralise_formula, warn_about_formulas
 from srjt.data.options import ReadOptions
-from srjt.data.problems import Problem
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES, LoadedData, assemble
 from srjt.data.sources.columns import (
     TABLE_SUFFIXES,
@@ -27,7 +32,14 @@ from srjt.data.sources.columns import (
 )
 from srjt.data.sources.readings import ReadingsTable, combine, readings_of, refuse_columns_of_readers
 from srjt.errors import SrjtError
-from srjt.files import write_output
+from srjt.files import (
+    check_regular_file,
+    explain_write_errors,
+    read_json,
+    write_atomically,
+    write_json,
+    write_output,
+)
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
 
@@ -259,3 +271,236 @@ def check_split_column(
         )
     del chosen["split"]
     return [note for note in notes if not note.startswith("split:")]
+
+
+# The readings of some samples, in the order of the samples.
+
+
+def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
+    """The readings of these samples, which become the items in this order; the others are left out."""
+    row_of = {name: row for row, name in enumerate(ids)}
+    place = np.array([row_of.get(name, -1) for name in readings.items], dtype=np.int64)
+    known = readings.rows(place[readings.item] >= 0)
+    item_of = {name: item for item, name in enumerate(readings.items)}
+    order = np.array([item_of.get(name, -1) for name in ids], dtype=np.int64)
+    reference, groups = readings.reference, readings.groups
+    return replace(
+        known,
+        items=list(ids),
+        item=place[known.item],
+        groups=None
+        if groups is None
+        else [groups[item] if item >= 0 else name for item, name in zip(order, ids, strict=True)],
+        reference=None if reference is None else np.where(order >= 0, reference[order], -1),
+    )
+
+
+# The folder of ``srjt readers``, which ``srjt review`` reads too.
+#
+# readers.json     the scale, the readers with their effects, agreement, consensus in figures
+# consensus.csv    one row per image: the consensus, its certainty and p_true_0 …; a table for srjt train
+# readings.csv     one row per reading, with the probability that it is right
+# worklist.csv     what to read next, and by whom
+# report.html      the page
+
+FORMAT = 3
+_COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadersFolder:
+    """The images that several readers have graded, as far as a review needs them."""
+
+    folder: Path
+    grades: Grades
+    ids: list[str]
+    images: list[str]  # (I,) absolute; "" if there is no file
+    readers: frozenset[str]
+    line_of: dict[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "line_of", {name: line for line, name in enumerate(self.ids)})
+
+
+def consensus_table(
+    reading: ReadingsTable, agreed: Consensus, *, images: list[str] | None = None
+) -> pd.DataFrame:
+    """One row per item: id, image, grade, patient, reference, readings, certainty, p_true_0 …
+
+    images: (I,) the image of each item. Default: as the table names them.
+    """
+    readings, chosen = reading.readings, reading.columns
+    table = pd.DataFrame({"id": _safe(readings.items), "image": _safe(images or item_images(reading))})
+    table["grade"] = _cells(readings.grades, agreed.grade)
+    if chosen.patient is not None and readings.groups is not None:
+        table["patient"] = _safe(readings.groups)
+    if readings.reference is not None:
+        table["reference"] = _cells([*readings.grades, ""], readings.reference)
+    table["readings"] = np.bincount(readings.item, minlength=len(readings.items))
+    table["certainty"] = np.round(agreed.certainty, 6)
+    for grade in range(len(readings.grades)):
+        table[POSTERIOR.format(grade)] = np.round(agreed.posterior[:, grade], 9)
+    return table
+
+
+def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
+    """One row per reading, in the order of the source: item, reader, grade, date, … and how probable it is."""
+    readings, chosen = reading.readings, reading.columns
+    table = pd.DataFrame({chosen.noun: _cells(readings.items, readings.item)})
+    if chosen.noun == "item" and chosen.image is not None:
+        table["image"] = _safe(reading.frame[chosen.image].iloc[reading.rows].tolist())
+    table["reader"] = _cells(readings.readers, readings.reader)
+    table["grade"] = _cells(readings.grades, readings.grade)
+    if readings.times is not None:
+        table["date"] = ["" if np.isnat(time) else str(time) for time in readings.times]
+    if chosen.patient is not None and readings.groups is not None:
+        table["patient"] = _cells(readings.groups, readings.item)
+    if readings.reference is not None:
+        table["reference"] = _cells([*readings.grades, ""], readings.reference[readings.item])
+    table["consensus"] = _cells(readings.grades, agreed.grade[readings.item])
+    table["probability"] = np.round(agreed.posterior[readings.item, readings.grade], 6)
+    return table
+
+
+def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
+    """What to read next (item, reader, gain) as a file: the item by its noun, and no formulas."""
+    return pd.DataFrame(
+        {
+            noun: _safe(wanted["item"].tolist()),
+            "reader": _safe(wanted["reader"].tolist()),
+            "gain": wanted["gain"].round(6),
+        }
+    )
+
+
+def item_images(reading: ReadingsTable) -> list[str]:
+    """(I,) the image of each item, as the table names it."""
+    column = reading.columns.image
+    if column is None:
+        return reading.readings.items
+    rows = np.flatnonzero(reading.row_items >= 0)
+    first = rows[np.unique(reading.row_items[rows], return_index=True)[1]]
+    return [str(name) for name in reading.frame[column].iloc[first]]
+
+
+def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
+    """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there is no such file."""
+    names = [relative_name(name, directory.absolute()) for name in item_images(reading)]
+    root = find_image_folder(names, directory.absolute())
+    located, _ = locate_images(names, root)
+    folders: dict[str, set[str]] = {}  # a listing is much faster than a question for each of a million names
+
+    def found_at(file: str) -> str:
+        folder, name = os.path.split(file)
+        if folder not in folders:
+            place = os.path.join(root, folder)
+            folders[folder] = set(os.listdir(place)) if os.path.isdir(place) else set()
+        path = os.path.join(root, file) if name in folders[folder] else ""
+        return path if os.path.isfile(path) else ""
+
+    return [found_at(file) or name for name, file in zip(names, located, strict=True)]
+
+
+def write_readers_folder(
+    folder: Path, *, facts: dict[str, Any], tables: dict[str, pd.DataFrame], overwrite: bool = False
+) -> None:
+    """Write ``readers.json`` and the tables, by file name.
+
+    A folder with other files is refused. One of the same readings is refreshed; one of other readings, or with another
+    worklist, is refused unless ``overwrite``.
+    """
+    ours = {"readers.json", "report.html", "decisions.sqlite", "worklist.csv", *tables}
+    if folder.is_dir() and not (folder / "readers.json").exists():
+        others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+        if set(others) - ours:
+            raise SrjtError(f"{folder} contains other files: choose another `out`.")
+    if not overwrite and (folder / "readers.json").exists():
+        _refuse_other_readings(folder, facts, tables)
+    with explain_write_errors(f"{folder} cannot be written"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
+            write_atomically(folder / name, content, follow_links=False)
+        write_json(folder / "readers.json", {"format": FORMAT, **facts})
+
+
+def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
+    """An error if the folder holds what would be lost."""
+    before = read_reader_facts(folder)
+    same_network = before["probabilities_sha256"] == facts["probabilities_sha256"]
+    if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
+        raise SrjtError(
+            f"{folder} contains the consensus of other readings or with another network: choose another `out`, or pass "
+            "`overwrite=True` to overwrite it."
+        )
+    if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
+        raise SrjtError(
+            f"{folder / 'worklist.csv'} is another worklist, which somebody may be reading: choose another file with "
+            "`worklist`, or pass `overwrite=True` to overwrite it."
+        )
+
+
+def _same(path: Path, table: pd.DataFrame) -> bool:
+    """Whether the file is not there, or holds the same rows, except for what is computed."""
+    if not path.exists():
+        return True
+    check_regular_file(path)
+    written = io.StringIO(table.to_csv(index=False))
+    form: dict[str, Any] = {"dtype": str, "keep_default_na": False, "encoding_errors": "surrogateescape"}
+    try:
+        old, new = pd.read_csv(path, **form), pd.read_csv(written, **form)
+    except (OSError, ValueError):
+        return False
+    old, new = (frame.drop(columns=_COMPUTED, errors="ignore") for frame in (old, new))
+    return bool(old.equals(new))
+
+
+class _Reader(BaseModel, extra="allow"):
+    name: str
+
+
+class ReadersFile(BaseModel, extra="allow"):
+    """``readers.json``."""
+
+    format: Literal[3]
+    grades: list[str]
+    readers: list[_Reader]
+    probabilities_sha256: str | None
+
+
+def read_reader_facts(folder: Path) -> dict[str, Any]:
+    """The contents of ``readers.json``."""
+    file = read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
+    return file.model_dump(exclude_unset=True)
+
+
+def read_readers_folder(folder: Path) -> ReadersFolder:
+    """Read the folder that ``srjt readers … --out folder`` has written."""
+    facts = read_reader_facts(folder)
+    path = folder / "consensus.csv"
+    check_regular_file(path)
+    try:
+        frame = pd.read_csv(
+            path, usecols=["id", "image"], dtype=str, keep_default_na=False, encoding_errors="surrogateescape"
+        )
+    except (OSError, ValueError) as problem:
+        raise SrjtError(f"{path} cannot be read ({problem}): run srjt readers again.") from None
+    if not frame["id"].is_unique:
+        raise SrjtError(f"{path} has no unique ids: run srjt readers again.")
+    images = [name if os.path.isabs(name) else "" for name in frame["image"]]
+    return ReadersFolder(
+        folder=folder,
+        grades=Grades(facts["grades"]),
+        ids=frame["id"].tolist(),
+        images=images,
+        readers=frozenset(reader["name"] for reader in facts["readers"]),
+    )
+
+
+def _safe(cells: Sequence[str]) -> list[str]:
+    return [neutralise_formula(cell) for cell in cells]
+
+
+def _cells(names: Sequence[str], codes: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """The name of each code, safe in a spreadsheet; −1 is the last name. Names are fewer than cells."""
+    return np.array(_safe(names), dtype=object)[codes]

@@ -14,18 +14,18 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.grades import Grades
-from srjt.data.readers_folder import ends, read_readers_folder
 from srjt.data.sources.readings import NO_READER
+from srjt.data.sources.table import read_readers_folder
 from srjt.errors import count_of
 from srjt.ordinal.intervals import Interval
 from srjt.readers.agreement import COEFFICIENTS, WHICH, Agreement
-from srjt.readers.compare import NEW_READER
-from srjt.readers.consensus import Consensus
-from srjt.readers.model import ENOUGH
+from srjt.readers.consensus import NEW_READER, Consensus
+from srjt.readers.readings import ENOUGH
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
 from srjt.reports.pages.audit import gallery, thumbnail
+from srjt.reports.reader_facts import ends
 from srjt.reports.table import Table, between, data_table
 
 # on the page; everything is in readers.json and in the tables
