@@ -244,7 +244,7 @@ def _run(
 def _print_notes(config: StudyConfig, data: StudyPlan) -> None:
     """What the user should know before the runs begin."""
     from srjt.data.duplicates import describe_duplicates
-    from srjt.methods.registry import lookup
+    from srjt.methods import lookup
     from srjt.studies.config import rate_source
 
     if data.manifest.patients is None:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.ordinal.intervals import holm
+from srjt.ordinal.metrics import holm
 from srjt.reports.page import Rule, sentences
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table
 from srjt.studies.paired_tests import LOWER_IS_BETTER, compare_ours, pool_ours, size_ratio

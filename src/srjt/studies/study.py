@@ -13,7 +13,7 @@ from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
 from srjt.errors import Interrupted, SrjtError, count_of, warn
 from srjt.files import is_locked
 from srjt.inference.options import Execution
-from srjt.methods.registry import import_modules
+from srjt.methods import import_modules
 from srjt.progress import show_bar
 from srjt.settings import from_names, load_config
 from srjt.studies.config import StudyConfig

@@ -19,8 +19,7 @@ from srjt.inference.decide import Abstention, Decision
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.populations import Subgroups
 from srjt.ordinal.calibration import CalibrationBin
-from srjt.ordinal.intervals import Interval
-from srjt.ordinal.metrics import METRICS, NaiveBaseline
+from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures.canvas import (
     GREY,
     INK,

@@ -20,8 +20,7 @@ from srjt.inference.compare import Comparison
 from srjt.inference.decide import Abstention, Decision, refer_if
 from srjt.inference.evaluate import Evaluation, are_row_numbers, shared_labels
 from srjt.inference.ranges import RangeEvaluation
-from srjt.ordinal.intervals import Interval
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import (
