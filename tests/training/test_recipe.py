@@ -40,12 +40,6 @@ def test_unset_settings_follow_the_recipe(features: bool) -> None:
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
-@pytest.mark.parametrize("method", methods.plain_names())
-def test_the_papers_methods_are_trained_as_before(method: str) -> None:
-    config = TrainConfig(method=method).for_data(features=False)
-    assert (config.noise_rate, config.balance, config.method_options) == (None, 0.0, {})
-
-
 def test_what_is_given_stays() -> None:
     given = {"balance": 0.5, "method_options": {"co_lambda": 1.0}}
     config = TrainConfig(method="srjt", **given).for_data(features=False)
