@@ -26,8 +26,9 @@ from srjt.errors import Interrupted, SrjtError
 from srjt.inference.predict import predict
 from srjt.networks import Standardise, standardise
 from srjt.training.config import TrainConfig
-from srjt.training.reporters import BarReporter
 from srjt.training.trained import Trained, load_run
+
+from .test_resume import StopAt
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "batch_size": 16, "noise_rate": 0.4, "device": "cpu"}
 
@@ -145,23 +146,11 @@ def test_a_loaded_run_predicts_the_same(rows: Rows, run: Trained) -> None:
     assert nothing.shape == (len(alone), 0)
 
 
-class StopsAfter(BarReporter):
-    """Asks to stop, as a signal would, in the middle of an epoch."""
-
-    def __init__(self, epoch: int, step: int) -> None:
-        super().__init__()
-        self.when = (epoch, step)
-
-    def stepped(self, epoch: int, step: int, steps: int) -> None:
-        if (epoch, step) == self.when:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(rows: Rows, tmp_path: Path) -> None:
     given = {**SETTINGS, "method": "mixup", "split": rows.split}
     srjt.train(rows.manifest, out=tmp_path / "whole", **given)
     with pytest.raises(Interrupted):
-        srjt.train(rows.manifest, out=tmp_path / "parts", reporter=StopsAfter(2, 3), **given)
+        srjt.train(rows.manifest, out=tmp_path / "parts", reporter=StopAt(2, 3), **given)
     srjt.train(rows.manifest, out=tmp_path / "parts", **given)
     for name in ("weights.safetensors", "history.csv", "summary.json"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,22 +22,12 @@ from srjt.training.checkpoint import MetricRow, best_epoch, kept_epoch, last_epo
 from srjt.training.reporters import BarReporter
 from srjt.training.trained import Trained
 
+from .test_resume import StopAt
+
 SETTINGS: dict[str, Any] = {
     "noise_rate": 0.4, "network": "tiny", "image_size": 32, "crop": 28, "epochs": 6, "batch_size": 16,
     "learning_rate": 3e-3, "device": "cpu", "checkpoint_seconds": 0.0, "keep": "best", "method": "co-teaching+ours",
 }  # fmt: skip
-
-
-class StopAt(BarReporter):
-    """Stops the training at a given step, as a signal from outside does."""
-
-    def __init__(self, epoch: int, step: int) -> None:
-        super().__init__()
-        self.when = (epoch, step)
-
-    def stepped(self, epoch: int, step: int, steps: int) -> None:
-        if (epoch, step) == self.when:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
