@@ -1,16 +1,16 @@
 """How often the 95 % intervals of scores against the true grades hold them, although only doubtful labels are known.
 
-    python benchmarks/true_scores.py simulated --out FILE   # 10 minutes on one core
+    python benchmarks/true_scores.py simulated --out FILE   # half an hour on one core
     python benchmarks/true_scores.py acne FILE              # item, reader, grade, published_grade
 
-**Simulated**: 500 images of 250 patients, four grades. Readers and the network see the severity within the grade with
-an error, readers with a bias. What is known: three readings of each image; 100 verified grades (five times as
-many trials); the matrix of the label noise (also). The network is one of
+**Simulated**: 300 images of 150 patients, four grades. Readers and the network see the severity within the grade with
+an error, readers with a bias. What is known: three readings of each image; 100 verified grades; the matrix of
+the label noise. The network is one of
 
 - apart: it errs independently of the readers given the severity;
 - alike: on half of the images it says what the readers say, wrong or not (one of them, at random);
 - misled: on 12 % of the images all readers and the network see a neighbouring grade;
-- immune: as above, but the network sees the true one. This is outside of what is assumed.
+- immune: as above, but the network sees the true one.
 
 The truth is the score on 400,000 images. "By the labels": the interval of the same score if the labels (the consensus
 of the readers) are taken as the truth.
@@ -18,6 +18,11 @@ of the readers) are taken as the truth.
 **ACNE04**: doctors' readings, the published grade hidden. The network is simulated from the published grade: apart,
 alike, and a sixth doctor who is left out of the readers. Each trial has half of the images; the truth is the score on
 all of them by the published grade.
+
+**What holds** (300 trials a row, so 0.93 is told from 0.90): verified grades 0.94 to 1.00 at widths of 0.17 to 0.20 of
+the accuracy, whatever the network is. Readings 0.98 to 1.00, also for an immune network, at widths of 0.43 to 0.49:
+bounds, so no value is shown with them. Without errors that all readers share in the bounds, an immune network was
+covered in 0.15 to 0.65. A matrix: 1.00 at 0.35 to 0.48. By the labels alone: 0.00 to 0.95.
 """
 
 from __future__ import annotations
@@ -32,11 +37,11 @@ import pandas as pd
 
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.quality import given_noise
-from srjt.ordinal.intervals import bootstrap_metrics
+from srjt.ordinal.metrics import bootstrap_metrics
 from srjt.readers import Readings, consensus
 
 Ints = npt.NDArray[np.int64]
-GRADES, PATIENTS, IMAGES = 4, 250, 500
+GRADES, PATIENTS, IMAGES = 4, 150, 300
 SHARES = (0.4, 0.3, 0.2, 0.1)
 NETWORKS = ("apart", "alike", "misled", "immune")
 KNOWN = ("3 readings", "100 verified", "matrix")
@@ -174,8 +179,7 @@ def simulated(trials: int) -> pd.DataFrame:
                     network, 400_000, int(known[0]), np.random.default_rng(place)
                 )
             truth = scores_of(true, predicted)
-            repeated = trials if known.endswith("readings") else 5 * trials
-            for one in range(repeated):
+            for one in range(trials):
                 rng = np.random.default_rng([place, number, one])
                 rows += rows_of(known, network, *trial(known, network, matrix, rng), truth)
             print(
@@ -236,7 +240,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("simulated", "acne"))
     parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--trials", type=int, default=300, help="for acne, 20 take ten minutes")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     found = simulated(asked.trials) if asked.what == "simulated" else acne(asked.file, asked.trials)

@@ -14,7 +14,7 @@ from fixtures.held_out_runs import drawn_side, made_run
 from fixtures.small_images import SETTINGS, Data
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
-from srjt.inference.sides import evaluate_sides
+from srjt.inference.evaluate import evaluate_sides
 from srjt.run import Run
 from srjt.training import train as training
 from srjt.training.trained import Trained

@@ -71,11 +71,11 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
     watch("srjt.training.train.resolve_split", "noise estimated", training_side)
     watch("srjt.training.train.cross_fit", "noise estimated", lambda _, __, fit: fit.manifest.ids)
     for name in ("label_noise_of", "recalibration_of", "calibrate_ranges"):
-        watch(f"srjt.inference.calibrate.{name}", "calibrated", of_side)
+        watch(f"srjt.inference.prepare.{name}", "calibrated", of_side)
     watch("srjt.inference.answers._validation_side", "decided", lambda _, __, side: side.ids)
     watch("srjt.inference.evaluate.read_labelled", "evaluated", lambda _, __, data: list(data.ids))
     monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
-    monkeypatch.setattr("srjt.inference.calibrate.estimate_noise", counted)
+    monkeypatch.setattr("srjt.inference.prepare.estimate_noise", counted)
     return found
 
 

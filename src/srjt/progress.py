@@ -9,8 +9,9 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
 # Progress for people who work in Python: a bar in a terminal, a line that is rewritten in a notebook, or
@@ -306,6 +307,36 @@ def pages_come_from(make: Callable[[Any], Any]) -> None:
 def page_of(result: Any) -> Any:
     """The page of a result."""
     return _makers[0](result)
+
+
+def plain(value: Any, *, whole: bool = False) -> Any:
+    """Results as JSON keeps them: dataclasses and named tuples are dicts, without fields that no ``repr`` shows.
+
+    A part with a ``to_dict`` of its own decides itself. whole: it is the one that is asked.
+    """
+    if is_dataclass(value):
+        own = None if whole else getattr(value, "to_dict", None)
+        return (
+            own()
+            if own is not None
+            else {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
+        )
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return value
+
+
+class Plain:
+    """A result that is plain values, too."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values: dict[str, Any] = plain(self, whole=True)
+        return values
 
 
 class Reported:

@@ -22,11 +22,10 @@ import pandas as pd
 
 from srjt.errors import SrjtError
 from srjt.files import HUB_MODEL, HUB_SAMPLES, upload_run, write_atomically
-from srjt.inference.evaluate import Evaluation, evaluate
+from srjt.inference.evaluate import Evaluation, best_side, evaluate, evaluate_sides
 from srjt.inference.explain import explain
 from srjt.inference.export import export
 from srjt.inference.predict import predict
-from srjt.inference.sides import best_side, evaluate_sides
 from srjt.progress import Reported
 from srjt.training import train as training
 from srjt.training import trained

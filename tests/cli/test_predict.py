@@ -16,7 +16,7 @@ import pytest
 
 from fixtures.dicom_files import write_dicom
 from srjt.data.synthetic import generate, write
-from srjt.inference.sides import evaluate_sides
+from srjt.inference.evaluate import evaluate_sides
 from srjt.reports.pages.evaluation import verdict
 from srjt.training.trained import load_run
 

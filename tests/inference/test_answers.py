@@ -15,8 +15,8 @@ import torch
 import srjt
 from srjt.errors import SrjtError
 from srjt.inference.answers import describe_rule, grade_rule
+from srjt.inference.evaluate import evaluate_sides
 from srjt.inference.predict import predict
-from srjt.inference.sides import evaluate_sides
 from srjt.ordinal.decoding import median_grade, undo_soft_labels
 from srjt.ordinal.losses import soft_label_matrix
 from srjt.training.folder import HeldOut

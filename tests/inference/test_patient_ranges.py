@@ -15,8 +15,8 @@ from fixtures.held_out_runs import drawn_side, made_run
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
-from srjt.inference.calibrate import fit_after_training
 from srjt.inference.options import Answering
+from srjt.inference.prepare import fit_after_training
 from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges, unit_evidence
 from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise
 from srjt.ordinal.decoding import highest_per_unit

@@ -16,8 +16,8 @@ import srjt
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
-from srjt.inference.calibrate import fit_after_training, recalibration_of
 from srjt.inference.options import Answering
+from srjt.inference.prepare import fit_after_training, recalibration_of
 from srjt.inference.ranges import (
     RangeRule,
     calibrate_ranges,
@@ -279,7 +279,7 @@ def test_the_noise_of_a_run_is_estimated_once(
         estimated.append(how)
         return noise.estimate_noise(*labels, **how)
 
-    monkeypatch.setattr("srjt.inference.calibrate.estimate_noise", estimate)
+    monkeypatch.setattr("srjt.inference.prepare.estimate_noise", estimate)
     fresh = replace(run, held_out={"validation": replace(run.held_out["validation"])})
     first, second = (srjt.predict(fresh, features) for _ in range(2))
     pd.testing.assert_frame_equal(first, second, check_exact=True)

@@ -14,12 +14,11 @@ import srjt
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
-from srjt.inference.subgroups import TOO_FEW, Subgroup, Subgroups, group_by, judge_subgroups
+from srjt.inference.populations import TOO_FEW, Subgroup, Subgroups, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
-from srjt.ordinal.intervals import holm
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import sentences
-from srjt.reports.pages.subgroups import SUBGROUPS, subgroup_facts
+from srjt.reports.pages.evaluation_parts import SUBGROUPS, subgroup_facts
 from srjt.training.trained import Trained
 
 SITES = ("a", "b", "c", "d")
@@ -58,8 +57,7 @@ def test_the_site_whose_labels_are_a_grade_too_high_is_the_worst() -> None:
     assert gap.difference.low > 0.2
     assert gap.p_value <= gap.adjusted < 0.01
     facts = subgroup_facts(found)
-    assert (facts.worst, facts.clear, facts.groups) == ("site c", True, 6)
-    assert facts.score == found.worst.scores["mae"].value
+    assert (facts.worst, facts.gap, facts.groups) == (found.worst, gap, 6)
     assert "site c" in sentences(SUBGROUPS, facts)[0]
 
 

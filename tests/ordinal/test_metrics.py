@@ -16,7 +16,7 @@ from sklearn.metrics import f1_score
 from srjt.errors import SrjtError
 from srjt.ordinal import PURPOSES, Purpose, metrics
 from srjt.ordinal.metrics import METRICS, naive_baseline
-from srjt.training.folder import compare_with_naive
+from srjt.training.folder import not_beaten
 
 # Metrics against scikit-learn, against brute force, and by hand where conventions differ.
 
@@ -185,19 +185,6 @@ def test_against_a_list_of_samples(training: list[int], side: list[int]) -> None
     assert naive.macro_f1 == pytest.approx(f1_score(truth, always, average="macro", zero_division=0))
 
 
-def test_a_run_that_does_not_beat_it_says_so() -> None:
-    assert compare_with_naive("the test side", score=0.2, naive=0.3, purpose="mae") == ""
-    assert compare_with_naive("these samples", score=0.3333, naive=0.3333, purpose="mae") == (
-        "This run does not beat a naive prediction on these samples: MAE 0.333, and 0.333 by always predicting the "
-        "median training label."
-    )
-    said = compare_with_naive("the test side", "SORD does", score=0.5, naive=2 / 3, purpose="accuracy")
-    assert said == (
-        "SORD does not beat a naive prediction on the test side: accuracy 0.500, and 0.667 by always predicting the "
-        "most frequent training label."
-    )
-
-
 @pytest.mark.parametrize("purpose", PURPOSES)
 def test_only_the_metric_that_the_grades_are_for_is_judged(purpose: Purpose) -> None:
     """Answers beat it in this metric, or in the other three only; a perfect score passes where one grade is right."""
@@ -208,7 +195,4 @@ def test_only_the_metric_that_the_grades_are_for_is_judged(purpose: Purpose) -> 
         (0.1 if better else 0.9, False),
         (1 - better, False),
     ):
-        assert (
-            bool(compare_with_naive("it", score=score, naive=getattr(naive, purpose), purpose=purpose))
-            == worse
-        )
+        assert not_beaten(score, getattr(naive, purpose), purpose=purpose) == worse

@@ -17,8 +17,8 @@ from reports.page_text import all_sections
 from srjt.data import Manifest
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
+from srjt.inference.evaluate import evaluate_sides
 from srjt.inference.options import Answering
-from srjt.inference.sides import evaluate_sides
 from srjt.ordinal.calibration import expected_calibration_error
 from srjt.readers import Readings
 from srjt.reports.page import Page, first_sentence, page_text, render, sentences

@@ -15,8 +15,8 @@ import yaml
 import srjt
 from fixtures.run_folders import make_run
 from srjt.errors import SrjtError
+from srjt.inference.evaluate import evaluate_sides
 from srjt.inference.options import Answering
-from srjt.inference.sides import evaluate_sides
 from srjt.reports.model_card import model_card, write_model_card
 from srjt.reports.page import render
 from srjt.reports.pages.run import run_page

@@ -11,14 +11,13 @@ import pandas as pd
 import pytest
 
 import srjt
+from srjt.inference.evaluate import best_side, evaluate_sides
 from srjt.inference.options import Answering
-from srjt.inference.sides import best_side, evaluate_sides
 from srjt.ordinal import PURPOSES
 from srjt.reports.model_card import card_facts, model_card
 from srjt.reports.pages.answers import predictions_page
 from srjt.reports.pages.evaluation import evaluation_facts, verdict
 from srjt.reports.pages.run import run_page
-from srjt.training.folder import compare_with_naive
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
@@ -41,10 +40,9 @@ def test_every_place_judges_the_answers_of_predict(
     sides = evaluate_sides(run)
     table = srjt.predict(run, [run_with_images.parent / "set" / "labels.csv"])
     assert all(evaluation_facts(found).beaten == right for found in sides.values())
-    assert all(bool(found.naive_warning) != right for found in sides.values())
     best = best_side(run, resamples=0)
     assert best is not None
-    assert best.naive_warning == sides["test"].naive_warning
+    assert evaluation_facts(best).beaten == right
     said = verdict(sides["test"])
     assert run_page(folder).lead == run.summary().lead == said
     assert ("No better than one grade" in said) != right
@@ -55,14 +53,6 @@ def test_every_place_judges_the_answers_of_predict(
     if not right:
         error = (3 - kept.loc[kept["side"] == "test", "grade"]).mean()
         assert sides["test"].score == pytest.approx(error)
-        assert f"on the test side: MAE {error:.3f}, and " in sides["test"].naive_warning
     for purpose in PURPOSES:  # grades may be for another metric than those of the training
-        judged = evaluate_sides(run, Answering(optimise=purpose), resamples=0)["test"].naive_warning
-        assert bool(judged) != right
-        assert ("MAE" in judged) == (purpose == "mae" and not right)
-
-
-def test_perfect_answers_pass_where_all_samples_have_the_usual_grade() -> None:
-    assert compare_with_naive("this sample", score=0.0, naive=0.0, purpose="mae") == ""
-    assert compare_with_naive("this sample", score=1.0, naive=1.0, purpose="accuracy") == ""
-    assert "does not beat" in compare_with_naive("this sample", score=1.0, naive=0.0, purpose="mae")
+        judged = evaluate_sides(run, Answering(optimise=purpose), resamples=0)["test"]
+        assert evaluation_facts(judged).beaten == right

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from srjt.data import folds, from_arrays
 from srjt.errors import SrjtError
 from srjt.reports.page import first_sentence
-from srjt.reports.pages.learning_curve import VERDICT, curve_facts, learning_curve_section
+from srjt.reports.pages.sample_size import VERDICT, curve_facts, learning_curve_section
 from srjt.reports.statistics import noise_label
 from srjt.studies.config import StudyConfig, learning_curve, parse_noise
 from srjt.studies.plan import StudyPlan
@@ -61,6 +63,29 @@ def test_the_noises_of_a_curve() -> None:
             parse_noise(wrong)
 
 
+@pytest.mark.parametrize("column", ["true_grade", "verified_grade"])
+def test_better_labels_are_the_true_or_verified_grades(column: str) -> None:
+    plan = plan_of()
+    given = plan.manifest.labels
+    known = np.arange(120) % 2 == 0
+    better = np.where(known, (given + 1) % 3, given if column == "true_grade" else -1)
+    table = plan.manifest.table.assign(**{column: better})
+    config = StudyConfig(
+        source="synthetic", methods=("co-teaching",), noise_rate=0.3, learning_curve=True,
+    )  # fmt: skip
+    plan = StudyPlan(config, replace(plan.manifest, table=table), plan.splits)
+    arms = {spec.label: spec for spec in plan.noises}
+    assert list(arms) == ["none@0.25", "none@0.5", "none", "corrected"]
+    split = plan.splits[0]
+    corrected, as_given = (plan.labelled(arms[name], 0, 0)[0].labels for name in ("corrected", "none"))
+    assert np.array_equal(corrected, np.where(known, better, given))
+    rows = np.concatenate([split.train, split.validation])
+    assert np.array_equal(as_given[rows], given[rows])
+    assert np.array_equal(as_given[split.test], corrected[split.test])  # one judge for all
+    assert plan.given_noise(arms["corrected"])[0] == (0.0 if column == "true_grade" else 0.15)
+    assert plan.given_noise(arms["none"])[0] == 0.3
+
+
 def results_of(values: dict[str, list[float]], *, metric: str = "mae") -> Any:
     rows = [
         ("srjt", "", noise, fold, 0, "test", metric, value)
@@ -91,6 +116,7 @@ def test_the_verdict_follows_from_every_fold(
     gains = np.array(half) - [0.4, 0.41]
     assert facts.doubling == pytest.approx((gains.mean(), gains.min(), gains.max()))
     assert first_sentence(VERDICT, facts) == VERDICT[rule][1]
+    assert math.isnan(facts.better.mean) == (better is None)
     section = learning_curve_section(found, metric="mae")
     assert section is not None
     assert VERDICT[rule][1] in section.text[0]

@@ -17,7 +17,7 @@ from srjt import methods, noise
 from srjt.data import Split, from_arrays
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError
-from srjt.inference.calibrate import label_noise_of
+from srjt.inference.prepare import label_noise_of
 from srjt.noise import expected_rate
 from srjt.training.config import TrainConfig
 from srjt.training.folder import read_facts

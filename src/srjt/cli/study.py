@@ -60,7 +60,8 @@ def run(
     ),
     learning_curve: bool = option(
         False,
-        "Also train on a quarter and half of the training patients, and with half of the injected noise and none.",
+        "Also train on a quarter and half of the training patients; and with better labels: half of the injected "
+        "noise, or the true or verified grades.",
         "--learning-curve",
     ),
     noise_rate: str | None = option(
@@ -129,7 +130,6 @@ def run(
     from srjt.cli.samples import read_matrix
     from srjt.data.grades import parse_grade_names
     from srjt.settings import parse_overrides
-    from srjt.studies.config import learning_curve as curve
     from srjt.studies.study import choose_executor, resolve_config
 
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items()}
@@ -139,7 +139,8 @@ def run(
         {
             "source": source,
             "methods": _names(" ".join(methods)) if methods else None,
-            "noises": curve(noise or ["none"]) if learning_curve else noise,
+            "noises": noise,
+            "learning_curve": learning_curve or None,
             "noise_rate": noise_rate,
             "transition": None if transition is None else read_matrix(transition),
             "folds": folds,
@@ -272,7 +273,7 @@ def _run(
 def _print_notes(config: StudyConfig, data: StudyPlan) -> None:
     """What the user should know before the runs begin."""
     from srjt.data.duplicates import describe_duplicates
-    from srjt.methods.registry import lookup
+    from srjt.methods import lookup
     from srjt.studies.config import rate_source
 
     if data.manifest.patients is None:
@@ -437,6 +438,8 @@ def report(
     )  # fmt: skip
     if checklist is not None:
         say(f"The checklist is in {page}, for a word processor, and in {others[0]}.")
+        if not also:
+            say("An audit, readers or evaluations that it does not name: give them with --also.")
         return
     say(f"The report is in {page}.")
     drawn = [file for file in others if file.suffix in (".svg", ".png")]

@@ -194,7 +194,7 @@ def train(
     )
     from srjt.data.grades import parse_grade_names
     from srjt.data.sources import read
-    from srjt.inference.sides import evaluate_sides
+    from srjt.inference.evaluate import evaluate_sides
     from srjt.reports.model_card import write_model_card
     from srjt.reports.pages.run import trained_page
     from srjt.training.folder import refuse_other_files

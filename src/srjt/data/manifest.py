@@ -295,14 +295,20 @@ class Manifest:
 
     def with_noisy_labels(self, noisy: npt.ArrayLike) -> Manifest:
         """The same samples with the grades ``noisy`` (N,); the present grades become ``true_grade``."""
+        known = (
+            self
+            if "true_grade" in self.table
+            else replace(self, table=self.table.assign(true_grade=self.labels))
+        )
+        return known.with_labels(noisy)
+
+    def with_labels(self, labels: npt.ArrayLike) -> Manifest:
+        """The same samples with other grades (N,)."""
         # what readers say about the true grades does not hold for these labels
         table = self.table.drop(
             columns=[POSTERIOR.format(grade) for grade in range(self.num_classes)], errors="ignore"
         )
-        if "true_grade" not in table:
-            table["true_grade"] = table["grade"]
-        table["grade"] = np.asarray(noisy, dtype=np.int64)
-        return replace(self, table=table)
+        return replace(self, table=table.assign(grade=np.asarray(labels, dtype=np.int64)))
 
 
 def components(count: int, pairs: Ints) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,8 @@ from srjt.inference.evaluate import shared_labels
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.ordinal import Purpose
-from srjt.ordinal.intervals import Interval, holm, percentile_interval, resampled_metrics, t_interval
-from srjt.ordinal.metrics import METRICS
-from srjt.progress import Reported
+from srjt.ordinal.metrics import METRICS, Interval, holm, percentile_interval, resampled_metrics, t_interval
+from srjt.progress import Plain, Reported
 from srjt.settings import from_names
 from srjt.training.trained import Trained
 
@@ -146,7 +145,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Reported):
+class Comparison(Reported, Plain):
     """The result of ``srjt.compare``.
 
     Attributes
@@ -185,13 +184,6 @@ class Comparison(Reported):
     def __repr__(self) -> str:
         return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        plain = asdict(self)
-        for row, found in zip(plain["differences"], self.differences, strict=True):
-            row["difference"] = found.difference._asdict()
-        return plain
-
 
 def compare(
     *runs: RunLike,
@@ -205,7 +197,7 @@ def compare(
 
     The patients are resampled, the same ones for all runs, so that the differences are paired. Runs that differ in
     their seed only count as one, whose scores are the means; the intervals then contain the variation between
-    trainings, too (see ``srjt.ordinal.intervals.t_interval``).
+    trainings, too (see ``srjt.ordinal.metrics.t_interval``).
 
     Parameters
     ----------

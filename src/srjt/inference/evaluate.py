@@ -5,7 +5,7 @@ beside the readers who graded them, and without samples that the run has learnt 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 
 from srjt.data.grades import Grades
 from srjt.data.manifest import LeakageWarning, Manifest
+from srjt.data.sources import LabelledData
 from srjt.data.sources.table import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
@@ -26,19 +27,27 @@ from srjt.inference.answers import (
     probabilities_of,
     units_of,
 )
-from srjt.inference.calibrate import (
+from srjt.inference.decide import Abstention, Decision, abstain_from, decide, referred
+from srjt.inference.options import Answering, Evaluating
+from srjt.inference.populations import (
+    External,
+    Subgroups,
+    beside_own_test_side,
+    group_by,
+    is_held_out,
+    judge_subgroups,
+)
+from srjt.inference.prepare import (
     AfterTraining,
-    Labelled,
+    Prepared,
+    RunLike,
     doubted_noise_of,
     label_noise_of,
+    open_run,
+    prepare,
     read_labelled,
 )
-from srjt.inference.decide import Abstention, Decision, abstain_from, decide, referred
-from srjt.inference.external import External, beside_own_test_side, is_held_out
-from srjt.inference.options import Evaluating
-from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
-from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.quality import NoiseBounds
 from srjt.ordinal import Purpose
@@ -50,13 +59,12 @@ from srjt.ordinal.calibration import (
     ranked_probability_score,
 )
 from srjt.ordinal.decoding import LearnedPooling
-from srjt.ordinal.intervals import Interval, bootstrap_metrics
-from srjt.ordinal.metrics import METRICS, NaiveBaseline, confusion_matrix
-from srjt.progress import ProgressOption, Reported, progress_bar
+from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline, bootstrap_metrics, confusion_matrix
+from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
 from srjt.settings import from_names
-from srjt.training.folder import HeldOut, baseline_from, compare_with_naive, same_samples
+from srjt.training.folder import HeldOut, baseline_from, same_samples
 from srjt.training.trained import Trained
 
 # Evaluated samples that something was fitted to after training: scores on them look too good.
@@ -370,34 +378,13 @@ class Evaluation(Reported):
         values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
         return f"<Evaluation: {count_of(self.samples, 'sample')}, {values}, by {self.judged_by}>"
 
-    @property
-    def naive_warning(self) -> str:
-        """A sentence if one grade for all samples scores as well as the run; else ""."""
-        if self.naive is None:
-            return ""
-        where = f"the {self.side} side" if self.side else "these samples"
-        naive = getattr(self.naive, self.purpose)
-        return compare_with_naive(where, score=self.score, naive=naive, purpose=self.purpose)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; what several readers say only if there are some."""
-        plain = asdict(replace(self, readers=None, answers=pd.DataFrame()))
-        del plain["readers"], plain["not_compared"], plain["answers"]
-        plain["true_scores"] = self.true_scores and self.true_scores.to_dict()
-        if self.readers is not None:
-            plain["readers"] = self.readers.to_dict()
-        plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
-        for name in ("calibration", "uncalibrated"):
-            plain[name] = [b._asdict() for b in getattr(self, name)]
-        plain["grades"] = list(self.grades)
-        plain["naive"] = self.naive and self.naive._asdict()
-        plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
-        plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
-        plain["external"] = self.external and self.external.to_dict()
-        plain["subgroups"] = self.subgroups and self.subgroups.to_dict()
-        plain["decision"] = self.decision and self.decision.to_dict()
-        plain["abstention"] = self.abstention and self.abstention.to_dict()
-        return plain
+        values: dict[str, Any] = plain(self, whole=True)
+        del values["not_compared"]
+        if self.readers is None:
+            del values["readers"]
+        return values
 
 
 # ``srjt.evaluate``: metrics with intervals, confusion matrix and calibration of a run on labelled samples.
@@ -405,7 +392,7 @@ class Evaluation(Reported):
 
 def evaluate(
     run: RunLike,
-    data: Labelled,
+    data: LabelledData,
     *,
     readings: Readings | None = None,
     resamples: int = 1000,
@@ -614,3 +601,57 @@ def _intervals(
     if resamples and len(labels if groups is None else set(groups)) > 1:
         return found
     return {name: Interval(interval.value, np.nan, np.nan) for name, interval in found.items()}
+
+
+# A run on its own held-out sides, from the predictions that the run keeps.
+
+
+def evaluate_sides(
+    run: Trained, options: Answering | None = None, *, resamples: int = 1000
+) -> dict[str, Evaluation]:
+    """Each held-out side of a run, test first, answered as ``srjt predict`` answers with these options.
+
+    The test side is compared with its true grades where they are known, the validation side with its labels as given.
+    With ``per="patient"`` a side without patients is left out. resamples: 0 for no intervals.
+    """
+    prepared = prepare(run, options)
+    per = prepared.options.per
+    evaluations = {}
+    for name in sorted(run.held_out):  # test before validation
+        side = run.held_out[name]
+        if per and side.patients is None:
+            continue
+        truth = side.true_labels if name == "test" else None
+        answers = prepared.side_answers(side, side.labels if truth is None else truth)
+        rows = pd.DataFrame() if per else _rows(side, run.grades, answers)
+        if per:
+            answers = prepared.pool(answers, pd.factorize(np.asarray(side.patients))[0])
+        found = judge(
+            prepared,
+            answers,
+            judged_by="given grades" if truth is None else "true grades",
+            patients=side.patients,
+            images=len(side),
+            raw=probabilities_of(side.probabilities, prepared.options.network),
+            resamples=resamples,
+            side=name,
+        )
+        evaluations[name] = replace(found, answers=rows)
+    return evaluations
+
+
+def _rows(side: HeldOut, grades: tuple[str, ...], answers: Answers) -> pd.DataFrame:
+    """One row per answer: the sample, its file where it has one, the label and the grade."""
+    rows = side.table.rename(columns={"id": "image"})
+    for name, values in (("label", answers.labels), ("grade", answers.grades)):
+        rows[name] = [grades[place] for place in values.tolist()]
+    return rows if side.images is None else rows.assign(file=side.images)
+
+
+def best_side(run: Trained, options: Answering | None = None, *, resamples: int = 1000) -> Evaluation | None:
+    """The test side, else the validation side; None if the run keeps neither, or cannot answer."""
+    try:
+        sides = evaluate_sides(run, options, resamples=resamples) if run.held_out else {}
+    except SrjtError:  # a method that is not installed
+        return None
+    return next(iter(sides.values()), None)

@@ -23,10 +23,9 @@ from srjt.data.sources.assemble import GRADED, LoadedData
 from srjt.data.sources.columns import NUMBERED, TABLE_SUFFIXES, choose_columns, load_table
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, answers_from, probabilities_of, units_of
-from srjt.inference.calibrate import AfterTraining
 from srjt.inference.decide import confidence_of, refer_if, referred
 from srjt.inference.options import Answering, WhichNetwork, as_columns
-from srjt.inference.prepare import Floats, Ints, Prepared, RunLike, prepare, uncertainty
+from srjt.inference.prepare import AfterTraining, Floats, Ints, Prepared, RunLike, prepare, uncertainty
 from srjt.inference.ranges import RangeRule
 from srjt.progress import ProgressOption, page_of, progress_bar
 from srjt.training.devices import amp_dtype

@@ -1,23 +1,31 @@
-"""What is settled before a run answers: what is fitted after training, how probabilities become grades and answers,
-when to refer and when to leave an answer to a person. ``predict`` answers by it; ``evaluate`` and ``compare`` judge.
+"""What is settled before a run answers: what is fitted after training (recalibration, pooling and ranges of grades),
+how probabilities become grades and answers, when to refer and when to leave an answer to a person. ``predict`` answers
+by it; ``evaluate`` and ``compare`` judge.
+
+Everything follows from the validation predictions and the noise estimate that a run keeps, or from labelled samples
+that the user names; nothing here is stored.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
+from srjt.data.grades import as_text
+from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError
+from srjt.data.sources import LabelledData, labelled_samples
+from srjt.errors import SettingError, SrjtError
 from srjt.inference.answers import (
     Answers,
     answers_from,
@@ -25,20 +33,319 @@ from srjt.inference.answers import (
     decoded_grades,
     describe_rule,
     grade_rule,
+    keep_at_training,
+    learn_pooling,
     pool_answers,
     probabilities_of,
+    units_of,
+    units_of_side,
     validation_answers,
 )
-from srjt.inference.calibrate import AfterTraining, fit_after_training
 from srjt.inference.decide import ReferralRule, find_cut, referral_rule
-from srjt.inference.options import Answering
-from srjt.ordinal.decoding import GradeRule, expected_grade
+from srjt.inference.options import Answering, WhichNetwork
+from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
+from srjt.methods import lookup
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.matrices import largest_rho, transition_matrix
+from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise, transition_of
+from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
+from srjt.ordinal.decoding import GradeRule, LearnedPooling, expected_grade
+from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
-from srjt.training.folder import HeldOut
+from srjt.training.folder import HeldOut, held_out_side
 from srjt.training.trained import Trained, load_run
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+
+# The samples that something is fitted to, and what is known about their labels.
+
+# An estimate takes seconds, and every prediction with the same run needs it.
+_estimates: WeakKeyDictionary[HeldOut, dict[WhichNetwork, NoiseEstimate]] = WeakKeyDictionary()
+
+
+def read_labelled(
+    run: Trained, source: LabelledData, *, on_bad_image: OnBadImage = "error", progress: bool = True
+) -> Manifest:
+    """Labelled samples with the grades of the run; an error if they have others.
+
+    progress: show a bar while the headers of DICOM files are read.
+    """
+    found = labelled_samples(source, grades=run.grades, on_bad_image=on_bad_image, progress=progress)
+    if tuple(found.grades) != tuple(run.grades):  # its labels are positions on another scale
+        raise SrjtError(
+            f"The samples have the grades {', '.join(found.grades)}, the run has {', '.join(run.grades)}: read them "
+            "with srjt.data.read(path, grades=run.grades)."
+        )
+    return found
+
+
+def predict_side(
+    run: Trained, source: LabelledData, *, views: int = 1, on_bad_image: OnBadImage = "error"
+) -> tuple[HeldOut, Manifest]:
+    """Labelled samples that the run has not seen, with its predictions for them."""
+    manifest = run.match_features(read_labelled(run, source, on_bad_image=on_bad_image, progress=False))
+    store = open_store(
+        manifest,
+        size=run.config.image_size,
+        resize=run.config.resize,
+        on_bad_image=on_bad_image,
+        find_duplicates=True,
+    )
+    if len(seen := run.trained_on(store.manifest)):
+        raise SrjtError(
+            f"The run was trained on {len(seen):,} of the {len(store.manifest):,} samples to calibrate on, such as "
+            f"{store.manifest.ids[seen[0]]}: what is fitted to them does not hold for new samples. Calibrate on "
+            "others, or leave out `calibrate_on` for the validation side."
+        )
+    scores = run.probabilities(store.pixels, views=views)[0]
+    return held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None), store.manifest
+
+
+def calibration_side(run: Trained, *, views: int = 1) -> HeldOut:
+    """The validation side of a run, or an error that says how to calibrate without one."""
+    side = run.held_out.get("validation")
+    otherwise = "`calibrate_on`, with labelled samples that it was not trained on"
+    if side is None:
+        raise SrjtError(
+            f"This run keeps no predictions for a validation side, so nothing can be calibrated on it: give "
+            f"{otherwise}."
+        )
+    if views > 1:
+        raise SrjtError(f"The validation side was predicted with one view: use one view, or {otherwise}.")
+    return side
+
+
+def label_noise_of(
+    side: HeldOut,
+    *,
+    config: TrainConfig,
+    estimate: NoiseEstimate | None = None,
+    network: WhichNetwork = "ensemble",
+) -> NoiseBounds:
+    """What is known about the noise of the labels of a side.
+
+    A matrix that was given for training; else the run's estimate; else an estimate from these labels and predictions,
+    with the rate that was given for training.
+    """
+    classes = side.probabilities.shape[2]
+    if estimate is None and config.transition is not None:
+        shares = np.bincount(side.labels, minlength=classes) / len(side)
+        return given_noise(np.asarray(config.transition), shares)
+    if estimate is not None:
+        return estimated_noise(estimate)
+    return estimated_noise(side_estimate(side, network=network), rate=config.known_noise_rate)
+
+
+def side_estimate(side: HeldOut, *, network: WhichNetwork = "ensemble") -> NoiseEstimate:
+    """The noise of the labels of a side, estimated from these labels and the predictions."""
+    known = _estimates.setdefault(side, {})
+    if network not in known:
+        known[network] = estimate_noise(
+            side.labels,
+            probabilities_of(side.probabilities, network),
+            groups=side.groups,
+            verified=side.verified_labels,
+        )
+    return known[network]
+
+
+def doubted_noise_of(
+    noise: NoiseBounds, side: HeldOut, *, config: TrainConfig, network: WhichNetwork
+) -> NoiseBounds:
+    """The noise for a promise, where a rate was given for training and nothing was estimated.
+
+    A rate that was given is a guess, and the matrix of errors by one grade that a recipe makes of it a guess, too. The
+    labels and predictions of the side say which other rates are plausible, and which grades are confused. A
+    matrix that was given is taken as it is.
+    """
+    rate = config.known_noise_rate
+    if rate is None or (config.transition is not None and not is_assumed_matrix(config)):
+        return noise
+    found = estimated_noise(side_estimate(side, network=network))
+    low, high = found.rates
+    return replace(found, rates=(min(low, rate), max(high, rate)))
+
+
+def is_assumed_matrix(config: TrainConfig) -> bool:
+    """Whether the matrix of a run follows from a given rate: all errors by one grade are equally likely."""
+    if config.transition is None or config.noise_rate is None:
+        return False
+    if not lookup(config.method, registered_by=config.imports).is_recipe:
+        return False
+    matrix = np.asarray(config.transition)
+    rho = float(matrix[0, 1])
+    if rho > largest_rho("truncated", num_classes=len(matrix)):
+        return False
+    assumed = transition_matrix("truncated", num_classes=len(matrix), rho=rho)
+    return np.allclose(matrix, assumed)
+
+
+def recalibration_of(
+    side: HeldOut,
+    *,
+    noise: NoiseBounds | None,
+    network: WhichNetwork = "ensemble",
+    label_noise: LabelNoise = "unknown",
+) -> Recalibration | None:
+    """The recalibration that a side supports; None if it is too small or nothing is gained.
+
+    Verified grades are used alone if there are enough. Else the temperature depends on how many labels are wrong: many
+    wrong labels mean that the network is surer of the true grades than the labels show. Labels alone often do not tell.
+    The temperature changes only as much as every plausible noise demands, so that for none of them the probabilities
+    become worse. noise: of the labels; None if they are right.
+    """
+    p = probabilities_of(side.probabilities, network)
+    verified = side.verified_labels
+    if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
+        groups = None if side.groups is None else [side.groups[row] for row in rows]
+        found = choose_recalibration(p[rows], verified[rows], groups=groups)
+        meaning = "they are probabilities of the true grade, by verified grades"
+    elif noise is None:
+        found = choose_recalibration(p, side.labels, groups=side.groups)
+        meaning = "they are probabilities of the label"
+    elif label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
+        matrix = transition_of(noise.joint)
+        found = choose_recalibration(
+            p, side.labels, transition=matrix, groups=side.groups, vector=noise.determined
+        )
+        wrong = 1.0 - float(np.trace(noise.joint))
+        meaning = (
+            f"they are probabilities of the true grade, if a share of {wrong:.2f} of the labels is wrong"
+        )
+    else:
+        found = _least_change(
+            [
+                choose_recalibration(
+                    p, side.labels, transition=transition_of(joint), groups=side.groups, vector=False
+                )
+                for joint in (noise.lowest(), noise.highest())
+            ]
+        )
+        low, high = noise.rates
+        meaning = f"as much as any share of wrong labels from {low:.2f} to {high:.2f} demands"
+    return None if found is None else replace(found, meaning=meaning)
+
+
+def _least_change(found: Sequence[Recalibration | None]) -> Recalibration | None:
+    """The temperature nearest to 1, if all are on one side of it: for none of the noises it goes too far."""
+    known = [one for one in found if one is not None]
+    sides = {one.slope > 1.0 for one in known}
+    if len(known) < len(found) or len(sides) > 1:
+        return None
+    return min(known, key=lambda one: abs(np.log(one.slope)))
+
+
+# What is fitted after training and applied to new samples: recalibration, pooling and ranges of grades.
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterTraining:
+    """What ``predictions`` applies to the networks' probabilities; nothing by default.
+
+    calibrate_on: the samples that recalibration and ranges are fitted to, if it is not the validation side.
+    """
+
+    recalibration: Recalibration | None = None
+    ranges: RangeRule | None = None
+    learned: LearnedPooling | None = None
+    calibrate_on: HeldOut | None = None
+
+    def grade_ranges(
+        self,
+        probabilities: npt.NDArray[np.float32],
+        grades: Ints,
+        *,
+        samples: pd.DataFrame | None,
+        units: Ints | None = None,
+    ) -> tuple[Ints, Ints]:
+        """The lowest and the highest grade of each range, which holds the predicted grade.
+
+        probabilities: (N, C) of images, not recalibrated. grades: predicted, (N,) of images or (M,) of their units.
+        """
+        assert self.ranges is not None
+        low, high = self.ranges.ranges(probabilities, parts=self.parts(samples), units=units)
+        # another decoding may leave the range; a wider range still keeps its promise
+        return np.minimum(low, grades), np.maximum(high, grades)
+
+    def parts(self, samples: pd.DataFrame | None) -> list[object] | None:
+        """The values that ranges by a column need."""
+        if self.ranges is None or not self.ranges.parts:
+            return None
+        by = self.ranges.by
+        if samples is None or by not in samples:
+            raise SrjtError(f"Ranges for each value of {by} need the column {by} in the samples to predict.")
+        return [as_text(value) for value in samples[by]]
+
+
+def fit_after_training(run: Trained, options: Answering | None = None) -> AfterTraining:
+    """Fit to the validation side of a run, or to ``calibrate_on``."""
+    options = options or Answering()
+    coverage, network, per, views = options.coverage, options.network, options.per, options.views
+    learns = bool(per) and options.pool == "learned"
+    elsewhere = options.calibrate_on is not None
+    if isinstance(options.calibrate_on, float):
+        raise SettingError("calibrate_on", "takes a share only to evaluate; give labelled samples.")
+    if elsewhere:
+        side, manifest = predict_side(
+            run, options.calibrate_on, views=views, on_bad_image=options.on_bad_image
+        )
+        columns = manifest.table
+        # the run's estimate, and the noise that it was trained with, are those of other labels
+        estimate, config = None, run.config.replace(noise_rate=None, transition=None)
+    elif coverage is None and (not options.recalibrate or views > 1 or "validation" not in run.held_out):
+        return AfterTraining(learned=learn_pooling(run, per=per, network=network) if learns else None)
+    else:
+        side = calibration_side(run, views=views)
+        columns = side.table
+        estimate, config = run.noise_estimate, run.config
+    noise = None
+    if options.label_noise != "none" and (coverage is not None or len(side) >= SMALLEST[0]):
+        noise = label_noise_of(side, config=config, estimate=estimate, network=network)
+    recalibration = learned = ranges = None
+    if options.recalibrate:
+        recalibration = recalibration_of(side, noise=noise, network=network, label_noise=options.label_noise)
+    if learns:
+        learned = learn_pooling(run, per=per, network=network, recalibration=recalibration)
+    if coverage is not None:
+        if noise is not None and estimate is None:
+            noise = doubted_noise_of(noise, side, config=config, network=network)
+        by = options.coverage_by
+        ranges = calibrate_ranges(
+            side, coverage=coverage, noise=noise, by=by or "", network=network, label_noise=options.label_noise,
+            parts=_calibration_parts(columns, by, given=elsewhere),
+            units=_calibration_units(side, columns, per, given=elsewhere) if per else None,
+            pooled=Pooled(per, options.pool, learned) if per else None,
+        )  # fmt: skip
+    return AfterTraining(
+        recalibration=recalibration,
+        ranges=ranges,
+        learned=learned,
+        calibrate_on=side if elsewhere else None,
+    )
+
+
+def _calibration_parts(columns: pd.DataFrame, by: str | None, *, given: bool) -> list[object] | None:
+    """The values of the column ``by``. given: whether these are not samples of the validation side."""
+    if by in (None, "", "grade"):
+        return None
+    if by not in columns:
+        where = f"the validation side: give `calibrate_on` with it, or {keep_at_training([str(by)])}"
+        raise SrjtError(
+            f"Ranges for each value of {by} need this column in the calibration samples; it is not in "
+            f"{'them' if given else where}."
+        )
+    return [as_text(value) for value in columns[by]]
+
+
+def _calibration_units(side: HeldOut, columns: pd.DataFrame, per: tuple[str, ...], *, given: bool) -> Ints:
+    if given:
+        return units_of(columns, per, source="the calibration samples").codes
+    return units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns")
+
+
+# A run that is ready to answer.
+
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
 
 

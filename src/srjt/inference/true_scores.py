@@ -21,14 +21,14 @@ computed, and the interval reaches from one to the other:
   readers err than the readings themselves tell lies outside.
 
 Readers may all be misled by the same image. No reading shows it: the intervals reach from never to as often as one
-reader errs alone, and assume that such an image misleads the network, too.
+reader errs alone, whether such an image misleads the network, too, or not. They are bounds rather than an estimate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,8 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import exact_interval
-from srjt.ordinal.intervals import Interval, patient_codes, patient_draws, percentile_interval
-from srjt.ordinal.metrics import METRICS, divide
+from srjt.ordinal.metrics import METRICS, Interval, divide, patient_codes, patient_draws, percentile_interval
+from srjt.progress import Plain
 from srjt.readers.consensus import consensus, true_given_seen
 from srjt.readers.model import Variants, fit_variants, refit
 from srjt.readers.readings import Evidence, Readings, evidence_of
@@ -54,7 +54,7 @@ _METRICS = ("mae", "accuracy", "qwk")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrueScores:
+class TrueScores(Plain):
     """Scores against the true grades, as far as they can be known.
 
     Attributes
@@ -65,8 +65,8 @@ class TrueScores:
         ``mae``, ``accuracy``, ``qwk``, ``recall_0`` … of each grade and, with a referral, ``sensitivity`` and
         ``specificity``. nan where nothing can be told.
     apart, alike : dict of str to Interval
-        The two extremes that ``scores`` reach between: the network errs independently of the labels, or repeats their
-        errors. Empty where nothing has to be assumed.
+        Two extremes: the network errs independently of the labels, or repeats their errors. ``scores`` reach from one
+        to the other and, with readings, further: by errors that all readers share. Empty if nothing is assumed.
     verified : int
         Number of verified grades.
     wrong : tuple of float or None
@@ -79,13 +79,6 @@ class TrueScores:
     alike: Scores
     verified: int = 0
     wrong: tuple[float, float] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        plain = asdict(replace(self, scores={}, apart={}, alike={}))
-        for name in ("scores", "apart", "alike"):
-            plain[name] = {key: interval._asdict() for key, interval in getattr(self, name).items()}
-        return plain
 
 
 def true_scores(
@@ -159,12 +152,11 @@ def true_scores(
     if readings is not None:
         agreed = consensus(readings)
         if agreed.determined:
-            ends = _by_readings(table, grade, readings, agreed.evidence, agreed.variants, resamples, seed)
-            return _between("readings", *ends)
+            return _by_readings(table, grade, readings, agreed.evidence, agreed.variants, resamples, seed)
     if noise is None or label_noise == "none":
         return None
     if noise.determined:
-        return replace(_by_matrix(table, label, noise, label_noise, resamples, seed), wrong=noise.rates)
+        return _by_matrix(table, label, noise, label_noise, resamples, seed)
     return TrueScores(
         basis="share of wrong labels",
         scores=_bounds(table, label, noise, resamples, seed),
@@ -307,13 +299,6 @@ def _factor(true: Floats, by: Floats) -> float:
 # Several readings, or a matrix: two extremes, and everything between them.
 
 
-def _between(basis: Basis, apart: Iterable[Scores], alike: Iterable[Scores]) -> TrueScores:
-    """From the cases of each extreme."""
-    ends = [_hull(list(cases)) for cases in (apart, alike)]
-    both = [end for end in ends if end]
-    return TrueScores(basis=basis, scores=_hull(both), apart=ends[0], alike=ends[1])
-
-
 def _hull(cases: list[Scores]) -> Scores:
     """The smallest interval that holds those of all cases, around the mean of their values."""
     hull: Scores = {}
@@ -331,7 +316,7 @@ def _by_readings(
     variants: Variants,
     resamples: int,
     seed: int,
-) -> tuple[list[Scores], list[Scores]]:
+) -> TrueScores:
     items = np.arange(len(predicted))
     joined = replace(
         readings,
@@ -349,16 +334,16 @@ def _by_readings(
         weight * fit.counts.sum(axis=0) for weight, fit in zip(variants.weights, variants.fits, strict=True)
     )
     mean = mean / mean.sum(axis=1, keepdims=True)
-    found = []
-    for tables in (apart, alike):
-        cases = []
-        for amount in (0.0, 1.0):  # of errors that all readers, and the network, share
-            true = np.einsum("sc,nsk->nck", true_given_seen(mean, amount), tables)
-            cases.append(
-                {name: _inside(name, _normal(score(true))) for name, score in table.scores().items()}
-            )
-        found.append(cases)
-    return found[0], found[1]
+    never, misled, immune = np.eye(table.classes), true_given_seen(mean, 1.0), np.linalg.pinv(mean)
+
+    def scored(tables: Floats, shared: Floats) -> Scores:
+        """shared: (C, C) weights of the true grades, given what all readers see."""
+        true = np.einsum("sc,nsk->nck", shared, tables)
+        return {name: _inside(name, _normal(score(true))) for name, score in table.scores().items()}
+
+    ends = scored(apart, never), scored(alike, never)
+    most = [scored(apart, misled), scored(apart, immune), scored(alike, misled)]
+    return TrueScores(basis="readings", scores=_hull([*ends, *most]), apart=ends[0], alike=ends[1])
 
 
 def _refitted(table: _Table, evidence: Evidence, variants: Variants, draws: int, seed: int) -> Floats:
@@ -403,7 +388,13 @@ def _by_matrix(
             table.resampled(posterior_weights(labels, joint), resamples=resamples, seed=seed)
             for joint in joints
         ]
-    return _between("noise matrix", apart, alike)
+    return TrueScores(
+        basis="noise matrix",
+        scores=_hull([*apart, *alike]),
+        apart=_hull(apart),
+        alike=_hull(alike),
+        wrong=noise.rates,
+    )
 
 
 def _bounds(table: _Table, labels: Ints, noise: NoiseBounds, resamples: int, seed: int) -> Scores:

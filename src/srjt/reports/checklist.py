@@ -23,7 +23,7 @@ from srjt.auditing import folder as audit_folder
 from srjt.data.sources.table import read_reader_facts
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import read_json, write_atomically
-from srjt.inference.sides import evaluate_sides
+from srjt.inference.evaluate import evaluate_sides
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.page import KeyNumber, Page, Section, markdown
 from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name
@@ -173,9 +173,9 @@ def _kind(path: Path) -> str:
 
 
 def _beside(folder: Path, facts: RunFacts) -> Iterator[tuple[Path, str]]:
-    """The audit, the readers and the evaluations in the run's folder and in the one around it."""
+    """The audit, the readers and the evaluations in the run's folder and in the two around it."""
     here, table = folder.resolve(), source_name(facts)
-    for path in sorted([*here.parent.iterdir(), *here.iterdir()]):
+    for path in sorted(path for place in (here, *here.parents[:2]) for path in place.iterdir()):
         try:
             kind = _kind(path)
             if kind == "audit":

@@ -19,12 +19,11 @@ from srjt import methods
 from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
 from srjt.errors import SrjtError, count_of
 from srjt.files import is_foreign, write_atomically, write_json
-from srjt.inference.evaluate import Evaluation
+from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.inference.export import OUTPUTS, Exported, export
 from srjt.inference.options import Answering
 from srjt.inference.prepare import RunLike, open_run
-from srjt.inference.sides import evaluate_sides
-from srjt.methods.registry import OURS
+from srjt.methods import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import METRICS

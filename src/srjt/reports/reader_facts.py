@@ -12,7 +12,7 @@ import pandas as pd
 
 from srjt._version import __version__
 from srjt.data.sources.readings import ReadingsTable, combine
-from srjt.ordinal.intervals import Interval
+from srjt.ordinal.metrics import Interval
 from srjt.readers.agreement import COEFFICIENTS, Agreement
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings

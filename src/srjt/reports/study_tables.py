@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.ordinal.intervals import holm
+from srjt.ordinal.metrics import holm
 from srjt.reports.page import Rule, sentences
 from srjt.reports.statistics import (
     METRIC_NAMES,

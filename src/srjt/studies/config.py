@@ -22,8 +22,10 @@ from srjt.errors import SrjtError, unknown_name
 from srjt.settings import check_types, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
 
-# Parse a noise: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``; with ``@0.25`` for a
-# quarter of the training patients, as in a learning curve.
+# Parse a noise: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``; in a learning curve with
+# ``@0.25`` for a quarter of the training patients, and ``corrected`` for the true or verified grades.
+
+CORRECTED = "corrected"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,11 @@ class NoiseSpec:
     rate: float | None = None
     rho: float | None = None
     share: float = 1.0  # of the training patients; the smaller shares are part of the larger ones
+
+    @property
+    def corrected(self) -> bool:
+        """Whether training and validation labels are the true or verified grades, where these are known."""
+        return self.labels == CORRECTED
 
     @property
     def labels(self) -> str:
@@ -78,7 +85,7 @@ def parse_noise(text: str) -> NoiseSpec:
         share = math.nan
     if not 0.0 < share <= 1.0:
         raise SrjtError(f"A share of the training patients is written quasi:0.2@0.25; got {text!r}.")
-    if written == "none":
+    if written in ("none", CORRECTED):
         return NoiseSpec(label=label, kind="none", share=share)
     if kind not in (*noise.FAMILIES, "none"):
         raise unknown_name("noise", kind, (*noise.FAMILIES, "none"))
@@ -94,26 +101,36 @@ def parse_noise(text: str) -> NoiseSpec:
     return NoiseSpec(label=label, kind=kind, rate=values.get("rate"), rho=values.get("rho"), share=share)
 
 
-def learning_curve(noises: Iterable[str]) -> tuple[str, ...]:
-    """The noises of a learning curve: a quarter, half and all of the training patients; and of noise that is injected,
-    half of it and none, for what better labels would be worth.
+def learning_curve(noises: Iterable[str], *, corrected: bool = False) -> tuple[str, ...]:
+    """The noises of a learning curve: a quarter, half and all of the training patients, and better labels.
+
+    Better labels: half of the injected noise and none of it. Where nothing is injected, the true or verified grades, if
+    the data have some (``corrected``).
 
     Examples
     --------
     >>> learning_curve(["quasi:0.2"])
     ('quasi:0.2@0.25', 'quasi:0.2@0.5', 'quasi:0.2', 'quasi:rate=0.1', 'none')
+    >>> learning_curve(["none"], corrected=True)
+    ('none@0.25', 'none@0.5', 'none', 'corrected')
     """
-    found: list[str] = []
+    arms: list[str] = []
     for text in noises:
         spec = parse_noise(text)
-        found += [f"{spec.labels}@{share:g}" for share in CURVE] + [spec.labels]
-        halves = {name: value / 2 for name, value in (("rho", spec.rho), ("rate", spec.rate)) if value}
-        if halves:
-            found += [
-                f"{spec.kind}:{','.join(f'{name}={value:g}' for name, value in halves.items())}",
-                "none",
-            ]
-    return tuple(dict.fromkeys(found))
+        arms += [f"{spec.labels}@{share:g}" for share in CURVE] + [spec.labels]
+        better = better_labels(spec)
+        arms += [better, "none"] if better != CORRECTED else [CORRECTED] * corrected
+    return tuple(dict.fromkeys(arms))
+
+
+def better_labels(spec: NoiseSpec) -> str:
+    """The noise to compare with: half of what is injected, or corrected labels."""
+    halves = {name: value / 2 for name, value in (("rho", spec.rho), ("rate", spec.rate)) if value}
+    return (
+        f"{spec.kind}:{','.join(f'{name}={value:g}' for name, value in halves.items())}"
+        if halves
+        else CORRECTED
+    )
 
 
 # The settings of a study: the same from options, a YAML file or a preset.
@@ -199,6 +216,8 @@ class StudyConfig:
     reading: Mapping[str, Any] = setting({}, takes="settings by name")
     methods: tuple[Text, ...] = setting(("all",), takes="methods, at least one", listed=True)
     noises: tuple[Text, ...] = setting(("none",), takes="noises such as quasi:0.2, at least one", listed=True)
+    # also shares of the training patients, and better labels
+    learning_curve: bool = setting(False, takes="true or false")
     # ε for data that are noisy already (noise none); "auto": estimated, also where noise is injected
     noise_rate: float | Literal["auto"] | None = setting(None, takes="a number such as 0.2, or auto")
     # P for data that are noisy already

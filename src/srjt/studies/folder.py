@@ -35,7 +35,7 @@ from srjt.files import (
     write_atomically,
     write_json,
 )
-from srjt.methods.registry import import_modules
+from srjt.methods import import_modules
 from srjt.studies.config import StudyConfig, parse_noise
 from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
 from srjt.training.folder import has_summary

@@ -38,9 +38,9 @@ from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, unknown_name
 from srjt.files import cache_folder, load_arrays, save_arrays
-from srjt.methods.registry import lookup
+from srjt.methods import lookup
 from srjt.progress import Bar
-from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, parse_noise
+from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, learning_curve, parse_noise
 from srjt.training.config import TrainConfig
 from srjt.training.single_run import Cost, fingerprint, training_cost
 from srjt.training.train import warm_up
@@ -94,17 +94,44 @@ class StudyPlan:
 
     @property
     def noises(self) -> list[NoiseSpec]:
-        return list(dict.fromkeys(parse_noise(text) for text in self.config.noises))
+        texts = self.config.noises
+        if self.config.learning_curve:
+            texts = learning_curve(texts, corrected=self._better_labels is not None)
+        return list(dict.fromkeys(parse_noise(text) for text in texts))
+
+    @cached_property
+    def _better_labels(self) -> npt.NDArray[np.int64] | None:
+        """(N,) the true grades, or the verified ones where there are some; None if neither is known."""
+        true, verified = self.manifest.true_labels, self.manifest.verified_labels
+        if true is not None or verified is None:
+            return true
+        return np.where(verified >= 0, verified, self.manifest.labels)
+
+    @property
+    def _share_unverified(self) -> float:
+        verified = self.manifest.verified_labels
+        return (
+            0.0 if self.manifest.true_labels is not None or verified is None else float((verified < 0).mean())
+        )
 
     @lru_cache(maxsize=8)  # noqa: B019 (the object lives as long as one command)
     def labelled(self, spec: NoiseSpec, fold: int, seed: int) -> tuple[Manifest, noise.NoiseReport | None]:
         """The manifest with the labels of one noise, fold and seed, and a report of the injected noise."""
-        matrix = spec.matrix(self.manifest.class_counts)
+        manifest, split = self.manifest, self.splits[fold]
+        if self.config.learning_curve and self._better_labels is not None:
+            # better labels are worth nothing to a judge who has the worse ones
+            sides = [split.test, *([split.train, split.validation] if spec.corrected else [])]
+            rows, labels = np.concatenate(sides), manifest.labels
+            labels[rows] = self._better_labels[rows]
+            manifest = (
+                manifest.with_labels(labels)
+                if spec.corrected
+                else replace(manifest, table=manifest.table.assign(grade=labels))
+            )
+        matrix = spec.matrix(manifest.class_counts)
         if matrix is None:
-            return self.manifest, None
-        return corrupt_sides(
-            self.manifest, self.splits[fold], matrix, seed=_noise_seed(spec.labels, fold, seed)
-        )
+            return manifest, None
+        return corrupt_sides(manifest, split, matrix, seed=_noise_seed(spec.labels, fold, seed))
 
     def split(self, spec: NoiseSpec, fold: int) -> Split:
         """The fold, with the share of its training patients that a noise has. Small shares are part of larger ones."""
@@ -139,6 +166,8 @@ class StudyPlan:
         if spec.kind != "none":
             return spec.given_rate(counts), spec.matrix(counts)
         rate, matrix = self.config.noise_rate, self.config.transition
+        if self.config.learning_curve and spec.labels not in self.config.noises:  # wrong labels that are left
+            rate, matrix = (rate or 0.0) * (spec.corrected and self._share_unverified), None
         if matrix is not None:
             return rate, noise.check_matrix(matrix, num_classes=self.manifest.num_classes)
         if rate is None:

@@ -12,7 +12,7 @@ from typing import Any
 from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
 from srjt.errors import Interrupted, SrjtError, count_of, warn
 from srjt.files import is_locked
-from srjt.methods.registry import import_modules
+from srjt.methods import import_modules
 from srjt.progress import show_bar
 from srjt.settings import from_names, load_config
 from srjt.studies.config import Execution, StudyConfig
@@ -260,6 +260,9 @@ def study(
     noise : str or sequence of str, optional
         Noise injected into training and validation labels: ``"quasi:0.2"`` (a rate), ``"quasi:rho=0.1"``,
         ``"truncated:0.4"`` or ``"none"``. Default: ``"none"``.
+    learning_curve : bool
+        Also train on a quarter and half of the training patients; and with better labels: half of the injected
+        noise and none, or where none is injected the true or verified grades, which then judge the test side.
     noise_rate : float or "auto", optional
         Noise rate of labels that are noisy already (``noise="none"``). ``"auto"``: estimated from the training
         labels, also if noise is injected.

@@ -658,16 +658,3 @@ def not_beaten(score: float, naive: float, *, purpose: Purpose) -> bool:
     lower = METRICS[purpose].lower_is_better
     gain = naive - score if lower else score - naive
     return gain <= 1e-9 and score != (0.0 if lower else 1.0)  # equal sums differ in their last digits
-
-
-def compare_with_naive(
-    side: str, who: str = "This run does", /, *, score: float, naive: float, purpose: Purpose
-) -> str:
-    """A sentence if the score does not beat the naive one, else an empty string. who: its beginning."""
-    if not not_beaten(score, naive, purpose=purpose):
-        return ""
-    name, always = ("MAE", "median") if purpose == "mae" else (METRICS[purpose].long_name, "most frequent")
-    return (
-        f"{who} not beat a naive prediction on {side}: {name} {score:.3f}, and {naive:.3f} by always predicting the "
-        f"{always} training label."
-    )

@@ -410,7 +410,9 @@ def _graded(
     grades: Sequence[str] | None,
 ) -> LoadedData:
     """The samples of a file, or of a table in memory. given: the column of each role, as in ``choose_columns``."""
-    chosen, notes = choose_columns(list(loaded.frame.columns), given, source=source, required=("grade",))
+    chosen, notes = choose_columns(
+        list(loaded.frame.columns), given, source=source, required=("grade",), frame=loaded.frame
+    )
     notes = check_split_column(loaded.frame, chosen, notes, given=given["split"] is not None)
     reading = assemble(
         _rows(loaded, chosen),

@@ -23,7 +23,7 @@ from matplotlib.patches import Rectangle
 
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
-from srjt.ordinal.intervals import Interval
+from srjt.ordinal.metrics import Interval
 from srjt.studies.results import OURS, is_recipe
 
 # Figures in one style, with captions, as SVG inside a page or as SVG and PNG files; no window system is

@@ -20,10 +20,9 @@ from srjt.errors import SrjtError
 from srjt.inference.compare import Comparison
 from srjt.inference.decide import Abstention, Decision
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.subgroups import Subgroups
+from srjt.inference.populations import Subgroups
 from srjt.ordinal.calibration import CalibrationBin
-from srjt.ordinal.intervals import Interval
-from srjt.ordinal.metrics import METRICS, NaiveBaseline
+from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures.canvas import (
     GREY,
     INK,

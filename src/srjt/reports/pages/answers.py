@@ -14,10 +14,9 @@ from srjt.data.checks import data_uri
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
-from srjt.inference.evaluate import Evaluation
+from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
-from srjt.inference.sides import best_side
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
 from srjt.reports.pages.evaluation import evaluation_facts, scores_table, verdict
 from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of

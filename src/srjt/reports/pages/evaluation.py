@@ -16,15 +16,17 @@ from srjt.errors import count_of
 from srjt.inference.decide import Abstention, Decision, refer_if
 from srjt.inference.evaluate import Evaluation, are_row_numbers, shared_labels
 from srjt.inference.ranges import RangeEvaluation
-from srjt.ordinal.intervals import Interval
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import decision_figures, reliability_figure, risk_coverage_figure
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
-from srjt.reports.pages.external import external_section
-from srjt.reports.pages.subgroups import subgroups_sections
-from srjt.reports.pages.true_scores import true_scores_lead, true_scores_section
+from srjt.reports.pages.evaluation_parts import (
+    external_section,
+    subgroups_sections,
+    true_scores_lead,
+    true_scores_section,
+)
 from srjt.reports.sections import made_section, model_section, thumbnail, thumbnails_of
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten

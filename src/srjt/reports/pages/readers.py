@@ -17,7 +17,7 @@ from srjt.data.grades import Grades
 from srjt.data.sources.readings import NO_READER
 from srjt.data.sources.table import read_readers_folder
 from srjt.errors import count_of
-from srjt.ordinal.intervals import Interval
+from srjt.ordinal.metrics import Interval
 from srjt.readers.agreement import COEFFICIENTS, WHICH, Agreement
 from srjt.readers.consensus import NEW_READER, Consensus
 from srjt.readers.readings import ENOUGH

@@ -16,8 +16,7 @@ import pandas as pd
 
 from srjt import methods
 from srjt.errors import SrjtError, duration
-from srjt.inference.evaluate import Evaluation
-from srjt.inference.sides import evaluate_sides
+from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import METRICS, NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure

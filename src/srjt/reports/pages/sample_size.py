@@ -1,6 +1,9 @@
-"""The page of a plan: how many patients, and what other half-widths would take."""
+"""How many patients a study needs: the page of a plan, and the section of a study about its learning curve."""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,7 +11,10 @@ from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
-from srjt.reports.table import data_table
+from srjt.reports.statistics import noise_label
+from srjt.reports.table import data_table, metric_heading
+from srjt.studies.config import CORRECTED, better_labels, parse_noise
+from srjt.studies.results import StudyResults
 
 LEAD: list[Rule[SamplePlan]] = [
     (
@@ -98,4 +104,103 @@ def _curve(plan: SamplePlan, name: str) -> CaptionedFigure:
         ),
         caption=f"One patient contributes a deviation of {plan.deviation:.2f}.",
         alt=f"Half-width by number of patients; {plan.patients:,} reach {plan.half_width:g}.",
+    )
+
+
+# The learning curve of a study: would more images or better labels help more?
+
+
+class Gain(NamedTuple):
+    """Improvement of a metric: its mean, the least and the most over folds and seeds; nan if not known."""
+
+    mean: float = math.nan
+    least: float = math.nan
+    most: float = math.nan
+
+    def __str__(self) -> str:
+        return "{:+.3f} ({:+.3f} to {:+.3f} over the folds)".format(*self).replace("-", "−")
+
+
+class CurveFacts(NamedTuple):
+    """What the sentences are about."""
+
+    metric: str
+    method: str
+    doubling: Gain  # all training patients instead of half of them
+    better: Gain  # with better labels
+    labels: str  # what these are
+
+
+VERDICT: list[Rule[CurveFacts]] = [
+    (
+        lambda f: math.isnan(f.better.mean),
+        "Whether better labels would help more cannot be told: no noise was injected, and the data have no column "
+        "true_grade or verified_grade.",
+    ),
+    (lambda f: f.better.least > f.doubling.most, "Better labels help more than more images."),
+    (lambda f: f.doubling.least > f.better.most, "More images help more than better labels."),
+    (lambda f: True, "Whether more images or better labels help more is not shown: the folds differ."),
+]
+GAINS: list[Rule[CurveFacts]] = [
+    (
+        lambda f: not math.isnan(f.doubling.mean),
+        "Twice the training patients improve the {f.metric} of {f.method} by {f.doubling!s}. A further doubling "
+        "usually gains less; it was not measured.",
+    ),
+    (lambda f: not math.isnan(f.better.mean), "{f.labels} improve it by {f.better!s}."),
+]
+
+
+def curve_facts(results: StudyResults, noise: str, method: tuple[str, str], *, metric: str) -> CurveFacts:
+    """Of one method, by name and variant, and one noise without a share."""
+    scores = results.scores
+    own = scores[(scores["split"] == "test") & (scores["metric"] == metric)]
+    own = own[(own["method"] == method[0]) & (own["variant"] == method[1])]
+    values = own.set_index(["noise", "fold", "seed"])["value"]
+    sign = 1.0 if METRICS[metric].lower_is_better else -1.0
+
+    def gain(before: str, after: str) -> Gain:
+        if not {before, after} <= set(own["noise"]):
+            return Gain()
+        gains = (sign * (values[before] - values[after])).dropna()
+        return Gain(float(gains.mean()), float(gains.min()), float(gains.max()))
+
+    better = better_labels(parse_noise(noise))
+    return CurveFacts(
+        metric=METRICS[metric].long_name,
+        method=method[0],
+        doubling=gain(f"{noise}@0.5", noise),
+        better=gain(noise, better),
+        labels="True or verified grades as labels"
+        if better == CORRECTED
+        else "Labels with half of the noise",
+    )
+
+
+def learning_curve_section(results: StudyResults, *, metric: str) -> Section | None:
+    """None if the study has no shares of the training patients, or no scores yet."""
+    scores = results.scores
+    own = scores[(scores["split"] == "test") & (scores["metric"] == metric)]
+    specs = {text: parse_noise(text) for text in own["noise"].unique()}
+    curves = list(dict.fromkeys(spec.labels for spec in specs.values() if spec.share < 1.0))
+    if not curves:
+        return None
+    table = (
+        own.groupby(["method", "variant", "noise"], sort=False)["value"].agg(["mean", "std"]).reset_index()
+    )
+    table["training"] = [noise_label(text) for text in table["noise"]]
+    shown = table[["method", "training", "mean", "std"]].rename(
+        columns={"mean": metric_heading(metric), "std": "± over folds"}
+    )
+    texts = []
+    for noise in curves:
+        for method in own.loc[own["noise"] == noise, ["method", "variant"]].drop_duplicates().itertuples():
+            facts = curve_facts(results, noise, (str(method.method), str(method.variant)), metric=metric)
+            texts.append(" ".join([first_sentence(VERDICT, facts), *sentences(GAINS, facts)]))
+    return Section(
+        slug="learning-curve",
+        heading="More images or better labels?",
+        text=texts,
+        tables=[data_table(shown, title="By training patients and noise", slug="learning-curve")],
+        brief=True,
     )

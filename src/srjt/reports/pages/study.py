@@ -25,7 +25,7 @@ from srjt.reports.figures.study import (
     study_noises,
 )
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
-from srjt.reports.pages.learning_curve import learning_curve_section
+from srjt.reports.pages.sample_size import learning_curve_section
 from srjt.reports.sections import settings_section
 from srjt.reports.statistics import METRIC_NAMES, PAPER_METRICS, noise_name, noise_phrase
 from srjt.reports.study_tables import NAIVE_LABEL, StudyTables, finished, networks_phrase, study_tables
