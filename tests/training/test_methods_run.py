@@ -19,7 +19,11 @@ from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype
 
 
-@pytest.mark.parametrize("method", srjt.methods.names())
+# one of each family; on features every method is trained
+@pytest.mark.parametrize(
+    "method",
+    ["mixup", "cdr", "garg", "corn", "reweight", "jocor", "co-teaching+ours", "codis+ours", "elr", "srjt"],
+)
 def test_trains_and_predicts(data: Any, settings: dict[str, Any], method: str) -> None:
     run = srjt.train(data.manifest, method=method, transition=data.matrix, **{**settings, "epochs": 1})
     networks = srjt.methods.lookup(method).method.networks
