@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.noise.verified import exact_interval, read_verified, use_verified
-from srjt.ordinal.intervals import resampled_metrics
+from srjt.ordinal.metrics import resampled_metrics
 
 sys.path.append(str(Path(__file__).parent / "evidence"))
 

@@ -3,6 +3,7 @@
     python benchmarks/reader_targets.py doctors SETS DATA/acne160 --out reader_targets.csv
     python benchmarks/reader_targets.py votes SETS --counts 3 10 --folds 0 1 --out reader_targets.csv
     python benchmarks/reader_targets.py simulated --seeds 3 --out reader_targets.csv
+    python benchmarks/reader_targets.py witness SETS DATA/acne160 --set doctors --out reader_witness.csv
     python benchmarks/reader_targets.py table reader_targets.csv
 
 SETS holds acne.npz and appareal.npz: features, as ``recipe_on_features.py`` makes them (seconds a run on one core), or
@@ -11,6 +12,8 @@ the readings of the named doctors of ACNE04, judged by its published grade. ``vo
 group of APPA-REAL's faces. ``simulated``: features that show the severity through noise, and the independent readers of
 ``readers.py``. The targets ``consensus``, ``posterior`` and ``readers`` are values of ``reader_targets``; ``one
 reading`` and ``majority`` know nothing of the readers' model. Runs that the file holds already are not run again.
+``witness`` asks the other way round whether networks improve the consensus: those of the other folds, trained on it,
+give each image's probabilities, which enter as such or as the grades of one more reader.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import argparse
 import csv
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,12 +37,14 @@ import srjt
 from srjt.data import Manifest, Split, folds, from_arrays
 from srjt.ordinal import decode, metrics
 from srjt.readers import Consensus, Readings, consensus
+from srjt.readers.readings import Repeats
 
 TARGETS = ("one reading", "majority", "consensus", "posterior", "readers")
 WORLDS = ("severity", "irregular")
 FIRST_SEED = 92_000
 FEATURES, BLUR = 32, 0.5  # of the simulated rows; the blur in grades
 KEY = ["set", "network", "readings", "seed", "fold", "method", "target"]
+WITNESS = ["set", "network", "readings", "seed", "witness"]
 SCORES = ["MAE", "macro_f1", "log_loss"]
 Ints = npt.NDArray[np.int64]
 
@@ -115,8 +120,8 @@ def _folds(
         yield Case(key=key, clean=data.clean, split=data.splits[fold], readings=made, agreed=agreed)
 
 
-def one_run(case: Case, *, method: str, target: str, args: argparse.Namespace) -> dict[str, float]:
-    """Scores of the networks' mean probabilities, decoded by their median, by the true grades of the test side."""
+def probabilities(case: Case, *, method: str, target: str, args: argparse.Namespace) -> torch.Tensor:
+    """(n, C) the networks' mean probabilities for the test side."""
     true, test = case.clean.labels, case.split.test
     labels = {
         "one reading": case.readings.grade[np.unique(case.readings.item, return_index=True)[1]],
@@ -141,15 +146,17 @@ def one_run(case: Case, *, method: str, target: str, args: argparse.Namespace) -
         manifest, split=case.split, method=method, network=args.network, device=args.device, seed=case.key[2],
         epochs=args.epochs, **settings,
     )  # fmt: skip
-    p = torch.as_tensor(run.held_out["test"].probabilities, dtype=torch.float64).mean(dim=0, keepdim=True)
-    judged = torch.as_tensor(true[test])
-    counts = metrics.confusion_matrix(
-        judged, decode(p, "median")[0], num_classes=case.clean.num_classes
-    ).numpy()
+    return torch.as_tensor(run.held_out["test"].probabilities, dtype=torch.float64).mean(dim=0)
+
+
+def judge(p: torch.Tensor, true: Ints) -> dict[str, float]:
+    """Scores of probabilities (n, C), decoded by their median, by the true grades (n,)."""
+    judged = torch.as_tensor(true)
+    counts = metrics.confusion_matrix(judged, decode(p, "median"), num_classes=p.shape[1]).numpy()
     return {
         "MAE": metrics.METRICS["mae"](counts),
         "macro_f1": metrics.METRICS["macro_f1"](counts),
-        "log_loss": float(-p[0, torch.arange(len(judged)), judged].log().mean()),
+        "log_loss": float(-p[torch.arange(len(judged)), judged].clamp(min=1e-12).log().mean()),
     }
 
 
@@ -166,14 +173,61 @@ def run_all(args: argparse.Namespace) -> None:
                 if key in done or (method, target) == ("standard", "readers"):
                     continue
                 start = time.perf_counter()
-                scores = one_run(case, method=method, target=target, args=args)
-                fresh = not args.out.exists()
-                with args.out.open("a", newline="") as file:
-                    writer = csv.writer(file)
-                    if fresh:
-                        writer.writerow([*KEY, *SCORES])
-                    writer.writerow([*key, *(f"{scores[one]:.5f}" for one in SCORES)])
+                p = probabilities(case, method=method, target=target, args=args)
+                scores = judge(p, case.clean.labels[case.split.test])
+                store(args.out, KEY, key, scores)
                 print(*key, f"{scores['MAE']:.3f}", f"{time.perf_counter() - start:.1f} s", flush=True)
+
+
+def store(out: Path, columns: Sequence[str], key: tuple[str, ...], scores: dict[str, float]) -> None:
+    fresh = not out.exists()
+    with out.open("a", newline="") as file:
+        writer = csv.writer(file)
+        if fresh:
+            writer.writerow([*columns, *SCORES])
+        writer.writerow([*key, *(f"{scores[one]:.5f}" for one in SCORES)])
+
+
+def witness(args: argparse.Namespace) -> None:
+    """The consensus with and without networks that were not trained on the image, and these networks alone."""
+    sides: dict[tuple[str, int, int], list[tuple[Case, torch.Tensor]]] = {}
+    for case in {"doctors": doctors, "votes": votes}[args.set](args):
+        p = probabilities(case, method=args.methods[0], target="posterior", args=args)
+        sides.setdefault(case.key[:3], []).append((case, p))
+    repeats: Repeats = "independent" if args.set == "votes" else "one reading"
+    for (name, count, seed), folds_of_set in sides.items():
+        case = folds_of_set[0][0]
+        rows = np.concatenate([one.split.test for one, _ in folds_of_set])
+        p = torch.cat([p for _, p in folds_of_set])
+        for how, scores in with_witness(case.readings, rows, p, case.clean.labels[rows], repeats).items():
+            store(args.out, WITNESS, (name, args.network, str(count), str(seed), how), scores)
+            print(name, args.network, count, seed, f"{how:22}", {k: round(v, 3) for k, v in scores.items()})
+
+
+def with_witness(
+    made: Readings, rows: Ints, p: torch.Tensor, true: Ints, repeats: Repeats
+) -> dict[str, dict[str, float]]:
+    """Scores of items ``rows`` (n,), whose networks' probabilities are p (n, C)."""
+    place = np.full(len(made.items), -1)
+    place[rows] = np.arange(len(rows))
+    own = place[made.item] >= 0
+    item, reader, grade = place[made.item[own]], made.reader[own], made.grade[own]
+    classes = len(made.grades)
+    alone = readers.make_readings(item, reader, grade, classes=classes)
+    network = np.full(len(rows), len(made.readers))
+    joined = readers.make_readings(
+        np.r_[item, np.arange(len(rows))],
+        np.r_[reader, network],
+        np.r_[grade, decode(p, "median").numpy()],
+        classes=classes,
+    )
+    found = {
+        "readings": consensus(alone, repeats=repeats),
+        "with probabilities": consensus(alone, probabilities=p.numpy(), repeats=repeats),
+        "with one more reader": consensus(joined, repeats=repeats),
+    }
+    posteriors = {how: torch.as_tensor(one.posterior) for how, one in found.items()} | {"network": p}
+    return {how: judge(posterior, true) for how, posterior in posteriors.items()}
 
 
 def table(args: argparse.Namespace) -> None:
@@ -190,12 +244,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True)
-    for name, cases in (("doctors", doctors), ("votes", votes), ("simulated", simulated)):
+    for name, cases in (("doctors", doctors), ("votes", votes), ("simulated", simulated), ("witness", None)):
         command = commands.add_parser(name)
         if cases is not simulated:
             command.add_argument("sets", type=Path)
-        if cases is doctors:
+        if cases in (doctors, None):
             command.add_argument("data", type=Path, help="the folder with labels.csv and readings.csv")
+        if cases is None:
+            command.add_argument("--set", default="doctors", choices=["doctors", "votes"])
         command.add_argument("--limit", type=int, help="so many images only, to try it out")
         command.add_argument("--folds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
         command.add_argument("--seeds", type=int, default=1)
@@ -207,7 +263,7 @@ def main() -> None:
         command.add_argument("--device", default="cpu")
         command.add_argument("--epochs", type=int, default=30)
         command.add_argument("--out", type=Path, required=True)
-        command.set_defaults(run=run_all, cases=cases)
+        command.set_defaults(run=run_all if cases else witness, cases=cases)
     shown = commands.add_parser("table")
     shown.add_argument("files", nargs="+", type=Path)
     shown.set_defaults(run=table)

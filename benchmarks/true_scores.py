@@ -37,7 +37,7 @@ import pandas as pd
 
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.quality import given_noise
-from srjt.ordinal.intervals import bootstrap_metrics
+from srjt.ordinal.metrics import bootstrap_metrics
 from srjt.readers import Readings, consensus
 
 Ints = npt.NDArray[np.int64]

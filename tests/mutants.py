@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "bootstrap of images instead of patients",
-        "ordinal/intervals.py",
+        "ordinal/metrics.py",
         "owner = patient_codes(groups, len(y))",
         "owner = patient_codes(None, len(y))",
         ("ordinal/test_intervals.py::test_patients_whose_images_stand_and_fall_together_make_it_wider",),
@@ -159,14 +159,14 @@ MUTANTS = (
     ),
     Mutant(
         "holm without the maximum of the ones before",
-        "ordinal/intervals.py",
+        "ordinal/metrics.py",
         "np.maximum.accumulate(factors * p[order])",
         "factors * p[order]",
         ("ordinal/test_intervals.py::test_holm_by_hand",),
     ),
     Mutant(
         "percentile interval with one wide tail",
-        "ordinal/intervals.py",
+        "ordinal/metrics.py",
         "tails = [(1 - level) / 2, 1 - (1 - level) / 2]",
         "tails = [1 - level, 1 - (1 - level) / 2]",
         ("ordinal/test_intervals.py::test_the_tails_of_an_interval_are_equal",),
@@ -368,14 +368,14 @@ MUTANTS = (
     ),
     Mutant(
         "t interval without n / (n - 1)",
-        "ordinal/intervals.py",
+        "ordinal/metrics.py",
         "parts = [(float(known.var(ddof=1)) * patients / (patients - 1), patients - 1)]",
         "parts = [(float(known.var(ddof=1)), patients - 1)]",
         ("ordinal/test_intervals.py::test_the_interval_of_a_mean_is_students",),
     ),
     Mutant(
         "t interval without the variance between trainings",
-        "ordinal/intervals.py",
+        "ordinal/metrics.py",
         "parts.append((pooled * sum(1 / len(own) for own in scores), free))",
         "parts.append((0.0, free))",
         ("ordinal/test_intervals.py::test_the_variance_between_trainings_is_added",),

@@ -15,7 +15,6 @@ import torch
 
 from srjt import methods
 from srjt.data.synthetic import generate, write
-from srjt.methods import registry
 
 ROOT = Path(__file__).parents[1]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/add-a-method.md").read_text(), flags=re.DOTALL)
@@ -24,7 +23,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/add-a-method.md").read
 @pytest.fixture
 def examples(monkeypatch):
     """Run the printed blocks as if each were a module, in a registry of their own."""
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
     for number, block in enumerate(BLOCKS):
         name = f"contributed_{number}"
         module = types.ModuleType(name)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import resampled_metrics
+from srjt.ordinal.metrics import resampled_metrics
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks" / "evidence"))
 

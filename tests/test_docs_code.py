@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from srjt import methods
 from srjt.data import Manifest, folds, write_splits
-from srjt.methods import registry
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -136,9 +136,7 @@ def here(
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(
-        registry, "_REGISTRY", dict(registry._REGISTRY)
-    )  # methods that a page adds are its own
+    monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))  # methods that a page adds are its own
     return tmp_path / "here"
 
 

@@ -27,8 +27,7 @@ import pandas as pd
 from differences import Difference, crossed_difference
 
 from srjt.errors import SrjtError, unknown_name
-from srjt.ordinal.intervals import holm, resampled_metrics
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, holm, resampled_metrics
 from srjt.reports.figures.canvas import (
     GREY,
     INK,

@@ -416,7 +416,7 @@ def test_without_truth_and_patients(command: Srjt, finished: Path, labelled: Pat
     assert " on 1 image" in out.partition("\n")[0]
     assert "nan" not in out
     assert re.search(r"accuracy ↑ +[01]\.000 +one grade", out)  # one image cannot be resampled
-    assert re.search(r"│ coverage +│ [01]\.000 │ 0\.000 – 1\.000 ", out)
+    assert re.search(r" coverage +│ [01]\.000 │ 0\.000 – 1\.000 ", out)
 
 
 def test_grades_the_run_does_not_know(command: Srjt, finished: Path, labelled: Path) -> None:

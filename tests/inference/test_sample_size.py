@@ -17,7 +17,7 @@ from srjt.inference.evaluate import Evaluation
 from srjt.inference.sample_size import SamplePlan, plan
 from srjt.inference.true_scores import TrueScores
 from srjt.noise.verified import labels_to_verify
-from srjt.ordinal.intervals import Interval
+from srjt.ordinal.metrics import Interval
 from srjt.reports.page import first_sentence, sentences
 from srjt.reports.pages import sample_size as page
 from srjt.training.trained import Trained

@@ -16,8 +16,7 @@ from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
 from srjt.inference.populations import TOO_FEW, Subgroup, Subgroups, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
-from srjt.ordinal.intervals import holm
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import sentences
 from srjt.reports.pages.evaluation_parts import SUBGROUPS, subgroup_facts
 from srjt.training.trained import Trained

@@ -10,7 +10,6 @@ import torch
 
 from srjt import methods, noise
 from srjt.errors import SrjtError
-from srjt.methods import registry
 
 NAMES = (
     "standard",
@@ -40,7 +39,7 @@ def make(name: str, **options) -> methods.Method:
 
 @pytest.fixture
 def clean_registry(monkeypatch):
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
 
 
 def test_the_fourteen_methods_in_the_papers_order_further_baselines_and_our_recipe() -> None:

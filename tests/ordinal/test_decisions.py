@@ -12,7 +12,6 @@ from sklearn import metrics
 from sklearn.metrics import precision_score, recall_score
 
 from srjt.errors import SrjtError
-from srjt.ordinal import intervals
 from srjt.ordinal.decisions import (
     abstention_cut,
     areas,
@@ -212,7 +211,7 @@ def test_an_area_of_one_draw_is_that_of_the_drawn_samples(monkeypatch: pytest.Mo
     rng = np.random.default_rng(1)
     y, s = rng.random(30) < 0.4, rng.integers(0, 9, 30) / 8
     whole = areas(y, s, groups=[str(i // 3) for i in range(30)], resamples=50)
-    monkeypatch.setattr(intervals, "_CELLS", 100)  # many small blocks
+    monkeypatch.setattr("srjt.ordinal.metrics._CELLS", 100)  # many small blocks
     assert areas(y, s, groups=[str(i // 3) for i in range(30)], resamples=50) == whole
 
 

@@ -14,7 +14,8 @@ from scipy.stats import t as student  # type: ignore[import-untyped]
 from scipy.stats import ttest_ind
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import (
+from srjt.ordinal.metrics import (
+    METRICS,
     bootstrap_metrics,
     holm,
     patient_draws,
@@ -22,7 +23,6 @@ from srjt.ordinal.intervals import (
     resampled_metrics,
     t_interval,
 )
-from srjt.ordinal.metrics import METRICS
 
 # Intervals by resampling patients.
 

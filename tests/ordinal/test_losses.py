@@ -189,6 +189,26 @@ def test_forward_correction_by_hand_uses_the_transpose() -> None:
     )
 
 
+def test_readings_of_one_grade_are_not_the_sum_of_their_marginals() -> None:
+    """Two readers with their own matrices: log Σ_i p_i P_i P'_i from a posterior without its prior, and
+    log Σ_i p_i P_i + log Σ_i p_i P'_i from a row for each reading.
+    """
+    p, prior = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.6, 0.2]]).double()
+    first, second = torch.tensor([[0.8, 0.1, 0.0], [0.0, 0.4, 0.6]]).double()  # Pr(reading | true grade)
+    together = 0.3 * 0.1 * 0.4
+    evidence = float((prior * first * second).sum())
+    posterior = prior * first * second / evidence
+    loss = losses.readings_likelihood(p.log()[None], (posterior / prior)[None, None])
+    assert loss.item() == pytest.approx(-log(together / evidence))
+    marginals = losses.readings_likelihood(p.log()[None], torch.stack([first, second])[None])
+    assert marginals.item() == pytest.approx(-log(0.5 * 0.8 + 0.3 * 0.1) - log(0.3 * 0.4 + 0.2 * 0.6))
+    one = losses.readings_likelihood(p.log()[None], first[None, None])
+    transition = torch.stack([first, 1.0 - first, torch.zeros_like(first)], dim=1)
+    assert one.item() == pytest.approx(
+        losses.forward_corrected(p.log()[None], torch.tensor([0]), transition=transition).item()
+    )
+
+
 def test_reweighting_by_hand_with_no_gradient_through_the_weight() -> None:
     logits = logits_of(0.5, 0.25, 0.25).requires_grad_()
     loss = losses.reweighted(logits, torch.tensor([1]), transition=P3)

@@ -18,10 +18,11 @@ import pytest
 import torch
 
 from processes import Limit
+from srjt import methods
 from srjt.data import Manifest, Split, read
 from srjt.data.synthetic import generate, write
 from srjt.errors import Interrupted, SrjtError
-from srjt.methods import Sord, register, registry
+from srjt.methods import Sord, register
 from srjt.progress import Lines
 from srjt.training import single_run as cost
 from srjt.training.config import TrainConfig
@@ -387,7 +388,7 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         return choose_workers(jobs, config=config, setup=setup, **{**given, **changes})
 
     reporter = BarReporter()
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
     register("registered-here", scores="", updates="", paper="")(Sord)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("srjt.training.crossfit.cores", lambda: 4)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import srjt
+from srjt import methods
 from srjt.errors import Interrupted
-from srjt.methods import registry
 from srjt.methods.single import EarlyLearning
 from srjt.training.reporters import BarReporter
 
@@ -57,7 +57,7 @@ def test_the_loop_says_how_far_the_training_is(
             seen.append((float(memory["progress"]), len(memory["averages"])))
             return super().loss(logits, targets, memory=memory, rows=rows)
 
-    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
     srjt.methods.register("watching", scores="s", updates="u", paper="p")(Watching)
     srjt.train(data.manifest, **{**settings, "method": "watching", "epochs": 4})
     assert sorted({progress for progress, _ in seen}) == [0.0, 0.25, 0.5, 0.75]

@@ -22,7 +22,7 @@ from srjt.errors import count_of, requirements_of
 
 if TYPE_CHECKING:
     from srjt.console import Console
-    from srjt.methods.registry import RegisteredMethod
+    from srjt.methods import RegisteredMethod
 
 # ``srjt doctor``: what is installed, what is missing, and what to do about it.
 
@@ -246,7 +246,7 @@ def methods(
     import_: Import = None,
 ) -> None:
     """List the methods: how each judges samples, what it learns from, and what it needs to know."""
-    from srjt.methods.registry import lookup, names
+    from srjt.methods import lookup, names
 
     if plain:
         typer.echo("\n".join(names()))

@@ -36,7 +36,7 @@ def argument(default: Any, help: str, *, metavar: str) -> Any:
 
 
 def _import(modules: list[str] | None) -> list[str] | None:
-    from srjt.methods.registry import import_modules
+    from srjt.methods import import_modules
 
     import_modules(modules or ())
     return modules

@@ -155,7 +155,7 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def check_settings(settings: TrainConfig, *, fold: int | None = None, folds: int | None = None) -> None:
     """Report what is wrong before an hour is spent on reading images, in terms of the options."""
     from srjt import networks
-    from srjt.methods.registry import lookup
+    from srjt.methods import lookup
     from srjt.training.train import needs_estimate
 
     known = lookup(settings.method, registered_by=settings.imports)

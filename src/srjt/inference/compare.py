@@ -18,8 +18,7 @@ from srjt.inference.evaluate import shared_labels
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.ordinal import Purpose
-from srjt.ordinal.intervals import Interval, holm, percentile_interval, resampled_metrics, t_interval
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, Interval, holm, percentile_interval, resampled_metrics, t_interval
 from srjt.progress import Plain, Reported
 from srjt.settings import from_names
 from srjt.training.trained import Trained
@@ -198,7 +197,7 @@ def compare(
 
     The patients are resampled, the same ones for all runs, so that the differences are paired. Runs that differ in
     their seed only count as one, whose scores are the means; the intervals then contain the variation between
-    trainings, too (see ``srjt.ordinal.intervals.t_interval``).
+    trainings, too (see ``srjt.ordinal.metrics.t_interval``).
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ from srjt.ordinal.decisions import (
     thin,
     threshold_for_sensitivity,
 )
-from srjt.ordinal.intervals import Interval
+from srjt.ordinal.metrics import Interval
 from srjt.training.trained import Trained
 
 # Refer or not: the decisions of a run on labelled samples.

@@ -59,8 +59,7 @@ from srjt.ordinal.calibration import (
     ranked_probability_score,
 )
 from srjt.ordinal.decoding import LearnedPooling
-from srjt.ordinal.intervals import Interval, bootstrap_metrics
-from srjt.ordinal.metrics import METRICS, NaiveBaseline, confusion_matrix
+from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline, bootstrap_metrics, confusion_matrix
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings

@@ -25,7 +25,8 @@ from srjt.ordinal.calibration import (
     patient_weights,
 )
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.intervals import (
+from srjt.ordinal.metrics import (
+    METRICS,
     Interval,
     bootstrap_metrics,
     holm,
@@ -34,7 +35,6 @@ from srjt.ordinal.intervals import (
     percentile_interval,
     t_interval,
 )
-from srjt.ordinal.metrics import METRICS
 from srjt.progress import Plain, plain
 from srjt.training.trained import Trained
 

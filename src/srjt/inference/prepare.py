@@ -44,7 +44,7 @@ from srjt.inference.answers import (
 from srjt.inference.decide import ReferralRule, find_cut, referral_rule
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
-from srjt.methods.registry import lookup
+from srjt.methods import lookup
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import largest_rho, transition_matrix
 from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise, transition_of

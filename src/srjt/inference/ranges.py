@@ -34,7 +34,7 @@ from srjt.ordinal.calibration import (
 )
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.decoding import LearnedPooling, Pooling, highest_per_unit, pool_probabilities
-from srjt.ordinal.intervals import Interval, patient_codes, patient_draws, percentile_interval
+from srjt.ordinal.metrics import Interval, patient_codes, patient_draws, percentile_interval
 from srjt.training.folder import HeldOut
 
 # How wide ranges of grades are, of images or of patients, and what they promise.

@@ -24,8 +24,7 @@ from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.options import PlannedMetric, Planning
 from srjt.inference.prepare import RunLike, open_run
 from srjt.noise.verified import labels_to_verify
-from srjt.ordinal.intervals import patient_codes, patient_draws
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, patient_codes, patient_draws
 from srjt.progress import Reported
 from srjt.settings import from_names
 

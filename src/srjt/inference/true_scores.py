@@ -36,8 +36,7 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import exact_interval
-from srjt.ordinal.intervals import Interval, patient_codes, patient_draws, percentile_interval
-from srjt.ordinal.metrics import METRICS, divide
+from srjt.ordinal.metrics import METRICS, Interval, divide, patient_codes, patient_draws, percentile_interval
 from srjt.progress import Plain
 from srjt.readers.consensus import consensus, true_given_seen
 from srjt.readers.model import Variants, fit_variants, refit

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import patient_codes
+from srjt.ordinal.metrics import patient_codes
 
 # Calibration of probabilities, and their score for ordered grades.
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import Interval, patient_codes, patient_draws, percentile_interval
+from srjt.ordinal.metrics import Interval, patient_codes, patient_draws, percentile_interval
 
 # Decisions from predicted probabilities: refer or not, at which threshold, and when to abstain.
 #

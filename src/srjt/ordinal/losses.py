@@ -328,6 +328,10 @@ def forward_corrected(
 def readings_likelihood(logits: Tensor, likelihoods: Tensor, *, reduction: Reduction = "none") -> Tensor:
     """−Σ_r log Σ_i p_i L_ri: forward correction where each sample has its own readings.
 
+    One row L_i = ∏_r P_r[i, reading r], such as a posterior divided by its prior, gives the marginal likelihood of all
+    readings together: they are readings of one true grade. A row for each reading gives the sum of their marginals,
+    −Σ_r log (P_rᵀp)[reading r], as if each had a true grade of its own. With one reading both are the same.
+
     Parameters
     ----------
     logits : Tensor, shape (…, C)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.intervals import Interval, patient_draws
+from srjt.ordinal.metrics import Interval, patient_draws
 from srjt.progress import Reported
 from srjt.readers.consensus import posterior_median
 from srjt.readers.model import Fit, fit_variants, maximise

@@ -38,7 +38,7 @@ from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, unknown_name
 from srjt.files import cache_folder, load_arrays, save_arrays
-from srjt.methods.registry import lookup
+from srjt.methods import lookup
 from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, learning_curve, parse_noise
 from srjt.training.config import TrainConfig

@@ -19,7 +19,7 @@ import pandas as pd
 from srjt import methods as registered
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.files import is_inside, read_json
-from srjt.methods.registry import lookup
+from srjt.methods import lookup
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import NaiveBaseline
 from srjt.progress import Reported

@@ -35,8 +35,8 @@ from srjt.files import (
     save_arrays,
     write_json,
 )
+from srjt.methods import import_modules, is_known_to_workers
 from srjt.methods.joint import JointTraining
-from srjt.methods.registry import import_modules, is_known_to_workers
 from srjt.networks import takes_rows
 from srjt.progress import Reporter
 from srjt.training.batches import centre_batches, evaluation_batch_size
