@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,10 @@ FIXTURES = ("small_images", "noisy_features", "audit_folders", "notebooks")
 # Test processes share the cores. Idle threads of a linear algebra library wait actively, and slow the others down.
 for library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # read when NumPy is imported
+
+# Whatever the environment says: without bytecode every process compiles all tests again, which takes as long as to
+# import torch and everything else.
+sys.dont_write_bytecode = False
 
 settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=15)
 settings.load_profile("srjt")

@@ -17,7 +17,6 @@ from pydicom.uid import JPEGBaseline8Bit, JPEGLosslessSV1, RLELossless
 
 from fixtures.dicom_files import dicom_dataset, lookup_table, write_dicom
 from srjt.data.images.decode import (
-    IMAGE_SUFFIXES,
     BadImageError,
     is_image,
     read_image,
@@ -39,22 +38,18 @@ def test_lossless_formats_come_back_exactly(tmp_path: Path, colours: np.ndarray,
     assert np.array_equal(picture, colours)
 
 
-def test_lossless_webp(tmp_path: Path, colours: np.ndarray) -> None:
+def test_the_content_decides_and_not_the_suffix(tmp_path: Path, colours: np.ndarray) -> None:
     Image.fromarray(colours).save(tmp_path / "a.webp", lossless=True)
     assert np.array_equal(read_image(tmp_path / "a.webp"), colours)
-
-
-def test_the_content_decides_and_not_the_suffix(tmp_path: Path, colours: np.ndarray) -> None:
     Image.fromarray(colours).save(tmp_path / "really_a_png.jpg", format="PNG")
     assert np.array_equal(read_image(tmp_path / "really_a_png.jpg"), colours)
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".tif", ".png", ".webp"])
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_every_exif_orientation_is_undone(tmp_path: Path, suffix: str, orientation: int) -> None:
+def test_every_exif_orientation_is_undone(tmp_path: Path, suffix: str) -> None:
     upright = np.zeros((16, 32, 3), np.uint8)
     upright[:8, :16], upright[:8, 16:], upright[8:, :16] = RED, GREEN, BLUE  # bottom right stays black
-    stored = {
+    turned = {
         1: lambda a: a,
         2: np.fliplr,
         3: lambda a: np.rot90(a, 2),
@@ -63,15 +58,16 @@ def test_every_exif_orientation_is_undone(tmp_path: Path, suffix: str, orientati
         6: lambda a: np.rot90(a, 1),  # the camera was held turned: the viewer must turn it clockwise
         7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
         8: lambda a: np.rot90(a, -1),
-    }[orientation](upright)
-    exif = Image.Exif()
-    exif[0x0112] = orientation
+    }
     options = {".jpg": {"quality": 95, "subsampling": 0}, ".webp": {"lossless": True}}.get(suffix, {})
     path = tmp_path / f"a{suffix}"
-    Image.fromarray(np.ascontiguousarray(stored)).save(path, exif=exif, **options)
-    picture = read_image(path)
-    assert picture.shape == upright.shape
-    assert np.abs(picture.astype(int) - upright).max() <= 12  # JPEG is not exact
+    for orientation, turn in turned.items():
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.fromarray(np.ascontiguousarray(turn(upright))).save(path, exif=exif, **options)
+        picture = read_image(path)
+        assert picture.shape == upright.shape
+        assert np.abs(picture.astype(int) - upright).max() <= 12  # JPEG is not exact
 
 
 def test_cmyk(tmp_path: Path) -> None:
@@ -102,9 +98,6 @@ def test_alpha_is_laid_on_black(tmp_path: Path) -> None:
     assert tuple(opaque) == (200, 100, 50)
     assert tuple(clear) == BLACK
     assert np.abs(half.astype(int) - (100, 50, 25)).max() <= 1
-
-
-def test_grey_with_alpha(tmp_path: Path) -> None:
     Image.fromarray(np.uint8([[[80, 255], [80, 0]]]), "LA").save(tmp_path / "a.png")
     assert read_image(tmp_path / "a.png").tolist() == [[[80, 80, 80], [0, 0, 0]]]
 
@@ -124,15 +117,8 @@ def test_sixteen_bits_are_taken_full_range(tmp_path: Path, suffix: str) -> None:
 
 def test_sixteen_bit_colour_png(tmp_path: Path) -> None:
     """Pillow cannot write one, so the file is put together by hand."""
-    import zlib
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
     row = b"\0" + np.array([65535, 128 * 257, 0], ">u2").tobytes()
-    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
-    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row)) + chunk(b"IEND", b"")
-    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    (tmp_path / "a.png").write_bytes(png_of_size(1, 1, depth=16, rows=row))
     assert read_image(tmp_path / "a.png").tolist() == [[[255, 128, 0]]]
 
 
@@ -265,8 +251,7 @@ def test_missing_empty_folder_and_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".tif", ".webp", ".gif", ".npy", ".dcm"])
-@pytest.mark.parametrize("share", [0.5, 0.9])
-def test_truncated(tmp_path: Path, suffix: str, share: float) -> None:
+def test_truncated(tmp_path: Path, suffix: str) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     path = tmp_path / f"a{suffix}"
     if suffix == ".npy":
@@ -276,9 +261,10 @@ def test_truncated(tmp_path: Path, suffix: str, share: float) -> None:
     else:
         Image.fromarray(noise).save(path)
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(BadImageError, match=str(path)):
-        read_image(path)
+    for share in (0.5, 0.9):
+        path.write_bytes(whole[: int(len(whole) * share)])
+        with pytest.raises(BadImageError, match=str(path)):
+            read_image(path)
 
 
 def test_decompression_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,11 +278,6 @@ def test_postscript_is_never_run(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n")
     with pytest.raises(BadImageError, match="not an image"):
         read_image(tmp_path / "a.png")
-
-
-def test_suffixes_are_lower_case_with_their_dot() -> None:
-    assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in IMAGE_SUFFIXES)
-    assert {".jpg", ".png", ".bmp", ".webp", ".tif", ".dcm", ".npy"} <= IMAGE_SUFFIXES
 
 
 def test_an_image_is_known_by_its_content(tmp_path: Path, colours: np.ndarray) -> None:
@@ -314,19 +295,19 @@ def test_an_image_is_known_by_its_content(tmp_path: Path, colours: np.ndarray) -
         assert not is_image(tmp_path / name), name
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.dcm", "a.npy", "a"])
+@pytest.mark.parametrize("name", ["a.png", "a"])
 def test_a_pipe_does_not_hang(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     with pytest.raises(BadImageError, match="it is a pipe, a socket or a device"):
         read_image(tmp_path / name)
 
 
-def png_of_size(width: int, height: int) -> bytes:
+def png_of_size(width: int, height: int, *, depth: int = 8, rows: bytes = bytes(100)) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(100)))
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 @pytest.mark.parametrize(
@@ -386,12 +367,9 @@ def test_dicom_monochrome1_is_inverted_after_the_window(tmp_path: Path) -> None:
     assert read_image(tmp_path / "a.dcm")[0, :, 0].tolist() == [255, 204, 0, 0]
 
 
-def test_dicom_an_empty_window_is_no_window(tmp_path: Path) -> None:
+def test_dicom_an_empty_window_is_none_and_an_impossible_one_an_error(tmp_path: Path) -> None:
     write_dicom(tmp_path / "a.dcm", np.uint16([[100, 200, 300]]), WindowCenter="", WindowWidth="")
     assert read_image(tmp_path / "a.dcm")[0, :, 0].tolist() == [0, 128, 255]
-
-
-def test_dicom_an_impossible_window_is_an_error(tmp_path: Path) -> None:
     write_dicom(tmp_path / "a.dcm", np.uint16([[100, 200, 300]]), WindowCenter=200, WindowWidth=0)
     with pytest.raises(BadImageError, match="Window Width must be greater"):
         read_image(tmp_path / "a.dcm")

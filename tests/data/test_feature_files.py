@@ -59,11 +59,6 @@ def save_csv_columns(folder: Path) -> tuple[Path, dict[str, Any]]:
     return folder / "a.csv", {"feature_columns": "f*"}
 
 
-def save_csv_numbered(folder: Path) -> tuple[Path, dict[str, Any]]:
-    pd.concat([table(), pd.DataFrame(X, columns=COLUMNS)], axis=1).to_csv(folder / "a.csv", index=False)
-    return folder / "a.csv", {"kind": "features"}
-
-
 def save_parquet_columns(folder: Path) -> tuple[Path, dict[str, Any]]:
     whole = pd.concat([table(), pd.DataFrame(X, columns=COLUMNS)], axis=1)
     whole.to_parquet(folder / "a.parquet")
@@ -156,7 +151,7 @@ def test_a_table_of_labels_overrules_the_file_s_own(tmp_path: Path) -> None:
     assert manifest.table["reader"].tolist() == ["A"] * COUNT
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.data(),
     count=st.integers(2, 12),
@@ -242,13 +237,11 @@ BROKEN[3, 1] = np.nan
     [
         (npz(features=X), {}, "has features but no grades: give them as an array named grades"),
         (npz(features=X, grades=np.zeros(3)), {}, r"8 rows of features, but its array 'grades' has the shape \(3,\)"),
-        (npz(features=X, grades=np.zeros((8, 2))), {}, r"its array 'grades' has the shape \(8, 2\)"),
         (npz(features=X, grades=GRADES, labels=GRADES, y=GRADES), {"grades": NAMES}, "has the label twice, .* as 'y'"),
         (npz(features=BROKEN, grades=GRADES), {}, "The array 'features' of a.npz must be finite: row 3, column 1"),
         (npz(features=np.zeros((8, 7, 7, 2)), grades=GRADES), {}, r"not of shape \(8, 7, 7, 2\)"),
         (npz(features=np.array([["a"]] * 8), grades=GRADES), {}, "must be numbers; these are <U1"),
         (npz(features=X, grades=np.array(GRADES, dtype=object)), {}, "'grades' of .* contains Python objects"),
-        (npz(features=X.astype(object), grades=GRADES), {}, "'features' of .* contains Python objects"),
         (npz(features=X, grades=GRADES, grade_names=np.array("mild")), {}, "'grade_names' of .* must list the grades"),
         (npz(features=X, grades=GRADES, ids=np.array([b"\xff%d" % i for i in range(8)])), {}, "'ids' of .* not UTF-8"),
         (npz(other=X), {"kind": "features"}, "has no array named features; it has other"),
@@ -256,22 +249,17 @@ BROKEN[3, 1] = np.nan
         (Path, {"feature_columns": "f*"}, "`feature_columns` is for a file of features, and .* is a folder"),
         (npz(features=X, grades=GRADES), {"grades": NAMES, "images": "."}, "no row of it names an image in .*`images`"),
         (npz(features=X, grades=GRADES), {"labels": "nowhere.csv"}, "table of labels nowhere.csv does not exist"),
-        (npz(features=X, grades=GRADES), {}, "order of the grades mild, none, severe is not known"),
         (npz(features=X, grades=GRADES, ids=["a"] * 8), {"grades": NAMES}, "ids must be unique; 'a'"),
-        (npz(train_images=X), {}, "not in MedMNIST's format"),
         (npy(X), {}, "has features but no grades.*a.csv in the same folder, or in any table with `labels`"),
         (npy(X, id=IDS[:5], grade=GRADES[:5]), {}, "a.npy has 8 rows of features and a.csv 5 rows of labels"),
         (npy(X.astype(object)), {}, "contains Python objects, or is not from NumPy"),
-        (npy(X, id=IDS, wrong=GRADES), {}, "No column of a.csv looks like the grade: .* `grade_column`"),
         (npy(X, id=IDS, grade=GRADES), {"grade_column": "level"}, "Unknown column .for the grade, in a.csv. 'level'"),
         (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"kind": "features"}, "columns of a.csv do not show which"),
         (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"feature_columns": "f*"}, "No column of a.csv matches .* has id"),
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1,x,4\n"), {"feature_columns": "f*"}, "line 3: 'x' in the feature .*'f1'"),
-        (csv("id,grade,f1,f2\n1,0,1,2\n2,1,,4\n"), {"feature_columns": "f*"}, "line 3: '' in the feature column 'f1'"),
         (csv("id,grade,f1,f2\n1,0,1,nan\n2,1,3,4\n"), {"feature_columns": "f*"}, "finite: row 0, column 1"),
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1\n"), {"feature_columns": "f*"}, "line 3: 2 cells where the header has 4"),
         (npz(features=X, grades=GRADES, feature_names=["a"]), {}, "'feature_names' of .* must name its 5 features"),
-        (csv('id,grade,embedding\n1,0,"[1,2]"\n2,1,"[3,4]"\n'), {"kind": "features"}, "columns of a.csv do not show"),
         (csv("image,grade\n1,0\n2,1\n"), {"kind": "table", "labels": "x"}, "`labels` applies to features, .* as table"),
     ],
 )  # fmt: skip
@@ -333,11 +321,6 @@ def test_bounding_boxes_are_not_features(tmp_path: Path) -> None:
     assert read(tmp_path / "many.csv").kind == read(many).kind == "features"
 
 
-def test_a_table_of_images_may_have_a_column_of_lists(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text('image,grade,embedding\na.png,0,"[1, 2]"\nb.png,1,"[3, 4]"\n')
-    assert read(tmp_path / "labels.csv").manifest.ids == ["a.png", "b.png"]
-
-
 def test_bytes_are_text(tmp_path: Path) -> None:
     ids = np.array([name.encode() for name in IDS])
     np.savez(tmp_path / "a.npz", features=X, grades=np.array(["é"] * 7 + ["f"]).astype("U"), ids=ids)
@@ -350,7 +333,6 @@ def test_bytes_are_text(tmp_path: Path) -> None:
     "damage",
     [
         lambda content: content.replace(b"(8, 5)", b"(8, 9999999999999)"),  # a huge header
-        lambda content: content.replace(b"(8, 5)", b"(8, 5"),
         lambda content: content.replace(b"descr", b"desc\xff"),
         lambda content: content.replace(b"<f4", b"<f9"),
         lambda content: content[: len(content) // 2],

@@ -62,7 +62,6 @@ def test_every_kind_of_table_is_read(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     "columns",
     [
-        ("grade_reader1", "grade_reader2"),
         ("reader1", "reader2"),
         ("Kim_score", "Lee_score"),
         ("Mayo (Kim)", "Mayo (Lee)"),

@@ -119,6 +119,7 @@ def test_published_imagenet_files_load_into_the_very_network_they_belong_to(
     assert network(x).shape == (2, 4)
 
 
+@pytest.mark.slow  # imports MONAI
 @pytest.mark.parametrize(
     ("name", "features"), [("resnet18", 512), ("densenet121", 1024), ("efficientnet-b0", 1280)]
 )
@@ -133,14 +134,8 @@ def test_monai_backbones_end_in_features_and_are_decided_by_the_seed(name, featu
         assert torch.equal(a, b), key
 
 
-# the smallest of each kind of block
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in ("resnet18", "resnet50") else pytest.param(name, marks=pytest.mark.slow)
-        for name in networks.DEPTHS
-    ],
-)
+@pytest.mark.slow  # imports MONAI
+@pytest.mark.parametrize("name", networks.DEPTHS)
 def test_a_resnet_is_monais_to_the_bit(name):
     nets = pytest.importorskip("monai.networks.nets")
     torch.manual_seed(3)

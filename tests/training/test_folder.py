@@ -29,7 +29,6 @@ from srjt.training.checkpoint import CheckpointWriter
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.folder import HeldOut, baseline_on, read_held_out, write_held_out
-from srjt.training.reporters import BarReporter
 from srjt.training.trained import Setup
 
 from .test_resume import StopAt
@@ -81,29 +80,15 @@ def test_what_a_folder_holds(run: Path) -> None:
     ("edit", "said"),
     [
         (lambda f: f["config"].update(epoch=3), "Unknown setting 'epoch': did you mean 'epochs'"),
-        (lambda f: f["config"].update(epochs="lots"), "epochs takes a whole number"),
         (lambda f: f["config"].update(network="resnet17"), "Unknown network 'resnet17'"),
-        (lambda f: f["config"].update(method="standrad"), "Unknown method 'standrad'"),
         (lambda f: f["config"].update(method_options={"x": 1}), "Unknown option of standard"),
         (lambda f: f.update(format=99), "has format 99, but this version of srjt reads format 2"),
-        (lambda f: f.update(format="one"), "has format one, but this"),
         (lambda f: f.pop("config"), "damaged or not from srjt"),
-        (lambda f: f.pop("grades"), "damaged or not from srjt"),
         (lambda f: f["data"].pop("in_shape"), "damaged or not from srjt"),
-        (lambda f: f["data"].update(class_counts=None), "data.class_counts: Input should be a valid array"),
-        (
-            lambda f: f["data"].update(class_counts=[1.5]),
-            r"data.class_counts.0: Input should be a valid integer",
-        ),
         (lambda f: f["data"].update(class_counts=[-1]), r"data.class_counts.0: Input should be greater"),
         (lambda f: f["data"].update(in_shape=[10**30]), "data.in_shape.0: Input should be less"),
-        (
-            lambda f: f["data"].update(samples={"train": "x"}),
-            "data.samples.train: Input should be a valid integer",
-        ),
         (lambda f: f.update(noise={"why": 3}), "noise.estimated: Field required"),
         (lambda f: f.update(provenance={"packages": []}), "provenance.packages: Input should be an object"),
-        (lambda f: f.update(own_network="no"), "own_network: Input should be a valid boolean"),
         (lambda f: f.update(grades=["a", "b"]), "do not fit the network tiny"),
         (lambda f: f["config"].update(network="tiny-gn"), "do not fit the network tiny-gn"),
     ],
@@ -114,7 +99,7 @@ def test_facts_that_do_not_fit(run: Path, edit: Callable[[dict[str, Any]], objec
         srjt.load_run(run)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff\xfe\x00", b"[" * 100_000, b"null"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe\x00", b"[" * 100_000])
 def test_facts_that_are_not_json(run: Path, content: bytes) -> None:
     (run / "run.json").write_bytes(content)
     with pytest.raises(SrjtError, match=r"run\.json"):
@@ -252,19 +237,15 @@ def test_two_are_kept_and_leftovers_swept(tmp_path: Path) -> None:
 
 
 def test_a_file_is_as_before_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    path = tmp_path / "x"
-    write_atomically(path, b"before")
+    write_atomically(tmp_path / "x", b"before")
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write_atomically(path, b"after")
-    assert path.read_bytes() == b"before"
-    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+        write_atomically(tmp_path / "x", b"after")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x", b"before")]
 
 
 def test_the_naive_baseline_of_a_run(run: Path) -> None:
@@ -284,13 +265,7 @@ def test_a_folder_with_the_name_of_a_draft_stays(tmp_path: Path) -> None:
 
 # Predictions for the validation and test sides, kept with the run.
 
-HELD_OUT_SETTINGS = {
-    "network": "tiny",
-    "image_size": 32,
-    "crop": 28,
-    "epochs": 1,
-    "noise_rate": 0.2,
-}
+HELD_OUT_SETTINGS = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
 
 
 def some_side(*, patients: bool) -> HeldOut:
@@ -352,13 +327,8 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
             "p1_0_source": [str(row // 4) for row in rows],
             "side_source": ["left"] * len(rows),
         }
-        assert list(side.table) == [
-            "id",
-            "patient",
-            "reader",
-            "p1_0",
-            "side",
-        ]  # as `per` and `coverage_by` name them
+        # as `per` and `coverage_by` name them
+        assert list(side.table) == ["id", "patient", "reader", "p1_0", "side"]
 
 
 def test_nothing_that_says_who_somebody_is(tmp_path: Path) -> None:
@@ -377,21 +347,7 @@ def test_nothing_that_says_who_somebody_is(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=r"Unknown column .*`keep_columns`.* 'eyes': did you mean 'eye'"):
         srjt.train(data, keep_columns=["eyes"], **HELD_OUT_SETTINGS)
     with pytest.raises(SrjtError, match=r"keep_columns was \(\) and is now \('eye',\)"):
-        srjt.train(
-            data,
-            out=tmp_path / "run",
-            split=split,
-            keep_columns=["eye"],
-            **HELD_OUT_SETTINGS,
-        )
-
-
-def test_without_sides_there_is_no_file(tmp_path: Path) -> None:
-    data = srjt.data.synthetic.generate(images=40, patients=10, size=32)
-    run = srjt.train(data, out=tmp_path / "run", **HELD_OUT_SETTINGS)
-    assert run.held_out == {}
-    assert not (tmp_path / "run" / "held_out.csv").exists()
-    assert srjt.load_run(tmp_path / "run").held_out == {}
+        srjt.train(data, out=tmp_path / "run", split=split, keep_columns=["eye"], **HELD_OUT_SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -489,15 +445,6 @@ def test_without_the_hashes_of_each_image_a_change_is_still_noticed(
 
 
 CONFIG = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16)
-
-
-class StoppedError(Exception):
-    pass
-
-
-class StopInFold(BarReporter):
-    def stepped(self, epoch: int, step: int, steps: int) -> None:
-        raise StoppedError
 
 
 def test_an_audit_is_not_repeated_with_another_image(files: Manifest, tmp_path: Path) -> None:

@@ -19,7 +19,11 @@ from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype
 
 
-@pytest.mark.parametrize("method", srjt.methods.names())
+# one of each family; on features every method is trained
+@pytest.mark.parametrize(
+    "method",
+    ["mixup", "cdr", "garg", "corn", "reweight", "jocor", "co-teaching+ours", "codis+ours", "elr", "srjt"],
+)
 def test_trains_and_predicts(data: Any, settings: dict[str, Any], method: str) -> None:
     run = srjt.train(data.manifest, method=method, transition=data.matrix, **{**settings, "epochs": 1})
     networks = srjt.methods.lookup(method).method.networks
@@ -50,7 +54,7 @@ def test_one_s_own_network_and_transforms(data: Any, settings: dict[str, Any], t
 
     chosen = {**settings, "network": tiny, "transform": brighter, "eval_transform": brighter, "epochs": 1}
     run = srjt.train(data.manifest, out=tmp_path / "run", **chosen)
-    with pytest.raises(SrjtError, match="a network of your own: pass it again"):
+    with pytest.raises(SrjtError, match="a network of your own"):
         srjt.load_run(tmp_path / "run")
     again = srjt.load_run(tmp_path / "run", network=tiny, eval_transform=brighter, device="cpu")
     assert np.array_equal(

@@ -138,7 +138,7 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("damage", [flip_a_bit, cut_short, empty])
+@pytest.mark.parametrize("damage", [flip_a_bit, empty])
 def test_a_damaged_checkpoint_is_passed_over(
     data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path, damage: Any
 ) -> None:
@@ -190,34 +190,21 @@ def test_another_configuration_is_refused_and_the_difference_named(
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
-def test_how_it_is_computed_may_change(
-    data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
+def test_a_finished_run_is_opened_at_once_and_lost_results_are_written_again(
+    data: Any, settings: dict[str, Any], uninterrupted: Trained, ended: Path, tmp_path: Path
 ) -> None:
-    run = srjt.train(data.manifest, out=stopped, **{**settings, "checkpoint_seconds": 30})
-    assert_same(run, uninterrupted)
-
-
-def test_a_finished_run_is_opened_at_once(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
-    first = srjt.train(data.manifest, out=tmp_path / "run", **settings)
-    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    out = shutil.copytree(ended, tmp_path / "run")
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.rglob("*") if p.is_file()}
     reporter = StopAt(1, 1)  # would be seen if it trained
-    again = srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **settings)
-    assert reporter.notes == [f"{tmp_path / 'run'} is already finished: nothing to do."]
-    assert_same(again, first)
-    after = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in (tmp_path / "run").rglob("*") if p.is_file()}
-    assert after == before
-
-
-def test_results_that_were_lost_are_written_again(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    srjt.train(data.manifest, out=tmp_path / "run", **settings)
-    weights = (tmp_path / "run" / "weights.safetensors").read_bytes()
-    (tmp_path / "run" / "weights.safetensors").unlink()
+    again = srjt.train(data.manifest, out=out, reporter=reporter, **settings)
+    assert reporter.notes == [f"{out} is already finished: nothing to do."]
+    assert_same(again, uninterrupted)
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.rglob("*") if p.is_file()} == before
+    (out / "weights.safetensors").unlink()
     with pytest.raises(SrjtError, match="has not finished training: run the same srjt train command again"):
-        srjt.load_run(tmp_path / "run")
-    srjt.train(data.manifest, out=tmp_path / "run", **settings)
-    assert (tmp_path / "run" / "weights.safetensors").read_bytes() == weights
+        srjt.load_run(out)
+    srjt.train(data.manifest, out=out, **settings)
+    assert (out / "weights.safetensors").read_bytes() == (ended / "weights.safetensors").read_bytes()
 
 
 def test_a_folder_with_other_files_is_refused_and_not_changed(
@@ -232,19 +219,17 @@ def test_a_folder_with_other_files_is_refused_and_not_changed(
         srjt.train(data.manifest, out=tmp_path / "thesis.tex", **settings)
 
 
-def test_drafts_of_a_killed_process_are_removed(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".run.json.123.tmp").write_text('{"format": 1')
-    srjt.train(data.manifest, out=tmp_path / "run", **{**settings, "epochs": 1})
-    assert list((tmp_path / "run").rglob("*.tmp")) == []
-
-
-def test_two_processes_do_not_work_on_one_run(data: Any, settings: dict[str, Any], stopped: Path) -> None:
+def test_two_processes_do_not_work_on_one_run(
+    data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
+) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with lock_folder(stopped), pytest.raises(SrjtError, match="Another process is working on"):
         srjt.train(data.manifest, out=stopped, **settings)
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
-    srjt.train(data.manifest, out=stopped, **settings)
+    (stopped / ".run.json.123.tmp").write_text('{"format": 1')  # the draft of a killed process
+    run = srjt.train(data.manifest, out=stopped, **{**settings, "checkpoint_seconds": 30})
+    assert_same(run, uninterrupted)  # how it is computed may change
+    assert list(stopped.rglob("*.tmp")) == []
 
 
 # ------------------------------------------------------------------------------------------------ a full disk
@@ -326,7 +311,7 @@ def cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-@pytest.mark.parametrize("lose", [Path.unlink, empty, cut_in_half], ids=["deleted", "emptied", "cut"])
+@pytest.mark.parametrize("lose", [Path.unlink, cut_in_half], ids=["deleted", "cut"])
 def test_lost_metrics_are_restored_from_the_checkpoint(
     data: Any, settings: dict[str, Any], uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any
 ) -> None:
@@ -342,9 +327,8 @@ def test_lost_metrics_are_restored_from_the_checkpoint(
 @pytest.mark.parametrize(
     "odd",
     [
-        {"epoch": None}, {"epoch": "2"}, {"epoch": -1}, {"epoch": 99}, {"epoch": 2.5}, {"step": 5}, {"step": True},
-        {"starved": None}, {"starved": {"epochs": [0, 0], "spoken": False}}, {"starved": {"epochs": "many"}},
-        {"epoch": 3},
+        {"epoch": None}, {"epoch": -1}, {"epoch": 2.5}, {"step": 5}, {"step": True}, {"epoch": 3},
+        {"starved": {"epochs": [0, 0], "spoken": False}},
     ],
     ids=str,
 )  # fmt: skip
@@ -393,8 +377,6 @@ def ended(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("history.csv", Path.unlink, r"history\.csv is missing"),
         ("history.csv", empty, r"history\.csv is not the file that this run has written"),
         ("metrics.csv", Path.unlink, r"There are no metrics at .*metrics\.csv"),
-        ("metrics.csv", empty, r"metrics\.csv does not contain all epochs"),
-        ("metrics.csv", cut_in_half, r"metrics\.csv does not contain all epochs"),
         ("metrics.csv", cut_short, r"metrics\.csv does not contain all epochs"),
     ],
 )

@@ -288,8 +288,11 @@ class NoiseEstimate:
         for name, shape in shapes.items():
             if typed[name].shape != shape:
                 raise ValueError(f"{name} has the shape {typed[name].shape}")
-        low, high = values["rate_interval"]
-        estimate = cls(**{**values, **typed, "rate_interval": (float(low), float(high))})
+        low, high = np.asarray(values["rate_interval"], dtype=np.float64).tolist()
+        undefined = {
+            f.name: np.nan for f in fields(cls) if f.type == "float" and values.get(f.name, 0) is None
+        }
+        estimate = cls(**{**values, **undefined, **typed, "rate_interval": (low, high)})
         kinds = {"float": (int, float), "int": (int,), "bool": (bool,), "str": (str,)}
         for field in fields(cls):
             if type(value := getattr(estimate, field.name)) not in kinds.get(str(field.type), (type(value),)):
