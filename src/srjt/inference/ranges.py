@@ -14,6 +14,7 @@ import numpy.typing as npt
 from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import probabilities_of
 from srjt.inference.options import WhichNetwork
+from srjt.noise.matrices import transition_of
 from srjt.noise.quality import (
     LabelNoise,
     NoiseBounds,
@@ -22,7 +23,6 @@ from srjt.noise.quality import (
     highest_grade_weights,
     inverse_weights,
     posterior_weights,
-    transition_of,
 )
 from srjt.ordinal.calibration import (
     Recalibration,
