@@ -9,6 +9,7 @@ import errno
 import http.client
 import io
 import json
+import math
 import os
 import shutil
 import stat
@@ -72,8 +73,21 @@ def write_atomically(path: Path, content: bytes, *, follow_links: bool = True) -
 
 def write_json(path: Path, content: Any, *, follow_links: bool = False) -> None:
     """Write ``content`` as indented JSON, atomically. Most JSON files are inside a folder: links are replaced."""
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_atomically(path, text.encode(), follow_links=follow_links)
+
+
+def plain(value: Any) -> Any:
+    """As JSON keeps it: arrays as lists, a DataFrame as a list of its rows, None where a number is not finite."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):
+        value = value.to_dict("records")
+    elif hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextlib.contextmanager
@@ -534,9 +548,7 @@ def _size(path: Path) -> int:
 
 HUB_MODEL = ("run.json", "summary.json", "noise.json", "weights.safetensors")
 HUB_SAMPLES = ("held_out.csv", "history.csv", "image_hashes.npy")  # with ids, paths and patients
-HUB_ADDRESS = re.compile(
-    r"hf:/{1,2}(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?"
-)  # Path drops a slash
+HUB_ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 
 
 def is_hub_address(folder: str | os.PathLike[str]) -> bool:
@@ -546,10 +558,11 @@ def is_hub_address(folder: str | os.PathLike[str]) -> bool:
 
 def fetch_run(address: str | os.PathLike[str]) -> Path:
     """The folder of the run at this address, in the cache; files that are there already are not downloaded again."""
-    parts = HUB_ADDRESS.fullmatch(os.fspath(address))
+    text = re.sub("^hf:/+", "hf://", os.fspath(address))  # Path drops a slash
+    parts = HUB_ADDRESS.fullmatch(text)
     if parts is None:
         raise SrjtError(
-            f"{printable(address)} is not the address of a run: hf://owner/name or hf://owner/name@revision."
+            f"{printable(text)} is not the address of a run: hf://owner/name or hf://owner/name@revision."
         )
     repo, revision = parts["repo"], parts["revision"]
     folder = cache_folder() / "hub" / f"{repo}@{revision or 'main'}".replace("/", "--")

@@ -65,7 +65,7 @@ def test_inspect_shows_what_was_understood(srjt: Run, labels: Path) -> None:
     code, out, err = srjt("inspect", labels)
     assert (code, err) == (0, "")  # a bar that nobody sees leaves no empty line either
     assert "image: column 'image' (by its name)" in out
-    assert "│ all   │     40 │" in out
+    assert " all   │     40 │" in out
     assert "Images per patient: 2" in out
     assert "8×8 (40)" in out
     assert "No problems found." in out

@@ -416,7 +416,7 @@ def test_without_truth_and_patients(command: Srjt, finished: Path, labelled: Pat
     assert " on 1 image" in out.partition("\n")[0]
     assert "nan" not in out
     assert re.search(r"accuracy ↑ +[01]\.000 +one grade", out)  # one image cannot be resampled
-    assert re.search(r"│ coverage +│ [01]\.000 │ 0\.000 – 1\.000 ", out)
+    assert re.search(r" coverage +│ [01]\.000 │ 0\.000 – 1\.000 ", out)
 
 
 def test_grades_the_run_does_not_know(command: Srjt, finished: Path, labelled: Path) -> None:
@@ -466,9 +466,8 @@ def test_ranges_of_grades_are_evaluated(command: Srjt, finished: Path, labelled:
     judged = pd.read_csv(labelled)["split"] == "validation"
     validation = int(judged.sum())
     said = " ".join(out.split())
-    assert (
-        f"{validation} of the samples have the ids of samples that were used to fit the ranges, and" in said
-    )
+    assert f"{validation} samples and" in said
+    assert "used to fit ranges" in said
     assert command("predict", finished, labelled, "--coverage", "0.7", "--label-noise", "none")[0] == 0
     predicted, true = pd.read_csv("predictions.csv")[judged], pd.read_csv(labelled)["true_grade"][judged]
     inside = (predicted["grade_low"] <= true) & (true <= predicted["grade_high"])
@@ -492,11 +491,11 @@ def test_samples_that_were_calibrated_on_are_counted(command: Srjt, finished: Pa
     )  # fmt: skip
     assert code == 0
     sentence = (
-        f"{len(some)} of the samples have the ids of samples that were used to fit the ranges, and 2 of the patients "
-        "their patients' names: if they are the same, the scores look too good. Calibrate on samples of other patients."
+        f"{len(some)} samples and 2 patients, by their names, may be among those that were used to fit ranges: then "
+        "the scores look too good. Calibrate on samples of other patients."
     )
     assert sentence in " ".join(out.split())
-    assert sentence.replace("'", "&#39;") in Path("found.html").read_text()
+    assert sentence in Path("found.html").read_text()
     assert json.loads(Path("found.json").read_text())["overlaps"] == [
         {"fitted": ["ranges"], "to": "calibrate_on", "samples": len(some), "patients": 2}
     ]

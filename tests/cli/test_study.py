@@ -112,7 +112,7 @@ def test_the_plan_with_its_time(study: Srjt) -> None:
     assert (code, err) == (0, "")
     text = " ".join(out.split())
     assert "2 runs on" in text
-    assert variant in "".join(line.split("│")[1].strip() for line in out.splitlines() if "│" in line)
+    assert variant in "".join(line.split("│")[0].strip() for line in out.splitlines() if "│" in line)
     assert "on eight such devices" in text
     assert not Path("study").exists()
     code, _, err = study("--fold", 0, "--time")

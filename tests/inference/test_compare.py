@@ -15,7 +15,7 @@ from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
 from srjt.inference.compare import compare
 from srjt.ordinal.metrics import METRICS, holm
-from srjt.reports.pages.comparison import comparison_facts
+from srjt.reports.pages.evaluation import comparison_facts
 from srjt.training.config import TrainConfig
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained

@@ -61,7 +61,7 @@ def evaluation(folder: Path, **changes: Any) -> Path:
 
 @pytest.mark.parametrize("name", CHECKLISTS)
 def test_every_item_is_there_once_and_names_facts_that_exist(name: str) -> None:
-    items = [item.item for item in checklist_items(name, {})]
+    items = [item.item for item in checklist_items(name, {}).itertuples()]
     assert len(set(items)) == len(items)
     numbers = [int(re.sub("[a-z]", "", item)) for item in items]
     assert numbers == sorted(numbers)
@@ -77,7 +77,7 @@ def test_every_fact_is_used_and_exists() -> None:
 
 
 def test_what_is_not_known_is_left_to_the_authors() -> None:
-    assert {item.authors for item in checklist_items("claim", {})} == {f"{AUTHORS}."}
+    assert {item.authors for item in checklist_items("claim", {}).itertuples()} == {f"{AUTHORS}."}
     assert answer("source", {"what": "images"}) == ""
     assert answer("weights", {"seed": 3}) == "Seed: 3."
 
@@ -103,7 +103,7 @@ def test_the_numbers_are_those_of_the_files(folder: Path) -> None:
 def test_each_answer_names_a_file_that_is_there(folder: Path) -> None:
     evaluation(folder)
     for name in CHECKLISTS:
-        items = checklist_items(name, known_facts(folder)[0])
+        items = list(checklist_items(name, known_facts(folder)[0]).itertuples())
         assert [item.item for item in items if bool(item.known) != bool(item.files)] == []
         files = {file for item in items for file in item.files.split(", ") if file}
         missing = {

@@ -43,7 +43,12 @@ from srjt.reports.figures.results import (
     run_figures,
 )
 from srjt.reports.page import first_sentence, render, sentences
-from srjt.reports.pages.comparison import NOTES, VERDICT, comparison_facts, comparison_page
+from srjt.reports.pages.evaluation import (
+    COMPARED,
+    COMPARED_NOTES,
+    comparison_facts,
+    comparison_page,
+)
 from srjt.studies.results import DISPLAY_NAMES
 
 FEW = {"methods": ("standard", "co-teaching", "co-teaching+ours"), "folds": 2, "epochs": 4}
@@ -153,8 +158,12 @@ def test_every_line_is_named_at_its_end(study) -> None:
     assert min(np.diff(at)) * height >= 0.15  # inches
 
 
+def precision_curves(results, noise: str) -> CaptionedFigure:
+    return next(f for f in figures.noise_figures(results, noise) if f.name.startswith("label-precision"))
+
+
 def test_label_precision_shows_the_methods_that_select_and_what_no_selection_gives(study) -> None:
-    captioned = figures.precision_curves(study(**FEW), "quasi:0.4")
+    captioned = precision_curves(study(**FEW), "quasi:0.4")
     assert {"Co-teaching", "Co-teaching + Ours"} < set(texts(captioned))
     assert "Standard" not in texts(captioned)
     assert "1 − ε = 0.60: no selection" in texts(captioned)
@@ -221,7 +230,9 @@ def test_a_matrix_of_labels_as_given_names_its_source(
 def test_a_study_without_a_single_result_has_no_figures_but_the_noise(study) -> None:
     small = {**FEW, "folds": 1, "methods": ("standard",), "noises": ("quasi:0.2",)}
     empty = study(**small, statuses={"standard quasi:0.2 0": "left"})
-    assert [captioned.name for captioned in figures.study_figures(empty)] == ["noise-quasi-0.2"]
+    assert not figures.noise_figures(empty, "quasi:0.2")
+    assert not figures.mae_against_rate(empty)
+    assert figures.noise_matrix(empty, "quasi:0.2").name == "noise-quasi-0.2"
 
 
 HOSTILE = ("$x^{$", "<script>alert(1)</script>", "グレード \u202e\x00\x07", "z" * 200)
@@ -260,7 +271,7 @@ def test_figures_of_one_page_share_no_id_and_take_its_colours(study) -> None:
 
 
 def test_the_same_figure_gives_the_same_bytes(study) -> None:
-    first, second = (figures.precision_curves(study(**FEW), "quasi:0.2") for _ in range(2))
+    first, second = (precision_curves(study(**FEW), "quasi:0.2") for _ in range(2))
     assert inline_svg(first) == inline_svg(second)
 
 
@@ -393,15 +404,15 @@ def test_the_verdict_of_a_comparison(skills: tuple[float, ...], patients: int | 
     found = replace(made(*skills, patients=patients), trained_on={"run 2": 3})
     facts = comparison_facts(found)
     assert (facts.better, facts.worse) == {
-        "better": (("run 2",), ()), "worse": ((), ("run 2",)), "": ((), ()), "several": (("run 3",), ())
+        "better": (["run 2"], []), "worse": ([], ["run 2"]), "": ([], []), "several": (["run 3"], [])
     }[outcome]  # fmt: skip
     page = comparison_page(found)
-    assert page.lead == first_sentence(VERDICT, facts)
-    assert [note.text for note in page.remarks] == sentences(NOTES, facts)
+    assert page.lead == first_sentence(COMPARED, facts)
+    assert [note.text for note in page.remarks] == sentences(COMPARED_NOTES, facts)
     assert [note.text for note in page.warnings] == [
         "run 2 was trained on 3 of the samples (same ids): its numbers look too good."
     ]
-    assert ("resample patients" in " ".join(sentences(NOTES, facts))) == (patients is not None)
+    assert ("resample patients" in " ".join(sentences(COMPARED_NOTES, facts))) == (patients is not None)
     names = [column.name for column in page.sections[0].tables[0].columns]
     assert ("p, Holm" in names) == ("run" in names) == (outcome == "several")
 

@@ -12,7 +12,7 @@ import pytest
 import srjt
 from fixtures.run_folders import make_run
 from reports.test_run_page_truth import check_sentences
-from srjt.reports.page import render
+from srjt.reports.page import page_figures, render
 from srjt.reports.pages.run import read_record, run_page, run_page_facts
 from srjt.reports.report import LiveReporter
 from srjt.training.reporters import BarReporter
@@ -33,12 +33,12 @@ def test_it_shows_validation_beside_one_grade_for_all_and_not_the_test_side(tmp_
         "validation",
     )
     assert page.progress == 0.5
-    figures = {figure.name: figure for section in page.sections for figure in section.figures}
+    figures = {figure.name: figure for figure in page_figures(page)}
     assert {"mae", "accuracy", "loss"} <= set(figures)
     assert all("test" not in figure.alt for figure in figures.values())
     assert all("test" not in number.label for number in page.key_numbers)
     shown = run_page(folder, **options)
-    assert any("test" in figure.alt for section in shown.sections for figure in section.figures)
+    assert any("test" in figure.alt for figure in page_figures(shown))
     html = render(page)
     assert "one grade for all" in html
     assert '<meta http-equiv="refresh" content="5">' in html

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from srjt.reports.pages.run import (
     NOTES,
     VERDICT,
     WARNINGS,
-    RunPageFacts,
     read_record,
     run_page,
     run_page_facts,
@@ -83,7 +83,7 @@ def scores(folder: Path, *, side: str, reached: int, pooled: bool, finished: boo
     return score, np.abs(truth - np.sort(training)[(len(training) - 1) // 2]).mean()
 
 
-def check_sentences(page: Page, facts: RunPageFacts) -> None:
+def check_sentences(page: Page, facts: SimpleNamespace) -> None:
     """Lead and notes are what the rules say of these facts."""
     assert page.lead == first_sentence(VERDICT, facts)
     assert [note.text for note in page.warnings] == sentences(WARNINGS, facts)
@@ -145,10 +145,10 @@ def test_the_combinations_differ_and_cover_every_choice() -> None:
         assert all(any(combination[place] == choice for combination in COMBINATIONS) for choice in choices)
 
 
-PLAIN = RunPageFacts(
+PLAIN = SimpleNamespace(
     state="finished", reached=12, planned=12, left="", problem="", samples=40, networks=2, pooled=False, kept=0,
     sides=frozenset({"train", "validation", "test"}), averaged=10, answers=False, side="test", metric="MAE",
-    score=0.5, naive=0.8, beaten=True, truth=True, wrong=0.25, starved="",
+    first_words="MAE", score=0.5, naive=0.8, beaten=True, truth=True, wrong=0.25, starved="",
 )  # fmt: skip
 
 
@@ -181,25 +181,25 @@ PLAIN = RunPageFacts(
     ],
 )
 def test_each_rule_speaks_when_it_should(changes: dict[str, Any], said: str | None) -> None:
-    facts = RunPageFacts(**{**vars(PLAIN), **changes})
+    facts = SimpleNamespace(**{**vars(PLAIN), **changes})
     plain, changed = all_said(PLAIN), all_said(facts)
     assert (said in changed) == (said is not None) if said else len(changed) < len(plain)
     assert said is None or said not in plain
 
 
-def all_said(facts: RunPageFacts) -> str:
+def all_said(facts: SimpleNamespace) -> str:
     return " ".join([first_sentence(VERDICT, facts), *sentences(WARNINGS, facts), *sentences(NOTES, facts)])
 
 
 def test_no_rule_is_idle() -> None:
     """Each can hold, and each but the last verdict can fail."""
     cases = [PLAIN] + [
-        RunPageFacts(**{**vars(PLAIN), **changes})
+        SimpleNamespace(**{**vars(PLAIN), **changes})
         for changes in test_each_rule_speaks_when_it_should.pytestmark[0].args[1]  # type: ignore[attr-defined]
         for changes in [changes[0]]
     ]
-    tables: list[list[Rule[RunPageFacts]]] = [VERDICT[:-1], WARNINGS, NOTES]
-    holds: list[Callable[[RunPageFacts], bool]] = [rule for table in tables for rule, _ in table]
+    tables: list[list[Rule[SimpleNamespace]]] = [VERDICT[:-1], WARNINGS, NOTES]
+    holds: list[Callable[[SimpleNamespace], bool]] = [rule for table in tables for rule, _ in table]
     assert all({rule(facts) for facts in cases} == {True, False} for rule in holds)
 
 

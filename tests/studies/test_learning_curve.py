@@ -15,7 +15,7 @@ from srjt.data import folds, from_arrays
 from srjt.errors import SrjtError
 from srjt.reports.page import first_sentence
 from srjt.reports.pages.sample_size import VERDICT, curve_facts, learning_curve_section
-from srjt.reports.statistics import noise_label
+from srjt.reports.study_tables import noise_label
 from srjt.studies.config import StudyConfig, learning_curve, parse_noise
 from srjt.studies.plan import StudyPlan
 

@@ -51,6 +51,7 @@ SUMMARIES = {
 MODULES = {
     "evaluate": "predict",
     "compare": "predict",
+    "plan": "predict",
     "explain": "export",
     "readers": "audit",
     "report": "study",

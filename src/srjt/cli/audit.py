@@ -11,7 +11,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.options import argument, option
-from srjt.cli.output import OptionsReporter, say, show
+from srjt.cli.output import OptionsReporter, check_outputs, say, show, writing
 from srjt.errors import SrjtError, count_of
 from srjt.inference.options import COMPUTING
 
@@ -234,7 +234,6 @@ def readers(
     (report.html), the consensus as a table for srjt train, and every reading with
     the probability that it is right.
     """
-    from srjt.cli.output import refuse_overwrite, writing
     from srjt.data.grades import Grades, parse_grade_names
     from srjt.data.sources.columns import read_probabilities
     from srjt.data.sources.readings import NO_READER, combine, read_readings
@@ -256,7 +255,7 @@ def readers(
     if next_ is None and (worklist is not None or per_reader is not None):
         option = "--worklist" if worklist is not None else "--per-reader"
         raise SrjtError(f"{option} belongs to --next: say how many readings, for example --next 50.")
-    refuse_overwrite(worklist, force=force)
+    check_outputs(worklist, force=force)
     images = how.pop("images", None)
     found = read_readings(table, date_column=date_column, **how)
     readings = found.readings

@@ -220,9 +220,7 @@ def split(
     from srjt.data.splits import folds as make_folds
     from srjt.data.splits import write_splits
 
-    output.refuse_overwrite(
-        out, force=force
-    )  # other folds under the same name would make results incomparable
+    output.check_outputs(out, force=force)  # other folds under this name: results would not be comparable
     reading = read(source, **how)
     manifest = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     manifest = samples.grouped(manifest, near=group_near_duplicates)
@@ -299,13 +297,13 @@ def corrupt(
         raise SrjtError(
             f"{out} is the source itself, whose clean labels must not be lost: choose another --out."
         )
-    output.refuse_overwrite(out, force=force)
+    output.check_outputs(out, force=force)
     reading = read(source, **how)
     if out is None:
         suffix = ".npz" if reading.manifest.are_features else ".csv"
         amount = f"rho{rho:g}" if rate is None else f"{rate:g}"
         out = Path(f"{source.stem}_{noise}_{amount}_seed{seed}{suffix}")
-        output.refuse_overwrite(out, force=force)
+        output.check_outputs(out, force=force)
     clean = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if clean.true_labels is not None:
         raise SrjtError(

@@ -10,7 +10,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.options import argument, option
-from srjt.cli.output import say
+from srjt.cli.output import check_outputs, decoding_bar, say
 from srjt.errors import SrjtError, count_of
 from srjt.inference.options import Answering
 
@@ -54,7 +54,6 @@ def explain(
     """
     import numpy as np
 
-    from srjt.cli.output import refuse_overwrite
     from srjt.cli.samples import list_unreadable, usable
     from srjt.data.sources.folders import read_images
     from srjt.data.sources.table import is_table
@@ -62,9 +61,10 @@ def explain(
     from srjt.progress import progress_bar
     from srjt.reports.page import write_page
     from srjt.reports.pages.answers import explain_page
+    from srjt.reports.sections import run_name
     from srjt.training.trained import load_run
 
-    refuse_overwrite(out, force=force)
+    check_outputs(out, force=force)
     trained = load_run(run, device=device)
     of_tables: dict[str, Any] = {name: how.get(name) for name in ("images", "image_column")}
     if training is not None and all(path.is_dir() or not is_table(path) for path in sources):
@@ -85,7 +85,7 @@ def explain(
             progress=advance,
         )  # fmt: skip
     list_unreadable(found.skipped, skipped, problems=reading.problems)
-    write_page(explain_page(found, title=run.resolve().name), out)
+    write_page(explain_page(found, title=run_name(trained)), out)
     shown = len(found.images)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""
     say(f"{count_of(shown, 'image')}{more} explained in {out}.")
@@ -146,11 +146,9 @@ def export(
     only if its answers are the run's. With --folder it comes with its model card
     and a script that uses it.
     """
-    from srjt.cli.output import refuse_overwrite
     from srjt.inference.export import export as export_run
     from srjt.inference.export import resolve_format
     from srjt.reports.model_card import MODEL, SCRIPT, check_export_folder, export_folder
-    from srjt.training.folder import read_facts
     from srjt.training.trained import load_run
 
     if folder is not None and out is not None:
@@ -159,15 +157,10 @@ def export(
     out = out or (Path("model.onnx") if folder is None else folder / MODEL)
     chosen = resolve_format(out, format)
     if folder is None:
-        refuse_overwrite(out, force=force)
+        check_outputs(out, force=force)
     elif chosen != "onnx":
         raise SrjtError(
             f"--folder writes ONNX, because its script needs no torch: leave out --format {chosen}."
-        )
-    if read_facts(run).own_network:
-        raise SrjtError(
-            f"{run} was trained with a network of your own, which only Python can build: "
-            f'srjt.export(srjt.load_run("{run}", network=…), "{out}").'
         )
     trained = load_run(run, device="cpu")
     if folder is not None:
@@ -194,7 +187,6 @@ def export(
 
 def _samples(trained: Trained, sources: list[Path]) -> Samples:
     """Images as prediction reads them, resized; or the rows of a file of features."""
-    from srjt.cli.output import decoding_bar
     from srjt.data.images.store import open_store
     from srjt.data.manifest import drop_unusable
     from srjt.data.sources import read

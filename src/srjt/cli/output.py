@@ -207,23 +207,27 @@ def decoding_bar() -> AbstractContextManager[Callable[[int, int], None]]:
 # possible.
 
 
-def refuse_overwrite(out: Path | None, *, force: bool) -> None:
-    """An error if the file exists; to be called first, before an hour is spent. A pipe is not such a file."""
+def check_outputs(out: Path | None, html: Path | None = None, *, force: bool = False) -> None:
+    """An error if a file exists, or cannot be meant; to be called first, before an hour is spent. A pipe may exist."""
     from srjt.files import exists_already, is_stream
 
-    if out is not None and out.is_file() and not force and not is_stream(out):
-        raise exists_already(out)
-
-
-def check_html(html: Path | None, out: Path | None, *, force: bool) -> None:
-    """An error if the page exists, is a folder, or is the same file as the other output."""
-    if html is None:
-        return
-    if html.is_dir():
+    if html is not None and html.is_dir():
         raise SrjtError(f"{html} is a folder: give the name of an HTML file.")
-    if out is not None and html.absolute() == out.absolute():
+    if html is not None and out is not None and html.absolute() == out.absolute():
         raise SrjtError(f"--html and --out are the same file, {html}: give two names.")
-    refuse_overwrite(html, force=force)
+    for file in (out, html):
+        if file is not None and file.is_file() and not force and not is_stream(file):
+            raise exists_already(file)
+
+
+def finish(page: Page, *, out: Path | None, html: Path | None = None, err: bool = False) -> None:
+    """Save the page if that is wanted, print it, and say where everything is."""
+    if html is not None:  # after the numbers, which are then not lost if the page cannot be written
+        page.save(html)
+    show(page, err=err)
+    for file, words in ((out, "Written to"), (html, "The page is in")):
+        if file is not None:
+            say(f"{words} {file}.", err=err)
 
 
 def typed_command(verb: str) -> str | None:

@@ -1,19 +1,20 @@
-"""``srjt predict``, ``srjt evaluate`` and ``srjt compare``: the answers of runs, and what they are worth."""
+"""``srjt predict``, ``srjt evaluate``, ``srjt compare`` and ``srjt plan``: the answers of runs, what they are worth,
+and how many samples it takes to know that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from srjt.cli import options
 from srjt.cli.options import argument, option
-from srjt.cli.output import say, show
-from srjt.errors import SrjtError, count_of
-from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading
+from srjt.cli.output import check_outputs, decoding_bar, finish, say, typed_command, writing
+from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.files import write_json, write_output
+from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning
 from srjt.settings import from_names
 
 if TYPE_CHECKING:
@@ -91,18 +92,16 @@ def predict(
     how: dict[str, Any],
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
-    from srjt.cli.output import check_html, decoding_bar, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import list_unreadable, usable
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.folders import read_images
-    from srjt.files import is_stream, write_output
+    from srjt.files import is_stream
     from srjt.inference.options import as_columns
     from srjt.inference.predict import predict as predict_run
     from srjt.inference.predict import refuse_other_kind
 
-    refuse_overwrite(out, force=force)
-    check_html(html, out, force=force)
+    check_outputs(out, html, force=force)
     trained, asked = opened(
         run, Answering.of(answering), how,
         about={"features": ["feature_columns"], "images": ["images", "image_column"]},
@@ -141,12 +140,7 @@ def predict(
         trained, predicted, data=manifest, sources=sources, command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems], brief=html is None,
     )  # fmt: skip
-    if html is not None:  # after the predictions, which are then not lost if the page cannot be written
-        page.save(html)
-    show(page, err=streamed)
-    say(f"Written to {out}.", err=streamed)
-    if html is not None:
-        say(f"The page is in {html}.", err=streamed)
+    finish(page, out=out, html=html, err=streamed)
     if left_out := table.attrs["skipped"]:
         list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
@@ -164,15 +158,12 @@ def evaluate(
     *,
     answering: dict[str, Any],
     calibrate_set: options.CalibrateSet = None,
-    side: Annotated[
-        str | None,
-        typer.Option(
-            metavar="train|validation|test",
-            help="Judge this side only. [default: test, with --fold or --splits]",
-            show_default=False,
-            rich_help_panel=EVALUATION,
-        ),
-    ] = None,
+    side: str | None = option(
+        None,
+        "Judge this side only. [default: test, with --fold or --splits]",
+        metavar="train|validation|test",
+        panel=EVALUATION,
+    ),
     fold: options.Fold = None,
     folds: options.Folds = 5,
     split_seed: options.SplitSeed = 0,
@@ -180,12 +171,9 @@ def evaluate(
     hold_out: options.HoldOut = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
     grade_names: options.GradeNames = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write everything to a JSON file too, or the groups to a CSV file."
-        ),
-    ] = None,
+    out: Path | None = option(
+        None, "Write everything to a JSON file too, or the groups to a CSV file.", metavar="FILE"
+    ),
     html: options.Html = None,
     force: options.Force = False,
     device: options.Device = None,
@@ -205,19 +193,14 @@ def evaluate(
     gave them to srjt train to use the test side of that fold, or --side test alone
     to use the split column.
     """
-
-    from srjt.cli.output import check_html, decoding_bar, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import check_fold, chosen_split, grouped, usable
     from srjt.data.sources import read
-    from srjt.errors import SrjtError, unknown_name
-    from srjt.files import write_json, write_output
     from srjt.inference.evaluate import evaluate
     from srjt.reports.pages.evaluation import evaluation_page
 
     if splits is None and hold_out is None:
         check_fold(fold, folds)
-    refuse_overwrite(out, force=force)
-    check_html(html, out, force=force)
+    check_outputs(out, html, force=force)
     if out is not None and out.suffix == ".csv" and "by" not in answering:
         raise SrjtError(
             "A CSV file holds the scores of groups: give `by`, or a JSON file for everything else."
@@ -261,20 +244,10 @@ def evaluate(
             else:
                 write_json(out, found.to_dict(), follow_links=True)
     page = evaluation_page(
-        found,
-        run=trained,
-        data=manifest,
-        sources=[source],
-        command=typed_command("evaluate"),
+        found, run=trained, data=manifest, sources=[source], command=typed_command("evaluate"),
         brief=html is None,
-    )
-    if html is not None:
-        page.save(html)
-    show(page)
-    if out is not None:
-        say(f"Written to {out}.")
-    if html is not None:
-        say(f"The page is in {html}.")
+    )  # fmt: skip
+    finish(page, out=out, html=html)
 
 
 def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str:
@@ -301,7 +274,9 @@ def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str
 @options.takes(Grading, as_="grading")
 def compare(
     runs: list[Path] = argument(
-        ..., "Folders of finished runs; each is compared with the first.", metavar="RUN"
+        ...,
+        "Folders of finished runs; each is compared with the first.",
+        metavar="RUN",
     ),
     test: Path | None = option(
         None, "Labelled images to compare on. [default: the runs' common test side]", metavar="SOURCE"
@@ -321,7 +296,6 @@ def compare(
     The runs must have been tested on the same images, or be given others with
     --test. Each run is compared with the first.
     """
-    from srjt.cli.output import refuse_overwrite, writing
     from srjt.data.manifest import drop_unusable
     from srjt.data.sources import read
     from srjt.inference.compare import compare as compare_runs
@@ -331,7 +305,7 @@ def compare(
 
     if out is not None:
         check_suffix(out)
-    refuse_overwrite(out, force=force)
+    check_outputs(out, force=force)
     if test is None and how:
         raise SrjtError(f"`{next(iter(how))}` is about the images of --test, which is not given.")
     trained = [load_run(run, device=device) for run in runs]
@@ -344,6 +318,35 @@ def compare(
     if out is not None:
         with writing(out):
             write_comparison(found, out)
-    show(found.report())
+    finish(found.report(), out=out)
+
+
+# ``srjt plan``: how many patients, readings and verified labels are needed.
+
+
+@options.takes(Planning, as_="planning")
+def plan(
+    pilot: Path | None = argument(
+        None,
+        "A finished run, whose test side is the pilot. [default: assumed values]",
+        metavar="RUN",
+    ),
+    *,
+    planning: dict[str, Any],
+    out: Path | None = option(None, "Write everything to a JSON file too.", metavar="FILE"),
+    html: options.Html = None,
+    force: options.Force = False,
+) -> None:
+    """Plan a study: how many patients, readings and verified labels a wanted interval takes.
+
+    From a pilot run, or from what you assume: --metric sensitivity --value 0.9
+    --half-width 0.05 --prevalence 0.2 --images-per-patient 2 --correlation 0.3.
+    """
+    from srjt.inference.sample_size import plan as plan_samples
+
+    check_outputs(out, html, force=force)
+    found = plan_samples(pilot, **planning)
     if out is not None:
-        say(f"Written to {out}.")
+        with writing(out):
+            write_json(out, found.to_dict(), follow_links=True)
+    finish(found.report(), out=out, html=html)

@@ -19,9 +19,9 @@ import typer
 
 from srjt.cli import App, RunByDefault, options
 from srjt.cli.options import argument, option
-from srjt.cli.output import say
+from srjt.cli.output import check_outputs, say
 from srjt.errors import SrjtError, count_of
-from srjt.inference.options import COMPUTING
+from srjt.inference.options import COMPUTING, Execution
 
 if TYPE_CHECKING:
     from srjt.studies.config import StudyConfig
@@ -40,6 +40,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study."
     without=("method", "soft_labels"),  # --methods names them, with their options
     panel=RUNS,
 )
+@options.takes(Execution, as_="computing", panel=COMPUTING)
 def run(
     *,
     source: str | None = argument(
@@ -91,30 +92,7 @@ def run(
         metavar="NAME=VALUE",
         panel=RUNS,
     ),
-    jobs: int | None = option(
-        None,
-        "Number of runs at the same time. [default: 1 per GPU, or 1 per CPU core]",
-        metavar="N",
-        min=1,
-        panel=COMPUTING,
-    ),
-    device: str | None = option(
-        None,
-        "cpu, cuda:1, or several: cuda:0,cuda:1. [default: all GPUs, or the CPU]",
-        panel=COMPUTING,
-    ),
-    executor: str = option(
-        "local", "Run on this machine, or on a Ray cluster.", metavar="local|ray", panel=COMPUTING
-    ),
-    address: str | None = option(
-        None,
-        "Address of the Ray cluster, or auto. [default: $RAY_ADDRESS, else this machine]",
-        panel=COMPUTING,
-    ),
-    gpus_per_run: float | None = option(
-        None, "Ray: share of a GPU for each run; 0.5 runs two on one.", panel=COMPUTING
-    ),
-    cpus_per_run: float | None = option(None, "Ray: CPU cores for each run. [default: 1]", panel=COMPUTING),
+    computing: dict[str, Any],
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     dry_run: bool = option(False, "List the runs, and stop.", "--dry-run"),
@@ -156,17 +134,10 @@ def run(
         preset=preset,
         file=config,
     )
-    execute = choose_executor(
-        executor,
-        jobs=jobs,
-        device=device,
-        address=address,
-        gpus_per_run=gpus_per_run,
-        cpus_per_run=cpus_per_run,
-    )
+    execute = choose_executor(**computing)
     if time_ and not dry_run:
         raise SrjtError("--time is an option of --dry-run: add --dry-run.")
-    _run(study, out, execute, dry_run=dry_run, timed=time_, device=device, quiet=quiet)
+    _run(study, out, execute, dry_run=dry_run, timed=time_, device=computing.get("device"), quiet=quiet)
 
 
 def status(folder: Folder, import_: options.Import = None) -> None:
@@ -424,12 +395,11 @@ def report(
     It needs no network and opens from disk. It names unfinished and failed runs
     at the top.
     """
-    from srjt.cli.output import refuse_overwrite
     from srjt.data.grades import parse_grade_names
     from srjt.reports.report import report as write_report
-    from srjt.reports.statistics import PAPER_METRICS
+    from srjt.reports.study_tables import PAPER_METRICS
 
-    refuse_overwrite(out, force=force)
+    check_outputs(out, force=force)
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
     names = parse_grade_names(grade_names)
     page, *others = write_report(

@@ -17,7 +17,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.options import option
-from srjt.cli.output import OptionsReporter, say, show
+from srjt.cli.output import OptionsReporter, check_outputs, say, show, writing
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.inference.options import EVALUATION
 from srjt.training.config import METHOD
@@ -343,7 +343,6 @@ def features(
     source. srjt train, study, audit, evaluate and predict accept it in place of
     images. A command that was stopped continues when it is repeated.
     """
-    from srjt.cli.output import refuse_overwrite, writing
     from srjt.cli.samples import list_unreadable, usable
     from srjt.data.sources import read
     from srjt.data.sources.features import pack_features
@@ -353,7 +352,7 @@ def features(
 
     if out.suffix != ".npz":
         raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
-    refuse_overwrite(out, force=force)
+    check_outputs(out, force=force)
     with _hint_at_train():
         if ungraded:
             used = {name: how.pop(name, None) for name in ("images", "image_column", "patient_column")}

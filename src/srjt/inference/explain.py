@@ -104,7 +104,7 @@ def rank_correlation(a: Floats, b: Floats) -> Floats:
 # Maps drawn over their images: orange raises the expected grade, blue lowers it.
 
 RAISES, LOWERS = np.array([255, 96, 0]), np.array([40, 120, 255])
-STRONGEST = 0.75  # opacity of the largest value: the image stays visible
+STRONGEST = 0.6  # opacity of the map where it is largest: the image stays visible
 GAP = 8  # pixels between two pictures
 
 

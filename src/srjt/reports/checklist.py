@@ -6,15 +6,17 @@ readers and its evaluations know, or that the authors must write it. Nothing is 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import html
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pydantic import BaseModel, NonNegativeInt
 
@@ -66,7 +68,7 @@ FACTS: dict[str, tuple[str, ...]] = {
     "training": ("run.json", "{training}"),
     "selection": ("run.json, summary.json", "{selection}"),
     "imbalance": ("run.json", "{imbalance}"),
-    "noise": ("run.json, noise.json", "{noise}"),
+    "noise": ("{noise_file}", "{noise}"),
     "ensemble": ("run.json", "{ensemble}"),
     "output": ("run.json", "The output is a probability of each grade; a predicted grade is {grade_rule}."),
     "software": ("run.json", "Software: {software}."),
@@ -95,7 +97,7 @@ FACTS: dict[str, tuple[str, ...]] = {
     "agreement": ("{readers_file}", "Agreement of the readers: {agreement}."),
     **{
         name: (f"{{{name}_file}}", f"{{{name}}}")
-        for name in (
+        for name in [
             "external",
             "decision",
             "ranges",
@@ -104,7 +106,7 @@ FACTS: dict[str, tuple[str, ...]] = {
             "centres",
             "sites",
             "true_scores",
-        )
+        ]
     },
 }
 # the facts of the two paragraphs, in their order
@@ -135,7 +137,7 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[dict[str, Any]
     """
     facts = read_facts(folder)
     side, tables = _side_facts(folder, facts)
-    known: dict[str, Any] = {**_run_facts(folder, facts), **side}
+    known: dict[str, Any] = {**run_facts(folder, facts), **side}
     for path, kind in [(path, _kind(path)) for path in also] or list(_beside(folder, facts)):
         about: Mapping[str, Any]
         if kind == "audit":
@@ -191,16 +193,13 @@ def _beside(folder: Path, facts: RunFacts) -> Iterator[tuple[Path, str]]:
             yield path, kind
 
 
-def _run_facts(folder: Path, facts: RunFacts) -> dict[str, Any]:
-    """What ``run.json``, ``summary.json`` and ``noise.json`` say."""
+def run_facts(folder: Path, facts: RunFacts) -> dict[str, Any]:
+    """What ``run.json``, ``summary.json`` and ``noise.json`` say, for the sentences of ``FACTS``."""
     summary, data, made = read_summary(folder), facts.data, facts.provenance
     features = data["in_shape"][0] if len(data["in_shape"]) == 1 else 0
     config = facts.config.for_data(features=bool(features))
-    what, patients, by_side = (
-        "rows of features" if features else "images",
-        data.get("patients"),
-        data.get("side_patients"),
-    )
+    what = "rows of features" if features else "images"
+    patients, by_side = data.get("patients"), data.get("side_patients")
     sides = {name: n for name, n in data.get("samples", {}).items() if n}
     method = methods.lookup(config.method) if config.method in methods.names() else None
     network = "a network of the authors' own" if facts.own_network else str(config.network)
@@ -257,6 +256,7 @@ def _run_facts(folder: Path, facts: RunFacts) -> dict[str, Any]:
         if config.balance
         else "All samples were drawn equally often, whatever their grade.",
         "noise": _noise(folder, facts),
+        "noise_file": ", ".join(["run.json", *(["noise.json"] if (folder / "noise.json").exists() else [])]),
         "ensemble": method
         and ("One network answers.", "The mean of both networks' probabilities is the answer.")[
             method.networks - 1
@@ -324,12 +324,8 @@ def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, Any], list[Tab
     if side is None:
         return parameters, []
     grades, table = facts.grades.shown, pd.DataFrame(side.confusion, columns=facts.grades.shown)
-    distance = [
-        abs(true - answer)
-        for true, row in enumerate(side.confusion)
-        for answer, n in enumerate(row)
-        for _ in range(n)
-    ]
+    counts = np.asarray(side.confusion)
+    far = [int(counts.sum() - sum(np.trace(counts, k) for k in near)) for near in ((0,), (-1, 0, 1))]
     table.insert(0, side.judged_by.removesuffix("s"), list(grades))
     title = f"Predicted grades (columns) of the {side.side} side by {side.judged_by}"
     scores = ", ".join(_score(name, side.intervals[name]._asdict()) for name in SCORES)
@@ -349,8 +345,7 @@ def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, Any], list[Tab
         "recalibration": f"Probabilities were recalibrated: {side.recalibration}."
         if side.recalibration
         else "Probabilities were not recalibrated.",
-        "failures": f"Of {side.samples:,} predicted grades {sum(d > 0 for d in distance):,} are wrong, "
-        f"{sum(d > 1 for d in distance):,} by more than one grade.",
+        "failures": f"Of {side.samples:,} predicted grades {far[0]:,} are wrong, {far[1]:,} by more than one grade.",
     }, [data_table(table, title=title, caption="From held_out.csv.")]
 
 
@@ -411,22 +406,18 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         scores = ", ".join(_score(name, truth["scores"][name]) for name in SCORES if name in truth["scores"])
         yield "true_scores", f"Against the true grades, by {truth['basis']}: {scores}."
     groups = (file.get("subgroups") or {}).get("groups", [])
-    for column in dict.fromkeys(group["column"] for group in groups):
-        parts = [
-            f"{group['name']} {_interval(group['scores']['mae']) if group['scores'] else 'has too few'} "
-            f"({count_of(group['patients'], 'patient')})"
-            for group in groups
-            if group["column"] == column
-        ]
-        if column.casefold() in SITES:
-            sizes = [
-                f"{group['name']} ({count_of(group['patients'], 'patient')})"
-                for group in groups
-                if group["column"] == column
-            ]
+    for column, own in itertools.groupby(groups, key=lambda group: group["column"]):
+        errors, sizes = [], []
+        for group in own:
+            score = _interval(group["scores"]["mae"]) if group["scores"] else "has too few"
+            patients = f"({count_of(group['patients'], 'patient')})"
+            errors.append(f"{group['name']} {score} {patients}")
+            sizes.append(f"{group['name']} {patients}")
+        is_site = column.casefold() in SITES
+        if is_site:
             yield "centres", f"Evaluated by {column}: {', '.join(sizes)}."
-        name = "sites" if column.casefold() in SITES else "subgroups"
-        yield name, f"{METRICS['mae'].long_name.capitalize()} by {column}: {', '.join(parts)}."
+        words = f"{METRICS['mae'].long_name.capitalize()} by {column}: {', '.join(errors)}."
+        yield "sites" if is_site else "subgroups", words
 
 
 def _score(name: str, values: Mapping[str, float | None]) -> str:
@@ -454,52 +445,35 @@ def _listed(parts: Iterable[str]) -> str:
 # The page, and its two files.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Item:
-    """An item of a checklist: what it asks, in our words, what is known, from where, and what the authors add."""
-
-    item: str
-    section: str
-    asks: str
-    known: str
-    files: str
-    authors: str
-
-
-def checklist_items(name: str, known: Mapping[str, Any]) -> list[Item]:
-    """The items of a checklist, in its order."""
+def checklist_items(name: str, known: Mapping[str, Any]) -> pd.DataFrame:
+    """The items of a checklist, in its order: item, section, asks (in our words), known, files (where that is from),
+    and what the authors add."""
     if name not in CHECKLISTS:
         raise unknown_name("checklist", name, CHECKLISTS)
     text = (resources.files("srjt.reports") / "checklists.csv").read_text(encoding="utf-8")
-    items = []
-    for row in csv.DictReader(text.splitlines()):
-        if row["checklist"] != name:
-            continue
+    items = [row for row in csv.DictReader(text.splitlines()) if row["checklist"] == name]
+    for row in items:
         answers = {fact: found for fact in row["facts"].split() if (found := answer(fact, known))}
         files = dict.fromkeys(file for fact in answers for file in FACTS[fact][0].format(**known).split(", "))
-        rest = f"{AUTHORS}: {row['authors']}." if row["authors"] else ""
-        items.append(
-            Item(
-                item=row["item"],
-                section=row["section"],
-                asks=row["asks"],
-                known=" ".join(answers.values()),
-                files=", ".join(files),
-                authors=rest if answers else f"{AUTHORS}.",
-            )
-        )
-    return items
+        row |= {"known": " ".join(answers.values()), "files": ", ".join(files)}
+        if not answers or row["authors"]:
+            row["authors"] = f"{AUTHORS}: {row['authors']}." if answers else f"{AUTHORS}."
+    return pd.DataFrame(items)
 
 
 def answer(fact: str, known: Mapping[str, Any]) -> str:
     """The sentences of a fact of which everything is known; "" if there is none."""
+    some = {name: value for name, value in known.items() if value not in (None, "")}
     filled = []
     for sentence in FACTS[fact][1:]:
-        try:
-            filled.append(sentence.format(**known))
-        except KeyError:
-            continue
+        with contextlib.suppress(KeyError):
+            filled.append(sentence.format(**some))
     return " ".join(filled)
+
+
+def paragraph(facts: str, known: Mapping[str, Any]) -> str:
+    """The sentences of several facts, whose names are separated by spaces."""
+    return " ".join(filter(None, (answer(fact, known) for fact in facts.split())))
 
 
 def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Page:
@@ -507,22 +481,17 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     checklist_items(name, {})  # an error before anything is computed
     known, tables = known_facts(folder, also)
     items = checklist_items(name, known)
-    whole, partly = (
-        sum(not item.authors for item in items),
-        sum(bool(item.known and item.authors) for item in items),
-    )
+    whole = int((items["authors"] == "").sum())
+    partly = int(((items["known"] != "") & (items["authors"] != "")).sum())
     frame = pd.DataFrame(
         {
-            "item": [f"{item.item} {item.section}" for item in items],
-            "what it asks": [item.asks for item in items],
-            "answer": [f"{item.known} {item.authors}".strip() for item in items],
-            "from": [item.files for item in items],
+            "item": items["item"] + " " + items["section"],
+            "what it asks": items["asks"],
+            "answer": (items["known"] + " " + items["authors"]).str.strip(),
+            "from": items["files"],
         }
     )
-    paragraphs = {
-        heading: " ".join(filter(None, (answer(fact, known) for fact in facts.split())))
-        for heading, facts in (("Methods", METHODS), ("Results", RESULTS))
-    }
+    paragraphs = {"Methods": paragraph(METHODS, known), "Results": paragraph(RESULTS, known)}
     return Page(
         kind="Checklist",
         title=f"{CHECKLISTS[name].partition(' (')[0].partition(',')[0]}: {folder.resolve().name}",
@@ -557,10 +526,7 @@ def write_checklist(page: Page, path: Path, *, follow_links: bool = True) -> lis
 
 def plain_html(page: Page) -> str:
     """Headings, paragraphs and tables, without styles or scripts."""
-    title, numbers = (
-        html.escape(page.title),
-        "; ".join(f"{one.label}: {one.value}" for one in page.key_numbers),
-    )
+    title, numbers = html.escape(page.title), "; ".join(f"{n.label}: {n.value}" for n in page.key_numbers)
     parts = [f"<h1>{title}</h1>", f"<p>{html.escape(page.lead)}</p>", f"<p>{html.escape(numbers)}</p>"]
     for section in page.sections:
         parts.append(f"<h2>{html.escape(section.heading)}</h2>")

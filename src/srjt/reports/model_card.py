@@ -8,16 +8,16 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
 from srjt import methods
 from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError
 from srjt.files import is_foreign, write_atomically, write_json
 from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.inference.export import OUTPUTS, Exported, export
@@ -27,6 +27,7 @@ from srjt.methods import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import METRICS
+from srjt.reports.checklist import paragraph, run_facts
 from srjt.reports.page import Page, Rule, Section, markdown, sentences
 from srjt.reports.pages.evaluation import (
     FIRST,
@@ -36,14 +37,11 @@ from srjt.reports.pages.evaluation import (
     scores_table,
     verdict,
 )
-from srjt.reports.sections import data_section, source_name
-from srjt.training.folder import RunFacts, read_facts, read_summary
+from srjt.reports.sections import source_name
+from srjt.training.folder import RunFacts, read_facts
 from srjt.training.trained import Trained, load_run
 
-# ``MODEL_CARD.md`` of a run: what it is for, what it was made from, how good it is, what it cannot do.
-#
-# The layout and the metadata are those of Hugging Face's model cards, so that a folder can be published as
-# it is.
+# The layout and the metadata are those of Hugging Face's model cards, so that a folder can be published as it is.
 
 FILE = "MODEL_CARD.md"
 USE = (
@@ -52,44 +50,20 @@ USE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class CardFacts:
-    """What the sentences about limits are about."""
-
-    evaluated: bool
-    trained_on_all: bool  # no sample was held out
-    side: str
-    true: bool  # whether the answers are compared with true grades
-    beaten: bool  # whether they are better than one grade for all
-    patients: bool
-    rare: str  # grades with fewer than 30 samples
-
-
-LIMITS: list[Rule[CardFacts]] = [
-    (
-        lambda f: True,
-        "Samples from other devices, places or populations may be graded differently; not tested.",
-    ),
-    (
-        lambda f: f.trained_on_all,
-        "All samples were used for training: the performance on new ones is not known.",
-    ),
-    (
-        lambda f: not f.evaluated and not f.trained_on_all,
-        "The predictions for the held-out samples are not available to this card.",
-    ),
+# of the checklist
+MODEL_FACTS, DATA_FACTS = "grades model training software", "source sha256 flow disjoint counts noise"
+LIMITS: list[Rule[Any]] = [
+    (lambda f: True, "Samples from other devices, places or populations may be graded differently; not tested."),
+    (lambda f: f.trained_on_all, "All samples were used for training: the performance on new ones is not known."),
+    (lambda f: not f.evaluated and not f.trained_on_all, "The predictions for the held-out samples are not "
+     "available to this card."),
     (lambda f: f.evaluated and not f.beaten, "It is no better than one grade for all samples."),
     (lambda f: f.evaluated and not f.true, "The {f.side} labels may be wrong themselves."),
-    (
-        lambda f: f.evaluated and not f.patients,
-        "There are no patient ids: images of one patient may be on both sides of the split.",
-    ),
-    (
-        lambda f: f.side == "validation",
-        "There is no test side: the numbers are those of the validation side.",
-    ),
+    (lambda f: f.evaluated and not f.patients, "There are no patient ids: images of one patient may be on both "
+     "sides of the split."),
+    (lambda f: f.side == "validation", "There is no test side: the numbers are those of the validation side."),
     (lambda f: bool(f.rare), "Fewer than 30 samples of grade {f.rare} were evaluated."),
-]
+]  # fmt: skip
 
 
 def write_model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = None) -> Path:
@@ -118,14 +92,14 @@ def model_card(
     if sides is None:
         sides = _sides(folder)
     found = sides.get("test") or sides.get("validation")
-    metadata = _metadata(folder, facts, found, tags=tags)
+    metadata, known = _metadata(folder, facts, found, tags=tags), run_facts(folder, facts)
     page = Page(
         kind="Model card",
         title=folder.resolve().name,
-        lead=_description(facts, epochs=int(read_summary(folder).get("epochs", facts.config.epochs))),
+        lead=paragraph(MODEL_FACTS, known),
         sections=[
             Section(slug="use", heading="Intended use", text=[USE]),
-            _data(facts),
+            Section(slug="data", heading="Training data", text=[paragraph(DATA_FACTS, known)]),
             Section(slug="performance", heading="Performance", **_performance(found)),
             Section(slug="limits", heading="Limits", text=sentences(LIMITS, card_facts(facts, found))),
             Section(slug="cite", heading="How to cite", text=[_citation(facts.config.method)]),
@@ -136,19 +110,18 @@ def model_card(
     return f"---\n{front}---\n\n{markdown(page)}\n## How to use it\n\n{how}\n"
 
 
-def card_facts(facts: RunFacts, found: Evaluation | None) -> CardFacts:
-    """The facts of a run, evaluated or not."""
+def card_facts(facts: RunFacts, found: Evaluation | None) -> SimpleNamespace:
+    """What the limits are about. rare: grades with fewer than 30 samples; true: compared with true grades."""
     sizes = facts.data.get("samples", {})
     counts = [] if found is None else [sum(row) for row in found.confusion]
-    rare = [grade for grade, n in zip(facts.grades.shown, counts, strict=False) if 0 < n < 30]
-    return CardFacts(
+    return SimpleNamespace(
         evaluated=found is not None,
         trained_on_all=not (sizes.get("test") or sizes.get("validation")),
         side="" if found is None else found.side,
         true=found is not None and found.judged_by == "true grades",
         beaten=found is None or evaluation_facts(found).beaten,
         patients=found is not None and found.by_patient,
-        rare=", ".join(rare),
+        rare=", ".join(g for g, n in zip(facts.grades.shown, counts, strict=False) if 0 < n < 30),
     )
 
 
@@ -195,28 +168,6 @@ def _metadata(
 
 def _features(facts: RunFacts) -> bool:
     return len(facts.data["in_shape"]) == 1
-
-
-def _description(facts: RunFacts, *, epochs: int) -> str:
-    network = "a network of the authors' own" if facts.own_network else str(facts.config.network)
-    what = "rows of features" if _features(facts) else "images"
-    return (
-        f"Grades {what} by severity: {', '.join(facts.grades.shown)}. Trained by srjt {facts.version} with the method "
-        f"{facts.config.method} on {network}, {count_of(epochs, 'epoch')}."
-    )
-
-
-def _data(facts: RunFacts) -> Section:
-    rows, source, noise = [], facts.data.get("source"), facts.noise or {}
-    if isinstance(source, dict) and "path" in source:
-        rows.append(("labels from", source_name(facts)))
-        if "sha256" in source:
-            rows.append(("SHA-256", str(source["sha256"])))
-    rate = noise.get("estimated", noise.get("used"))
-    wrong = "not recorded"
-    if isinstance(rate, float):
-        wrong = f"{rate:.2f}, {'estimated' if 'estimated' in noise else 'given'}; see the report of the run"
-    return data_section(facts, [*rows, ("share of wrong labels", wrong)], heading="Training data")
 
 
 def _performance(found: Evaluation | None) -> dict[str, Any]:

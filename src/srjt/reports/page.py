@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 WIDTH = 80  # columns of a page as text
-NOTES = 3  # that a terminal shows, besides the warnings
+NOTES = 1  # that a terminal shows, besides the warnings: 24 lines are a screen
 TILES = 12  # of a section that a notebook shows
 
 

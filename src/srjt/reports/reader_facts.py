@@ -12,6 +12,7 @@ import pandas as pd
 
 from srjt._version import __version__
 from srjt.data.sources.readings import ReadingsTable, combine
+from srjt.files import plain
 from srjt.ordinal.metrics import Interval
 from srjt.readers.agreement import COEFFICIENTS, Agreement
 from srjt.readers.consensus import Consensus
@@ -54,10 +55,12 @@ def reader_facts(
         "probabilities_sha256": probabilities_sha256,
         "items": len(readings.items),
         "number_of_readings": len(readings),
-        "resampled": _resampled(table),
-        "agreement": {name: ends(value) for name, value in overall.items()}
-        if agreement.shared_items
-        else None,
+        "resampled": "patients"
+        if table.columns.patient is not None
+        else "images"
+        if table.columns.group or table.columns.noun == "image"
+        else "items",
+        "agreement": {n: ends(v) for n, v in overall.items()} if agreement.shared_items else None,
         "pairs": _without_empty(pairs, "low", "high"),
         "readers": _readers(readings, agreement, agreed),
         "drift": drift(readings, agreed),
@@ -68,27 +71,13 @@ def reader_facts(
         "offered_reference": offered_reference(table),
         "notes": list(table.notes),
         "problems": [
-            {"kind": problem.kind, "where": problem.where, "detail": problem.detail}
-            for problem in table.problems
+            {name: getattr(p, name) for name in ("kind", "where", "detail")} for p in table.problems
         ],
-        "next": None if worklist is None else worklist,
+        "next": worklist,
         "review_command": review_command,
     }
-    plain: dict[str, Any] = _plain(facts)
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    """As JSON keeps it: tables as lists of rows, None where a number is undefined."""
-    if isinstance(value, pd.DataFrame):
-        return [_plain(row) for row in value.to_dict("records")]
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (np.generic, np.ndarray)):
-        return _plain(value.tolist())
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    as_values: dict[str, Any] = plain(facts)
+    return as_values
 
 
 def _without_empty(frame: pd.DataFrame, low: str, high: str) -> pd.DataFrame:
@@ -101,18 +90,8 @@ def ends(interval: Interval) -> dict[str, float] | None:
     """An interval as plain values; None if it is undefined, and no ends where no draw of the bootstrap differs."""
     if np.isnan(interval.value):
         return None
-    some = interval.high - interval.low >= 1e-9
-    return {
-        "value": interval.value,
-        "low": interval.low if some else np.nan,
-        "high": interval.high if some else np.nan,
-    }
-
-
-def _resampled(table: ReadingsTable) -> str:
-    if table.columns.patient is not None:
-        return "patients"
-    return "images" if table.columns.group or table.columns.noun == "image" else "items"
+    value, low, high = interval if interval.high - interval.low >= 1e-9 else (interval.value, np.nan, np.nan)
+    return {"value": value, "low": low, "high": high}
 
 
 def _readers(readings: Readings, agreement: Agreement, agreed: Consensus) -> pd.DataFrame:

@@ -37,14 +37,12 @@ from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_figures, write_page
 from srjt.reports.pages.answers import explain_page, predictions_page
 from srjt.reports.pages.audit import audit_page, audited_page
-from srjt.reports.pages.comparison import comparison_page
-from srjt.reports.pages.evaluation import evaluation_page
+from srjt.reports.pages.evaluation import comparison_page, evaluation_page
 from srjt.reports.pages.readers import agreement_page, consensus_page, readers_page
 from srjt.reports.pages.run import run_page, trained_page, waiting_page
 from srjt.reports.pages.sample_size import plan_page
 from srjt.reports.pages.study import study_page
-from srjt.reports.statistics import PAPER_METRICS
-from srjt.reports.study_tables import study_tables
+from srjt.reports.study_tables import PAPER_METRICS, study_tables
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.checkpoint import MetricRow
 from srjt.training.folder import has_summary

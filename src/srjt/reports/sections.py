@@ -139,23 +139,6 @@ def made_section(
     return Section(slug="reproduce", heading="Reproduce", code=command or "", facts=known, closed=True)
 
 
-def data_section(facts: RunFacts, more: Sequence[tuple[str, str]] = (), *, heading: str = "Data") -> Section:
-    """The samples of each side, the patients, and the training labels by grade. more: further facts."""
-    rows = [(f"{side} samples", f"{n:,}") for side, n in facts.data.get("samples", {}).items() if n]
-    if isinstance(facts.data.get("patients"), int):
-        rows.append(("patients", f"{facts.data['patients']:,}"))
-    counts = facts.data.get("class_counts") or [0] * len(facts.grades)
-    return Section(
-        slug="data",
-        heading=heading,
-        facts=[*rows, *more],
-        counts=[(grade, int(n)) for grade, n in zip(facts.grades.shown, counts, strict=True)]
-        if any(counts)
-        else [],
-        counted="training labels",
-    )
-
-
 # The section of a run's page that says how the run was made: enough to make it again.
 
 

@@ -118,7 +118,9 @@ class Table:
         """For a terminal. A long heading or text is broken into lines, a number is not."""
         from rich.table import Table as RichTable
 
-        table = RichTable(title=printable(self.title) or None, title_justify="left", title_style="bold")
+        table = RichTable(
+            title=printable(self.title) or None, title_justify="left", title_style="bold", show_edge=False
+        )
         for column in self.columns:
             number = column.kind != "text"
             group = f"{column.group} " if column.group else ""

@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -289,34 +288,6 @@ class StudyConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> StudyConfig:
         """Settings from a mapping, as a file holds them; an unknown name is an error that suggests the nearest."""
         return from_names(cls, values, kind="study setting")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Execution:
-    """Where the runs of a study are trained, and how many at a time; see ``srjt.study``."""
-
-    executor: Literal["local", "ray"] = "local"
-    jobs: int | None = None
-    device: str | None = None
-    address: str | None = None
-    gpus_per_run: float | None = None
-    cpus_per_run: float | None = None
-    cache: Path | None = None
-
-    def __post_init__(self) -> None:
-        check_types(self)
-        other = "ray" if self.executor == "local" else "local"
-        for option in EXECUTORS[other]:
-            if getattr(self, option) is not None:
-                raise SrjtError(f"{option} is an option of the executor {other!r}, not of {self.executor!r}.")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Those of the executor, by name."""
-        return {option: getattr(self, option) for option in EXECUTORS[self.executor]}
-
-
-EXECUTORS = {"local": ("jobs", "device"), "ray": ("address", "gpus_per_run", "cpus_per_run")}
 
 
 # Where the runs of a study take the noise rate from, as far as the plan decides it.

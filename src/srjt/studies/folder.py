@@ -108,7 +108,7 @@ class NoiseRow(BaseModel, extra="forbid"):
     injected: bool
     nominal_rate: float | None
     realised_rate: float | None
-    realised_matrix: list[list[float]] | None
+    realised_matrix: list[list[float | None]] | None  # None: of a grade without samples
     condition_number: float | None
 
 
@@ -225,7 +225,9 @@ def _write_noises(folder: Path, data: StudyPlan) -> None:
                         "nominal_rate": None if injected is None else injected.nominal_rate,
                         "realised_rate": None if injected is None else injected.realised_rate,
                         "realised_matrix": None if injected is None else injected.realised_matrix,
-                        "condition_number": None if matrix is None else float(np.linalg.cond(matrix)),
+                        "condition_number": None
+                        if matrix is None
+                        else float(np.nan_to_num(np.linalg.cond(matrix))),
                     },
                 )
 

@@ -12,10 +12,11 @@ from typing import Any
 from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
 from srjt.errors import Interrupted, SrjtError, count_of, warn
 from srjt.files import is_locked
+from srjt.inference.options import Execution
 from srjt.methods import import_modules
 from srjt.progress import show_bar
 from srjt.settings import from_names, load_config
-from srjt.studies.config import Execution, StudyConfig
+from srjt.studies.config import StudyConfig
 from srjt.studies.folder import (
     error_file,
     lock_study,

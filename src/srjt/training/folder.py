@@ -8,6 +8,7 @@ import contextlib
 import csv
 import hashlib
 import io
+import math
 import os
 import platform
 import re
@@ -191,7 +192,7 @@ def has_summary(folder: Path) -> bool:
 class _Score(BaseModel, extra="allow"):
     split: str
     metric: str
-    value: float
+    value: Annotated[float, made_by(lambda value: math.nan if value is None else float(value))]
 
 
 def _confusions(counts: list[Any]) -> list[Any]:

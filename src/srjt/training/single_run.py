@@ -60,7 +60,7 @@ from srjt.training.folder import (
     write_held_out,
 )
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
-from srjt.training.reporters import BarReporter
+from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.step import weights
 from srjt.training.trained import Setup, SplitMaker, Trained, build_method, build_networks, load_run
 
@@ -353,10 +353,11 @@ def single_run(
         name = "custom network" if setup.network else str(config.network)
         size = sum(p.numel() for p in networks.members[0].parameters()) / 1e6
         precision = "bf16" if amp else "fp32" if device.type == "cpu" else config.precision
-        reporter.note(
-            f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of {size:.2g} M weights, "
-            f"{device_name(device)}, {precision}."
-        )
+        if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
+            reporter.note(
+                f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of {size:.2g} M weights, "
+                f"{device_name(device)}, {precision}."
+            )
         training, sides = _tensors(manifest, parts, feed, device, config=config, readers=readers)
         forward = Forward(
             networks=networks,

@@ -427,11 +427,14 @@ def load_run(
     if is_hub_address(path):
         path = fetch_run(path)
     facts: RunFacts = read_facts(path)
+    if facts.own_network and network is None:
+        raise SrjtError(
+            f"{path} was trained with a network of your own, which only Python can build: "
+            f'srjt.load_run("{path}", network=…).'
+        )
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():
         raise SrjtError(f"{path} has not finished training: run the same srjt train command again to resume.")
-    if facts.own_network and network is None:
-        raise SrjtError(f"{path} was trained with a network of your own: pass it again as network=….")
     target = choose_device(device)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])

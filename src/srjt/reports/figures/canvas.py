@@ -90,9 +90,18 @@ def house_style(function: Draw) -> Draw:
     return _style()(function)
 
 
-def new_figure(width: float, height: float) -> Figure:
+class ShownFigure(Figure):
+    """A figure that a notebook shows although pyplot does not know it."""
+
+    def _repr_png_(self) -> bytes:
+        png = io.BytesIO()
+        self.savefig(png, format="png", dpi=110)
+        return png.getvalue()
+
+
+def new_figure(width: float, height: float) -> ShownFigure:
     """An empty figure, in inches, with its own canvas: no pyplot, no global state."""
-    figure = Figure(figsize=(width, height))
+    figure = ShownFigure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
 
@@ -248,7 +257,7 @@ class Curve:
 
 
 @house_style
-def chart(curves: Sequence[Curve], *, width: float = 5.4, height: float = 3.6, **options: Any) -> Figure:
+def chart(curves: Sequence[Curve], *, width: float = 5.4, height: float = 3.6, **options: Any) -> ShownFigure:
     """One panel as a figure, in inches; ``options`` as for ``panel``."""
     figure = new_figure(width, max(height, 0.8 + LINE_HEIGHT * len(curves)))
     panel(figure, curves, **options)
@@ -275,73 +284,24 @@ def panel(
     styles = styles or method_styles([curve.name for curve in curves])
     labels = [printable(curve.label or curve.name, longest=30) for curve in curves]
     width, height = figure.get_size_inches()
-    inner = (part[1] - part[0]) * width
     left, right, bottom, top = 0.55, 0.42 + LETTER * max(map(len, labels), default=0), 0.5, 0.3
-    box = (part[0] * width + left, bottom, inner - left - right, height - bottom - top)
-    axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
-    shifts = _plot_curves(axes, curves, styles, xlabel=xlabel, title=title, reference=reference, xticks=xticks,
-                   error_bars=error_bars)  # fmt: skip
-    _label_ends(axes, curves, labels, shifts, styles, wide=box[2], high=box[3])
-
-
-@house_style
-def small_multiples(
-    panels: Mapping[str, Sequence[Curve]],
-    *,
-    styles: Mapping[str, Style],
-    xlabel: str,
-    title: str,
-    subtitle: str,
-    reference: tuple[float, str] | None = None,
-) -> Figure:
-    """Panels side by side, three in a row, on the same axes: title of a panel → its curves. Otherwise as ``panel``."""
-    across = min(3, len(panels))
-    rows = -(-len(panels) // across)
-    named = LETTER * max(len(curve.label or curve.name) for curves in panels.values() for curve in curves)
-    wide, high = (2.3 if across > 1 else 3.8), 2.6
-    left, right, bottom, top, gap = 0.5, 0.42 + named, 0.5, 0.55, 0.3
-    width, height = left + across * (wide + right), top + rows * (high + bottom + gap)
-    figure = new_figure(width, height)
-    figure.text(0.05 / width, 1 - 0.08 / height, title, va="top", fontsize=10.5)
-    figure.text(0.05 / width, 1 - 0.31 / height, subtitle, va="top", fontsize=8.5, color=GREY)
-    filled: list[tuple[Any, Sequence[Curve], Floats]] = []
-    for place, (name, curves) in enumerate(panels.items()):
-        row, column = divmod(place, across)
-        x, y = left + column * (wide + right), height - top - (row + 1) * (high + gap) - row * bottom
-        first = filled[0][0] if filled else None
-        box = (x / width, y / height, wide / width, high / height)
-        axes = figure.add_axes(box, sharex=first, sharey=first)
-        axes.tick_params(labelleft=column == 0)
-        shifts = _plot_curves(axes, curves, styles, xlabel=xlabel, title=printable(name), reference=reference)
-        filled.append((axes, curves, shifts))
-    for axes, curves, shifts in filled:  # after all panels are drawn, which share their limits
-        labels = [printable(curve.label or curve.name) for curve in curves]
-        _label_ends(axes, curves, labels, shifts, styles, wide=wide, high=high)
-    return figure
-
-
-def _plot_curves(
-    axes: Any,
-    curves: Sequence[Curve],
-    styles: Mapping[str, Style],
-    *,
-    xlabel: str,
-    title: str,
-    reference: tuple[float, str] | None = None,
-    xticks: tuple[Sequence[float], Sequence[str]] | None = None,
-    error_bars: bool = False,
-) -> Floats:
-    """Draw everything but the names at the ends. Returns (L,): how far each curve is shifted sideways."""
+    wide, high = (part[1] - part[0]) * width - left - right, height - bottom - top
+    axes = figure.add_axes((part[0] + left / width, bottom / height, wide / width, high / height))
     axes.set_xlabel(xlabel)
     axes.set_title(title, pad=8)  # above the axes, where it is read first, instead of beside them
     axes.grid(axis="y", color=GREY, alpha=0.22, linewidth=0.6)
     axes.set_axisbelow(True)
-    shifts = _offsets(curves, styles) if error_bars else np.zeros(len(curves))
-    # prominent curves last, above the grey ones
-    for curve, shift in sorted(
-        zip(curves, shifts, strict=True), key=lambda pair: styles[pair[0].name].prominent
-    ):
-        _plot_curve(axes, curve, styles[curve.name], shift=shift, error_bars=error_bars)
+    prominent = np.array([styles[curve.name].prominent for curve in curves], dtype=bool)
+    shifts = np.zeros(len(curves))
+    if error_bars:  # those of prominent curves must not cover each other
+        places = np.unique(np.concatenate([curve.x for curve in curves])) if curves else np.zeros(0)
+        apart = float(np.diff(places).min()) if len(places) > 1 else 1.0
+        ranks = np.cumsum(prominent) - (prominent.sum() + 1) / 2
+        shifts = np.where(prominent, 0.05 * apart * ranks, 0.0)
+    for place in np.argsort(prominent, kind="stable").tolist():  # prominent curves last, above the grey ones
+        _plot_curve(
+            axes, curves[place], styles[curves[place].name], shift=shifts[place], error_bars=error_bars
+        )
     axes.margins(x=0.02, y=0.08)
     if xticks is not None:
         axes.set_xticks(xticks[0], [printable(label, longest=14) for label in xticks[1]])
@@ -352,16 +312,7 @@ def _plot_curves(
         axes.axhline(level, color=INK, linewidth=0.8, zorder=1.5)
         axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), xytext=(-2, -3), fontsize=8,
                       textcoords="offset points", ha="right", va="top")  # fmt: skip
-    return shifts
-
-
-def _offsets(curves: Sequence[Curve], styles: Mapping[str, Style]) -> Floats:
-    """(L,) small shifts, so that the error bars of prominent curves do not cover each other."""
-    places = np.unique(np.concatenate([curve.x for curve in curves])) if curves else np.zeros(0)
-    apart = float(np.diff(places).min()) if len(places) > 1 else 1.0
-    shown = np.array([styles[curve.name].prominent for curve in curves], dtype=bool)
-    ranks = np.cumsum(shown) - (shown.sum() + 1) / 2
-    return np.where(shown, 0.05 * apart * ranks, 0.0)
+    _label_ends(axes, curves, labels, shifts, styles, wide=wide, high=high)
 
 
 def _plot_curve(axes: Any, curve: Curve, style: Style, *, shift: float, error_bars: bool) -> None:
@@ -372,19 +323,11 @@ def _plot_curve(axes: Any, curve: Curve, style: Style, *, shift: float, error_ba
     elif ends is not None:
         axes.fill_between(x, *ends, color=style.colour, alpha=0.14, linewidth=0)
     axes.plot(
-        x,
-        curve.y,
-        color=style.colour,
-        linestyle=style.dashes,
-        linewidth=style.width,
-        marker=style.marker or ("o" if len(x) == 1 else ""),
-        markersize=4,
-        markevery=max(1, len(x) // 8),
-        markerfacecolor=style.colour if style.filled else "none",
-        markeredgewidth=1,
-        solid_capstyle="round",
+        x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=style.width,
+        marker=style.marker or ("o" if len(x) == 1 else ""), markersize=4, markevery=max(1, len(x) // 8),
+        markerfacecolor=style.colour if style.filled else "none", markeredgewidth=1, solid_capstyle="round",
         zorder=3 if style.prominent else 2,
-    )
+    )  # fmt: skip
 
 
 def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) -> Floats:
@@ -431,15 +374,8 @@ def _label_ends(
     start, stop = 1 + 0.05 / wide, 1 + 0.24 / wide
     for curve, label, (x, y), at in zip(curves, labels, ends, heights, strict=True):
         style = styles[curve.name]
-        axes.plot(
-            [x, start, stop],
-            [y, y, at],
-            transform=axes.transAxes,
-            color=style.colour,
-            linewidth=0.7,
-            alpha=0.8,
-            clip_on=False,
-        )
+        axes.plot([x, start, stop], [y, y, at], transform=axes.transAxes, color=style.colour, linewidth=0.7,
+                  alpha=0.8, clip_on=False)  # fmt: skip
         axes.text(stop + 0.04 / wide, at, label, transform=axes.transAxes, va="center_baseline", fontsize=8.5,
                   color=INK if style.prominent else GREY,
                   fontweight="bold" if style.bold else "normal")  # fmt: skip
@@ -473,17 +409,18 @@ def matrix_figure(
     columns: str,
     write: Write,
     emphasised: Sequence[str] = (),
-) -> Figure:
+    beside: float = 0.0,
+) -> ShownFigure:
     """panels: title → (C, C) counts or probabilities; each row is shown as shares of its sum.
 
     rows, columns: labels of the axes. write: (value, share of its row) → the text of a cell.
-    emphasised: titles in bold.
+    emphasised: titles in bold. beside: inches to leave empty on the left.
     """
-    names = _short_names(grades)
+    names = [printable(grade, longest=LONGEST_NAME) for grade in grades]
     across = min(ACROSS, max(len(panels), 1))
     down = -(-len(panels) // across)
     longest = max(map(len, names), default=1)
-    left = 0.42 + 0.07 * longest
+    left = beside + 0.42 + 0.07 * longest
     bottom = 0.42 + (0.05 * longest if _are_long(names) else 0.1)
     step_x, step_y = PANEL + 0.22, PANEL + 0.38
     width, height = left + across * step_x, bottom + down * step_y
@@ -501,26 +438,6 @@ def matrix_figure(
     return figure
 
 
-def confusion_panel(
-    figure: Figure, counts: npt.ArrayLike, *, grades: Sequence[str], title: str, rows: str, left: float
-) -> None:
-    """Draw one confusion matrix into a figure, ``left`` inches from its left edge; it takes the full height."""
-    names, values = _short_names(grades), np.asarray(counts, dtype=np.float64)
-    width, height = figure.get_size_inches()
-    longest = max(map(len, names), default=1)
-    start = left + 0.42 + 0.07 * longest
-    bottom = 0.24 + 0.034 * longest if _are_long(names) else 0.5
-    side = min(height - bottom - 0.3, width - start - 0.1)
-    axes = figure.add_axes((start / width, bottom / height, side / width, side / height))
-    draw_matrix(axes, values, _row_shares(values), write=_share_and_count, across=names, down=names)
-    axes.set(xlabel="predicted grade", ylabel=rows)
-    axes.set_title(printable(title), pad=8)
-
-
-def _short_names(grades: Sequence[str]) -> list[str]:
-    return [printable(grade, longest=LONGEST_NAME) for grade in grades]
-
-
 def _are_long(names: Sequence[str]) -> bool:
     """Whether the names do not fit side by side below a matrix."""
     return max(map(len, names), default=0) > 28 // max(len(names), 1)
@@ -529,10 +446,6 @@ def _are_long(names: Sequence[str]) -> bool:
 def _row_shares(values: Floats) -> Floats:
     sums = values.sum(axis=1, keepdims=True)
     return np.asarray(np.divide(values, sums, out=np.zeros_like(values), where=sums > 0))
-
-
-def _share_and_count(count: float, share: float) -> str:
-    return f"{share:.0%}\n{count:,.0f}" if count else "0"
 
 
 def draw_matrix(
@@ -561,21 +474,14 @@ def draw_matrix(
 
 
 def confusion_figure(
-    panels: Mapping[str, npt.ArrayLike],
-    *,
-    grades: Sequence[str],
-    emphasised: Sequence[str] = (),
-    rows: str = "true grade",
-) -> Figure:
-    """Confusion matrices: each cell shows its share of the row and its count."""
-    return matrix_figure(
-        panels,
-        grades=grades,
-        rows=rows,
-        columns="predicted grade",
-        write=_share_and_count,
-        emphasised=emphasised,
-    )
+    panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str], rows: str = "true grade", **more: Any
+) -> ShownFigure:
+    """Confusion matrices: each cell shows its share of the row and its count. more: as for ``matrix_figure``."""
+
+    def write(count: float, share: float) -> str:
+        return f"{share:.0%}\n{count:,.0f}" if count else "0"
+
+    return matrix_figure(panels, grades=grades, rows=rows, columns="predicted grade", write=write, **more)
 
 
 def transition_figure(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
 from srjt.errors import SrjtError
@@ -31,8 +28,9 @@ from srjt.reports.figures.canvas import (
     Curve,
     Estimate,
     Floats,
+    ShownFigure,
     chart,
-    confusion_panel,
+    confusion_figure,
     correct_labels,
     draw_matrix,
     house_style,
@@ -147,18 +145,9 @@ def realised_noise_figure(matrix: npt.ArrayLike, grades: Sequence[str]) -> Capti
 
 # A run in one figure: learning curves beside the confusion matrix.
 
-HEIGHT, CURVES, MATRIX = 2.9, 4.1, 3.2  # inches
+CURVES = 4.1  # inches of a panel of curves
 # not those of predict, which recalibrates and may decode otherwise: the last value differs from the score of the run
 SHOWN = {"accuracy": "Accuracy of the networks' own grades", "mae": "MAE of the networks' own grades"}
-
-
-class ShownFigure(Figure):
-    """A figure that a notebook shows although pyplot does not know it."""
-
-    def _repr_png_(self) -> bytes:
-        png = io.BytesIO()
-        self.savefig(png, format="png", dpi=110)
-        return png.getvalue()
 
 
 @house_style
@@ -175,23 +164,18 @@ def run_overview(
         for name, title in SHOWN.items()
     }
     panels = {title: curves for title, curves in panels.items() if curves}
-    width = CURVES * len(panels) + (0.0 if judged is None else MATRIX)
-    if not width:
+    if not panels and judged is None:
         raise SrjtError("There is nothing to plot: the run has neither scores per epoch nor a held-out side.")
-    figure = ShownFigure(figsize=(width, HEIGHT))
-    FigureCanvasAgg(figure)
-    for place, (title, curves) in enumerate(panels.items()):
-        part = (place * CURVES / width, (place + 1) * CURVES / width)
-        panel(figure, curves, xlabel="epoch", title=title, part=part)
-    if judged is not None:
-        confusion_panel(
-            figure,
-            judged.confusion,
-            grades=grades,
-            title=f"Confusion matrix, {judged.side} side",
-            rows=judged.judged_by.removesuffix("s"),
-            left=CURVES * len(panels),
+    if judged is None:
+        figure = new_figure(CURVES * len(panels), 2.9)
+    else:
+        title, rows = f"Confusion matrix, {judged.side} side", judged.judged_by.removesuffix("s")
+        figure = confusion_figure(
+            {title: judged.confusion}, grades=grades, rows=rows, beside=CURVES * len(panels)
         )
+    share = CURVES / figure.get_figwidth()
+    for place, (title, curves) in enumerate(panels.items()):
+        panel(figure, curves, xlabel="epoch", title=title, part=(place * share, (place + 1) * share))
     return figure
 
 
@@ -404,7 +388,6 @@ def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> CaptionedFig
 # Figures of several readers: how well each two agree, who grades higher, and what changes over time.
 
 CELL = 0.42  # inches
-_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 
 
 @house_style
@@ -438,20 +421,16 @@ def bias_figure(names: Sequence[str], bias: Floats, intervals: Floats) -> Figure
     return interval_figure({"": rows}, xlabel="grades higher →")
 
 
-@house_style
 def drift_figure(series: Mapping[str, tuple[npt.NDArray[np.datetime64], Floats]]) -> Figure:
     """series: reader → times and mean difference from the consensus, in grades."""
-    figure = new_figure(6.4, 2.6)
-    axes = figure.add_axes((0.1, 0.2, 0.62, 0.72))
-    colours = list(PALETTE.values())
-    axes.axhline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
-    for place, (name, (times, values)) in enumerate(series.items()):
-        axes.plot(times.astype("datetime64[D]"), values, marker="o", markersize=3, linewidth=1.3,
-                  color=colours[place % len(colours)], linestyle=_DASHES[place // len(colours) % len(_DASHES)],
-                  label=printable(name, longest=18))  # fmt: skip
-    locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    axes.set_ylabel("grades higher")
-    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8)
-    return figure
+    curves = [
+        Curve(name=name, x=times.astype("datetime64[D]").astype(np.float64), y=values)
+        for name, (times, values) in series.items()
+    ]
+    days = np.concatenate([curve.x for curve in curves])
+    ticks = np.unique(np.linspace(days.min(), days.max(), 4).round())
+    dates = [str(np.datetime64(int(day), "D")) for day in ticks]
+    return chart(
+        curves, width=6.4, height=2.6, xlabel="", title="Grades higher than the consensus",
+        xticks=(ticks.tolist(), dates), reference=(0.0, ""),
+    )  # fmt: skip

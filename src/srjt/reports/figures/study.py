@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,14 +20,12 @@ from srjt.reports.figures.canvas import (
     correct_labels,
     mean_over_networks,
     method_styles,
-    small_multiples,
     transition_figure,
 )
-from srjt.reports.statistics import (
+from srjt.reports.study_tables import (
     LOSS_USAGES,
     METRIC_NAMES,
     NOISE_NAMES,
-    LossUsage,
     MethodVariant,
     ablation,
     noise_name,
@@ -163,22 +160,32 @@ USAGE_STYLES = {
     )
     for select, update in LOSS_USAGES
 }
-SUBTITLE = "each curve: loss for selection/loss for the update; hard/hard is the host, hard/soft is + Ours"
 KEY = "Circles: hard selection, squares: soft selection; solid lines: soft update, dashed: hard update"
 
 
 def ablation_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
-    """Label precision and test MAE over epochs; no figures if no run selects by the soft loss."""
-    if not _hosts(results, noise):
-        return []
+    """Label precision and test MAE over epochs, a figure for each host; none if no run selects by the soft loss."""
+    runs = results.runs[results.runs["noise"] == noise]
+    hosts = {  # those that also select by the soft loss; other figures show the rest
+        host: usages
+        for host, usages in ablation(zip(runs["method"], runs["variant"], strict=True)).items()
+        if any(select == "soft" for select, _ in usages)
+    }
     results, level = _of_noise(results, noise), _clean_share(results, noise)
-    figures = [
-        _by_host(
-            results, noise, split="train", metric="label_precision", reference=level,
-            title="Share of correct labels among the selected",
-        ),
-        _by_host(results, noise, split="test", metric="mae", title=f"Test {METRIC_NAMES['mae'][1]}"),
-    ]  # fmt: skip
+    figures = []
+    for split, metric, title, reference in (
+        ("train", "label_precision", "Share of correct labels among the selected", level),
+        ("test", "mae", f"Test {METRIC_NAMES['mae'][1]}", None),
+    ):
+        for host, usages in hosts.items():
+            labels = {source: "/".join(usage) for usage, source in usages.items()}
+            figures.append(
+                _over_epochs(
+                    results, noise, labels, name=f"ablation-{metric.replace('_', '-')}-{host}", split=split,
+                    metric=metric, title=f"{display_name(host)}: {title}", reference=reference, key=f" {KEY}.",
+                    styles={curve_name(source): USAGE_STYLES[usage] for usage, source in usages.items()},
+                )
+            )  # fmt: skip
     return [figure for figure in figures if figure is not None]
 
 
@@ -193,66 +200,7 @@ def _clean_share(results: StudyResults, noise: str) -> tuple[float, str] | None:
     return None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}: no selection")
 
 
-def _hosts(results: StudyResults, noise: str) -> dict[str, dict[LossUsage, MethodVariant]]:
-    """The hosts of the ablation that also select by the soft loss; other figures show the rest."""
-    runs = results.runs[results.runs["noise"] == noise]
-    usages_of = ablation(zip(runs["method"], runs["variant"], strict=True))
-    return {
-        host: usages for host, usages in usages_of.items() if any(select == "soft" for select, _ in usages)
-    }
-
-
-def _by_host(
-    results: StudyResults,
-    noise: str,
-    *,
-    split: str,
-    metric: str,
-    title: str,
-    reference: tuple[float, str] | None = None,
-) -> CaptionedFigure | None:
-    panels: dict[str, list[Curve]] = {}
-    styles: dict[str, Style] = {}
-    missing: dict[str, str] = {}
-    for host, usages in _hosts(results, noise).items():
-        labels = {source: "/".join(usage) for usage, source in usages.items()}
-        curves, missing_runs = method_curves(results, noise, split=split, metric=metric, labels=labels)
-        if curves:
-            panels[display_name(host)] = curves
-        styles |= {curve_name(source): USAGE_STYLES[usage] for usage, source in usages.items()}
-        missing |= {f"{display_name(host)} {label}": what for label, what in missing_runs.items()}
-    if not panels:
-        return None
-    ends = "; ".join(
-        f"{host}: " + ", ".join(f"{curve.label} {curve.y[-1]:.3f}" for curve in curves)
-        for host, curves in panels.items()
-    )
-    return CaptionedFigure(
-        name=file_name(f"ablation-{metric.replace('_', '-')}-{noise}"),
-        figure=small_multiples(
-            panels,
-            styles=styles,
-            xlabel="epoch",
-            title=f"{title}, by selection and updating",
-            subtitle=SUBTITLE,
-            reference=reference,
-        ),
-        caption=f"{title} {noise_phrase(noise)}. {KEY}{spread_note(itertools.chain(*panels.values()))}."
-        + incomplete_note(missing),
-        alt=f"Curve charts, one for each host, {noise_phrase(noise)}: {title}. At the end: {ends}.",
-    )
-
-
 # The figures of a study, each with its caption and a description for readers who cannot see it.
-
-
-def study_figures(results: StudyResults) -> list[CaptionedFigure]:
-    """All figures that the results allow."""
-    noises = study_noises(results)
-    figures = [figure for noise in noises for figure in ablation_figures(results, noise)]
-    figures += [figure for noise in noises for figure in noise_figures(results, noise)]
-    figures += mae_against_rate(results)
-    return figures + [figure for noise in noises if (figure := noise_matrix(results, noise)) is not None]
 
 
 def noise_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
@@ -261,7 +209,17 @@ def noise_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
     figures = (
         score_curves(results, noise, metric="accuracy"),
         score_curves(results, noise, metric="mae"),
-        precision_curves(results, noise),
+        # of methods that do not select the curve is the line at 1 − ε
+        _over_epochs(
+            results,
+            noise,
+            _labels(_selecting_methods(results, noise)),
+            name="label-precision",
+            split="train",
+            metric="label_precision",
+            title="Share of correct labels among the selected",
+            reference=_clean_share(results, noise),
+        ),
         selection_recall(results, noise),
         confusion_matrices(results, noise),
     )
@@ -271,40 +229,37 @@ def noise_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
 def score_curves(results: StudyResults, noise: str, *, metric: str) -> CaptionedFigure | None:
     """A test metric over epochs: accuracy or mae."""
     title = f"Test {METRIC_NAMES[metric][1 if metric == 'accuracy' else 0]}"
-    return _over_epochs(
-        results, noise, study_methods(results), name=metric, split="test", metric=metric, title=title
-    )
+    labels = _labels(study_methods(results))
+    return _over_epochs(results, noise, labels, name=metric, split="test", metric=metric, title=title)
 
 
-def precision_curves(results: StudyResults, noise: str) -> CaptionedFigure | None:
-    """Label precision over epochs, of methods that select: for the others the curve is the line at 1 − ε."""
-    return _over_epochs(
-        results, noise, _selecting_methods(results, noise), name="label-precision", split="train",
-        metric="label_precision", title="Share of correct labels among the selected",
-        reference=_clean_share(results, noise),
-    )  # fmt: skip
+def _labels(methods: Sequence[str]) -> dict[MethodVariant, str]:
+    return {(method, ""): display_name(method) for method in methods}
 
 
 def _over_epochs(
     results: StudyResults,
     noise: str,
-    methods: Sequence[str],
+    labels: Mapping[MethodVariant, str],
     *,
     name: str,
     split: str,
     metric: str,
     title: str,
     reference: tuple[float, str] | None = None,
+    styles: Mapping[str, Style] | None = None,
+    key: str = "",
 ) -> CaptionedFigure | None:
-    """A curve per method, the mean over folds and networks."""
-    labels = {(method, ""): display_name(method) for method in methods}
+    """A curve for each of ``labels``, the mean over folds and networks. key: what dashes and markers mean."""
     curves, missing = method_curves(results, noise, split=split, metric=metric, labels=labels)
     if not curves:
         return None
     return CaptionedFigure(
         name=file_name(f"{name}-{noise}"),
-        figure=chart(curves, styles=_styles(results), xlabel="epoch", title=title, reference=reference),
-        caption=f"{title} {noise_phrase(noise)}, mean over folds and networks{spread_note(curves)}."
+        figure=chart(
+            curves, styles=styles or _styles(results), xlabel="epoch", title=title, reference=reference
+        ),
+        caption=f"{title} {noise_phrase(noise)}, mean over folds and networks{spread_note(curves)}.{key}"
         + incomplete_note(missing),
         alt=f"Curve chart over epochs {noise_phrase(noise)}: {title}. {describe_ends(curves)}",
     )

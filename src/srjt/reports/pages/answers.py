@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,44 +31,24 @@ NAMED = 50  # samples that were left out
 # Predictions: sentences.
 
 
-@dataclass(frozen=True, kw_only=True)
-class PredictionFacts:
-    """What the sentences are about."""
-
-    images: str  # "480 images"
-    answers: int
-    per: str  # "patient"; "" if every image has an answer
-    refer: int  # -1: not asked
-    unsure: int
-    counts: str  # "18 of grade 0, 28 of grade 1"
-    grade_rule: str
-    recalibration: str
-    ranges: str
-    views: int
-    left_out: int
-
-
-Facts = PredictionFacts
-VERDICT: list[Rule[Facts]] = [
-    (
-        lambda f: f.refer >= 0 and bool(f.per),
-        "Refer {f.refer:,} of {f.answers:,}: {f.images}, one answer per {f.per}.",
-    ),
+VERDICT: list[Rule[Any]] = [
+    (lambda f: f.refer >= 0 and bool(f.per), "Refer {f.refer:,} of {f.answers:,}: {f.images}, one answer per "
+     "{f.per}."),
     (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.images}."),
     (lambda f: bool(f.per), "{f.images}, one answer per {f.per} ({f.answers:,}): {f.counts}."),
     (lambda f: True, "{f.images}: {f.counts}."),
-]
-NOTES: list[Rule[Facts]] = [
+]  # fmt: skip
+NOTES: list[Rule[Any]] = [
+    (lambda f: bool(f.ranges), "{f.ranges}"),
     (lambda f: True, "A grade is {f.grade_rule}."),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
-    (lambda f: bool(f.ranges), "{f.ranges}"),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
     (lambda f: True, "No label of these samples is used: nothing here says how good the answers are."),
-]
+]  # fmt: skip
 
 
-def prediction_facts(run: Trained, table: pd.DataFrame, *, left_out: int = 0) -> PredictionFacts:
-    """The facts of a result of ``srjt.predict``."""
+def prediction_facts(run: Trained, table: pd.DataFrame, *, left_out: int = 0) -> SimpleNamespace:
+    """What the sentences about a result of ``srjt.predict`` are about. refer, unsure: −1 if nobody asked."""
     attributes = table.attrs
     per = tuple(attributes.get("per") or ())
     noun = ("row of features", "rows of features") if len(run.in_shape) == 1 else ("image", "images")
@@ -78,7 +58,7 @@ def prediction_facts(run: Trained, table: pd.DataFrame, *, left_out: int = 0) ->
     def marked(column: str) -> int:  # a column of the source may have the same name
         return int((table[column] == "yes").sum()) if column in how and column in table else -1
 
-    return PredictionFacts(
+    return SimpleNamespace(
         images=count_of(int(table["images"].sum()) if per else len(table), *noun),
         answers=len(table),
         per=" and ".join(per),
@@ -144,7 +124,7 @@ def predictions_page(
 
 
 def _key_numbers(
-    run: Trained, table: pd.DataFrame, facts: PredictionFacts, expected: Evaluation | None
+    run: Trained, table: pd.DataFrame, facts: SimpleNamespace, expected: Evaluation | None
 ) -> list[KeyNumber]:
     """How many answers of each grade, beside the training labels; how many to refer; what error to expect."""
     numbers = []
@@ -328,9 +308,9 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
     skipped = f"{len(found.skipped):,} could not be read and are left out."
     looks = "the network looks" if networks == 1 else "the two networks look"
     return Page(
-        kind="Explanation",
-        title=title,
-        lead=f"{count_of(len(found.images), 'image')}, and where {looks}: orange raises the grade, blue lowers it.",
+        kind=f"Explanation of {title}",
+        title=f"Where {looks}",
+        lead=f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue lowers it.",
         key_numbers=numbers,
         notes=[
             *([Note(text=skipped)] if found.skipped else []),
@@ -353,16 +333,15 @@ def _image(found: Explanation, row: int) -> Tile:
     probabilities = ", ".join(
         f"{found.grades.show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in grades
     )
-    names = ["where it looks"] if len(maps) == 1 else [f"network {k}" for k in range(1, len(maps) + 1)]
-    scales = ", ".join(f"± {np.abs(heat).max():.2g}" for heat in maps)
+    names = ["network"] if len(maps) == 1 else [f"network {k}" for k in range(1, len(maps) + 1)]
     return Tile(
         picture=data_uri(resized_square(image, PICTURE)),
         title=f"grade {found.grades.show(str(prediction['grade']))}",
         number=f"expected {prediction['expected_grade']:.2f}",
-        detail=f"{probabilities}; scale {scales}",
+        detail=probabilities,
         text=str(prediction["image"]),
         beside=[
-            (data_uri(overlay(image, heat, side=PICTURE)), f"{name}, scale ± {np.abs(heat).max():.2g}")
+            (data_uri(overlay(image, heat, side=PICTURE)), f"{name}, ± {np.abs(heat).max():.2g}")
             for name, heat in zip(names, maps, strict=True)
         ],
         more=_similar(found, row),

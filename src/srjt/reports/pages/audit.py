@@ -42,37 +42,37 @@ PICTURE = 144  # pixels: twice the size on the page, for high-resolution screens
 BINS = 20
 
 LEAD: list[Rule[Any]] = [
-    (lambda f: not f.judged, "The networks have not learnt to tell the grades apart: they cannot say which labels are "
-     "wrong."),
+    (lambda f: not f.judged, "The networks have not learnt to tell the grades apart: they cannot say which labels "
+     "are wrong."),
     (lambda f: f.several, "About {f.wrong:.0%} of {f.samples:,} consensus grades and {f.wrong_readings:.0%} of "
      "{f.readings:,} readings are expected to be wrong."),
     (lambda f: f.identifiable, "About {f.rate:.0%} of {f.samples:,} labels are wrong ({f.low:.0%} to {f.high:.0%})."),
     (lambda f: True, "How many of {f.samples:,} labels are wrong is not known: {f.low:.0%} to {f.high:.0%}."),
 ]  # fmt: skip
 SUGGESTIONS: list[Rule[Any]] = [
-    (lambda f: f.judged and f.suggested, "For {f.suggested} another grade is suggested; about {f.right:.0%} of these "
-     "are right."),
-    (lambda f: f.judged and f.another and f.suggested == "", "Another grade is more probable for {f.another}, but none "
-     "is suggested: where networks and labels differ, the networks may be wrong as often."),
+    (lambda f: f.judged and f.suggested, "For {f.suggested} another grade is suggested; about {f.right:.0%} of "
+     "these are right."),
+    (lambda f: f.judged and f.another and f.suggested == "", "Another grade is more probable for {f.another}, but "
+     "none is suggested: where networks and labels differ, the networks may be wrong as often."),
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.not_beaten, "The networks do not beat one grade for all: they are {f.mae:.2f} grades from the labels, "
-     "and always the median would be {f.naive_mae:.2f}."),
+    (lambda f: f.not_beaten, "The networks do not beat one grade for all: they are {f.mae:.2f} grades from the "
+     "labels, and always the median would be {f.naive_mae:.2f}."),
     (lambda f: not f.judged, "Longer trainings or more samples may help. The order of the labels may be chance."),
-    (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said here "
-     "rests on the readings."),
+    (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said "
+     "here rests on the readings."),
     (lambda f: f.verify, "Verify {f.verify}, drawn at random, to know the rate within ±{f.within:.0%}."),
-    (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most "
-     "one of each image's is right."),
-    (lambda f: not f.patients, "There are no patient ids: a label may be judged by networks that were trained on its "
-     "patient, which makes wrong labels look right."),
+    (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most one of each "
+     "image's is right."),
+    (lambda f: not f.patients, "There are no patient ids: a label may be judged by networks that were trained on "
+     "its patient, which makes wrong labels look right."),
 ]  # fmt: skip
 REMARKS: list[Rule[Any]] = [
-    (lambda f: f.patients, "Every label was judged by networks that were trained neither on its {f.thing} nor on its "
-     "patient."),
+    (lambda f: f.patients, "Every label was judged by networks that were trained neither on its {f.thing} nor on "
+     "its patient."),
     (lambda f: not f.patients, "Every label was judged by networks that were not trained on its {f.thing}."),
-    (lambda f: True, "The rate is estimated from all {f.samples:,} labels and {f.folds} trainings of {f.epochs}; srjt "
-     "train estimates it from less, so its rate may differ."),
+    (lambda f: True, "The rate is estimated from all {f.samples:,} labels and {f.folds} trainings of {f.epochs}; "
+     "srjt train estimates it from less, so its rate may differ."),
     (lambda f: f.judged, "Expected errors are the sum of 1 − quality, the probability that a label is right. Their "
      "intervals treat labels as independent, and do not contain the uncertainty of the noise rate."),
     (lambda f: f.judged and not f.identifiable, "The rate is not known because {f.reason}."),

@@ -1,11 +1,14 @@
-"""The page of an evaluation: a run judged by the labels of samples; and the sections that the page of a run shares."""
+"""The pages of an evaluation, a run judged by the labels of samples, and of a comparison of runs; and the sections
+that the page of a run shares.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +16,19 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
+from srjt.inference.compare import Comparison
 from srjt.inference.decide import Abstention, Decision, refer_if
 from srjt.inference.evaluate import Evaluation, are_row_numbers, shared_labels
 from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal.metrics import METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
-from srjt.reports.figures.results import decision_figures, reliability_figure, risk_coverage_figure
+from srjt.reports.figures.results import (
+    decision_figures,
+    forest_figure,
+    reliability_figure,
+    risk_coverage_figure,
+)
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
 from srjt.reports.pages.evaluation_parts import (
     external_section,
@@ -50,76 +59,42 @@ Ints = npt.NDArray[np.int64]
 # Sentences.
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluationFacts:
-    """What the sentences are about."""
-
-    metric: str  # the one that the grades are for, in words
-    score: float
-    interval: tuple[float, float]
-    naive: float  # of one grade for all; nan if it is not known
-    beaten: bool  # whether the score beats it
-    clear: bool  # … and the interval does not contain it
-    samples: str  # "97 test images of 16 patients"
-    judged_by: str
-    grade_rule: str
-    recalibration: str
-    views: int
-    by_patient: bool
-    per: str  # "patient"; "" if every image has an answer
-    pool: str
-    pooling: str  # what a learned pooling is
-    unknown_units: int
-    unjudged: bool  # whether nothing is known about the scores against the true grades
-
-    @property
-    def first_words(self) -> str:
-        """The metric at the beginning of a sentence."""
-        return self.metric[0].upper() + self.metric[1:]
-
-
-Facts = EvaluationFacts
-VERDICT: list[Rule[Facts]] = [
-    (lambda f: math.isnan(f.naive), "{f.first_words} {f.score:.3f} on {f.samples}."),
-    (
-        lambda f: not f.beaten,
-        "No better than one grade for all: {f.metric} {f.score:.3f} on {f.samples}, {f.naive:.3f} for one grade.",
-    ),
-    (
-        lambda f: not f.clear,
-        "Not clearly better than one grade for all: {f.metric} {f.score:.3f} on {f.samples}, {f.naive:.3f} for one "
-        "grade.",
-    ),
-    (lambda f: True, "{f.first_words} {f.score:.3f} on {f.samples}; one grade for all gives {f.naive:.3f}."),
+TITLE: list[Rule[Any]] = [
+    (lambda f: math.isnan(f.naive), "{f.first_words} {f.score:.3f}"),
+    (lambda f: not f.beaten, "No better than one grade for all"),
+    (lambda f: not f.clear, "Not clearly better than one grade for all"),
+    (lambda f: True, "Better than one grade for all"),
 ]
-NOTES: list[Rule[Facts]] = [
+VERDICT: list[Rule[Any]] = [
+    (lambda f: math.isnan(f.naive), "{f.first_words} {f.score:.3f} on {f.samples}."),
+    (lambda f: not f.beaten, "No better than one grade for all: {f.metric} {f.score:.3f} on {f.samples}, "
+     "{f.naive:.3f} for one grade."),
+    (lambda f: not f.clear, "Not clearly better than one grade for all: {f.metric} {f.score:.3f} on {f.samples}, "
+     "{f.naive:.3f} for one grade."),
+    (lambda f: True, "{f.first_words} {f.score:.3f} on {f.samples}; one grade for all gives {f.naive:.3f}."),
+]  # fmt: skip
+NOTES: list[Rule[Any]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
     (lambda f: f.judged_by == "given grades", "Given grades may be wrong themselves."),
-    (
-        lambda f: f.unjudged,
-        "What the scores against the true grades are cannot be told: verify a random part of the labels (column "
-        "verified_grade), or have images read twice.",
-    ),
+    (lambda f: f.unjudged, "What the scores against the true grades are cannot be told: verify a random part of "
+     "the labels (column verified_grade), or have images read twice."),
     (lambda f: f.by_patient, "The 95 % intervals resample patients, not trainings."),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
-    (
-        lambda f: not math.isnan(f.naive),
-        "One grade for all is the most frequent training label; for the absolute error their median.",
-    ),
+    (lambda f: not math.isnan(f.naive), "One grade for all is the most frequent training label; for the absolute "
+     "error their median."),
     (lambda f: bool(f.per), "Each {f.per} has one answer, by {f.pool}, and is judged by the highest label."),
     (lambda f: bool(f.pooling), "{f.pooling}"),
-    (
-        lambda f: bool(f.per) and f.judged_by != "true grades",
-        "The highest of several labels is too high where labels are wrong.",
-    ),
+    (lambda f: bool(f.per) and f.judged_by != "true grades", "The highest of several labels is too high where "
+     "labels are wrong."),
     (lambda f: f.unknown_units > 0, "Images without a {f.per}, each judged alone: {f.unknown_units:,}."),
-]
+]  # fmt: skip
 NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
 
 
-def evaluation_facts(found: Evaluation) -> EvaluationFacts:
-    """The facts of an evaluation."""
+def evaluation_facts(found: Evaluation) -> SimpleNamespace:
+    """What the sentences are about. naive: the score of one grade for all, nan if it is not known; beaten: whether
+    the score is better, clear: whether the interval does not contain it."""
     _, low, high = found.intervals[found.purpose]
     naive = math.nan if found.naive is None else float(getattr(found.naive, found.purpose))
     noun = ("row of features", "rows of features") if found.features else ("image", "images")
@@ -136,8 +111,10 @@ def evaluation_facts(found: Evaluation) -> EvaluationFacts:
         exponent, weight = found.learned_pooling
         pooling = f"Fitted on the validation side: exponent {exponent:.2g}, weight {weight:.2g}. {found.pooling_labels}"
     beaten = math.isnan(naive) or not not_beaten(found.score, naive, purpose=found.purpose)
-    return EvaluationFacts(
-        metric=METRICS[found.purpose].long_name,
+    metric = METRICS[found.purpose].long_name
+    return SimpleNamespace(
+        metric=metric,
+        first_words=metric[0].upper() + metric[1:],
         score=found.score,
         interval=(low, high),
         naive=naive,
@@ -209,7 +186,9 @@ def evaluation_page(
     """
     leaks = [] if run is None or data is None else [trained_on_words(run, data)]
     sections = [
-        None if brief else scores_section(found),
+        None
+        if brief
+        else Section(slug="scores", heading="Scores", tables=[scores_table(found), by_grade_table(found)]),
         None if found.decision is None else _decision(found.decision, found),
         None if found.abstention is None else _abstention(found.abstention),
         None if found.ranges is None else _ranges(found.ranges, found),
@@ -223,8 +202,8 @@ def evaluation_page(
     if run is not None and not brief:
         sections += [model_section(run), made_section(run, sources=sources, command=command)]
     return Page(
-        kind="Evaluation",
-        title=found.run or "run",
+        kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
+        title=first_sentence(TITLE, evaluation_facts(found)),
         lead=verdict(found) + true_scores_lead(found),
         key_numbers=key_numbers(found),
         figure=None if brief else confusion_of(found),
@@ -266,11 +245,6 @@ def _key_number(label: str, interval: Interval, compared: str) -> KeyNumber:
 
 
 # Sections that the page of a run has too.
-
-
-def scores_section(found: Evaluation) -> Section:
-    """All metrics, and the scores of each grade."""
-    return Section(slug="scores", heading="Scores", tables=[scores_table(found), by_grade_table(found)])
 
 
 def scores_table(found: Evaluation) -> Table:
@@ -498,4 +472,127 @@ def _readers(found: NetworkComparison) -> Section:
     )
     return Section(
         slug="readers", heading="Beside the readers", text=[found.sentence], tables=[table], brief=True
+    )
+
+
+# The page of a comparison of runs.
+
+COMPARED: list[Rule[Any]] = [
+    (lambda f: f.two and bool(f.better), "{f.others[0]} is better than {f.first}: {f.metric} {f.difference}."),
+    (lambda f: f.two and bool(f.worse), "{f.others[0]} is worse than {f.first}: {f.metric} {f.difference}."),
+    (lambda f: f.two, "No difference is shown between {f.others[0]} and {f.first}: {f.metric} {f.values[1]:.3f} "
+     "and {f.values[0]:.3f}."),
+    (lambda f: True, "Against {f.first}, by {f.metric}: {f.outcome}."),
+]  # fmt: skip
+COMPARED_NOTES: list[Rule[Any]] = [
+    (lambda f: True, "{f.samples}, compared with their {f.judged_by}."),
+    (lambda f: not f.seeds, "One training per method: the interval does not contain the variation between "
+     "trainings."),
+    (lambda f: f.seeds, "Intervals and p-values contain the variation between trainings (Student's t)."),
+    (lambda f: f.seeds and min(f.trainings) == 1, "A method with one training is taken to vary as the others do."),
+    (lambda f: f.by_patient, "Intervals and p-values resample patients, the same ones for all runs."),
+    (lambda f: not f.by_patient, "No patient ids: intervals and p-values resample images, and are too narrow if a "
+     "patient has several."),
+    (lambda f: f.two, "They are not corrected for the number of metrics."),
+    (lambda f: not f.two, "p is corrected for the number of runs (Holm), not for the number of metrics."),
+]  # fmt: skip
+
+
+def comparison_facts(comparison: Comparison) -> SimpleNamespace:
+    """What the sentences are about. better, worse: the runs of which neither interval nor corrected p-value allows for
+    no difference; seeds: whether the intervals contain the variation between trainings."""
+    rows = [row for row in comparison.differences if row.metric == comparison.purpose]
+    sign = -1 if METRICS[comparison.purpose].lower_is_better else 1
+    gains = {
+        row.run: sign * row.difference.value
+        for row in rows
+        if (row.difference.low > 0 or row.difference.high < 0) and row.adjusted <= 1 - comparison.level
+    }
+    better = [run for run, gain in gains.items() if gain > 0]
+    worse = [run for run, gain in gains.items() if gain < 0]
+    others, trainings = comparison.runs[1:], comparison.trainings or (1,) * len(comparison.runs)
+    groups = {"better": better, "worse": worse, "not shown to differ": {*others} - {*better, *worse}}
+    patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
+    value, low, high = rows[0].difference
+    return SimpleNamespace(
+        first=comparison.runs[0],
+        others=others,
+        two=len(others) == 1,
+        metric=METRICS[comparison.purpose].long_name,
+        values=(rows[0].first, rows[0].value),
+        difference=f"{_signed(value)} ({comparison.level:.0%} interval {between(low, high, '+.3f')})",
+        better=better,
+        worse=worse,
+        outcome="; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs),
+        samples=f"{count_of(comparison.samples, 'test sample')}{patients}",
+        judged_by=comparison.judged_by,
+        by_patient=comparison.patients is not None,
+        trainings=trainings,
+        seeds=max(trainings) > 1,
+    )
+
+
+def _signed(number: float) -> str:
+    return f"{number:+.3f}".replace("-", "−")
+
+
+def comparison_page(comparison: Comparison) -> Page:
+    """The verdict, the differences as a figure, and all numbers."""
+    facts = comparison_facts(comparison)
+    leaks = [
+        Note(text=f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good.")
+        for run, count in comparison.trained_on.items()
+    ]
+    return Page(
+        kind="Comparison",
+        title=f"{', '.join(facts.others)} against {facts.first}",
+        lead=first_sentence(COMPARED, facts),
+        key_numbers=_differences(comparison, facts),
+        figure=forest_figure(comparison),
+        figure_table=None if facts.two else _difference_table(comparison, metrics=FIRST),
+        notes=[*leaks, *(Note(text=text, warning=False) for text in sentences(COMPARED_NOTES, facts))],
+        sections=[
+            Section(
+                slug="numbers",
+                heading="All metrics",
+                tables=[_difference_table(comparison, metrics=tuple(METRICS))],
+            )
+        ],
+    )
+
+
+def _differences(comparison: Comparison, facts: SimpleNamespace) -> list[KeyNumber]:
+    """Of two runs the usual metrics; of several the metric that the grades are for."""
+    return [
+        KeyNumber(
+            label=metric_heading(row.metric) if facts.two else row.run,
+            value=_signed(row.difference.value),
+            interval=between(row.difference.low, row.difference.high, "+.3f"),
+            compared=f"{row.value:.3f} vs {row.first:.3f}, p {row.adjusted:.3f}",
+        )
+        for row in comparison.differences
+        if row.metric in (FIRST if facts.two else (comparison.purpose,))
+    ]
+
+
+def _difference_table(comparison: Comparison, *, metrics: tuple[str, ...]) -> Table:
+    rows = [row for row in comparison.differences if row.metric in metrics]
+    several = len(comparison.runs) > 2
+    interval = f"{comparison.level:.0%} interval"
+    frame = pd.DataFrame({
+        "metric": [metric_heading(row.metric) for row in rows],
+        "run": [row.run for row in rows],
+        "difference": [row.difference.value for row in rows],
+        interval: [between(row.difference.low, row.difference.high, "+.3f") for row in rows],
+        "p, Holm" if several else "p": [row.adjusted for row in rows],
+        "this run": [row.value for row in rows],
+        comparison.runs[0]: [row.first for row in rows],
+    })  # fmt: skip
+    starts = [place for place in range(1, len(rows)) if rows[place].run != rows[place - 1].run]
+    return data_table(
+        frame if several else frame.drop(columns="run"),
+        title=f"Differences from {comparison.runs[0]}",
+        formats={"difference": "+.3f"},
+        slug="differences",
+        rule_before=starts,
     )

@@ -18,7 +18,7 @@ from srjt.ordinal.metrics import METRICS, Interval
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.results import reliability_figure, subgroup_figure
 from srjt.reports.page import Rule, Section, first_sentence, sentences
-from srjt.reports.statistics import decimals
+from srjt.reports.study_tables import decimals
 from srjt.reports.table import Table, between, data_table, metric_heading
 
 FIRST = ("mae", "accuracy", "macro_f1", "qwk")

@@ -36,24 +36,24 @@ OVERALL = {  # label → its name in ``Agreement``, and how it is written
     "quadratic κ": ("quadratic", ".2f"),
     "Krippendorff’s α": ("alpha", ".2f"),
 }
-IN_TERMINAL = 8  # readers
+IN_TERMINAL = 6  # readers
 FEW = 10  # readings: of a reader with fewer little is known
 REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
 
 LEAD: list[Rule[Any]] = [
     (lambda f: f.nothing_learnt, "Each {f.noun} has one reading only, so nothing can be learnt about the readers."),
-    (lambda f: f.exact is not None, "Two readers of the same {f.noun} give it the same grade in {f.exact:.0%} of all "
-     "cases; about {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are wrong."),
+    (lambda f: f.exact is not None, "Two readers of the same {f.noun} give it the same grade in {f.exact:.0%} of "
+     "all cases; about {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are wrong."),
     (lambda f: True, "About {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are "
      "wrong."),
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.nothing_learnt, "Let a second reader read {f.enough} {f.noun}s or more, or add a column of trusted "
-     "grades (reference); srjt audit looks for wrong labels with networks instead."),
+    (lambda f: f.nothing_learnt, "Let a second reader read {f.enough} {f.noun}s or more, or add a column of "
+     "trusted grades (reference); srjt audit looks for wrong labels with networks instead."),
     (lambda f: f.nothing_learnt and f.changed, "The consensus of {f.changed} differs from the reading, by what is "
      "usual for readers alone: use the readings instead."),
-    (lambda f: not f.determined and not f.nothing_learnt, "{f.reason} Certainties rest on how often readers usually "
-     "err."),
+    (lambda f: not f.determined and not f.nothing_learnt, "{f.reason} Certainties rest on how often readers "
+     "usually err."),
     (lambda f: f.no_overlap, "No {f.noun} was read by two readers: what differs between readers may differ between "
      "their {f.noun}s."),
     (lambda f: f.problems, "The table has problems, listed below: {f.problems}."),
@@ -69,8 +69,8 @@ REMARKS: list[Rule[Any]] = [
 ]  # fmt: skip
 NEXT_READINGS: list[Rule[Any]] = [
     (lambda f: f.next and f.known_readers, "One more reading of these gains most."),
-    (lambda f: f.next, "Every reader has read every {f.noun}{f.without_trusted}. Ask a new reader: one more reading of "
-     "these gains most."),
+    (lambda f: f.next, "Every reader has read every {f.noun}{f.without_trusted}. Ask a new reader: one more "
+     "reading of these gains most."),
     (lambda f: f.trusted == f.items, "Nothing to read next: every {f.noun} has a trusted grade."),
     (lambda f: True, "Nothing to read next: the table names no readers who could be asked."),
 ]  # fmt: skip
@@ -143,7 +143,7 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
             *_agreement(facts),
         ]
     if facts["next"] is not None:
-        sections.append(_next(facts, f))
+        sections.append(_next(facts, f, folder))
     return Page(
         kind="Several readers",
         title=str(facts["source"]),
@@ -171,11 +171,7 @@ def agreement_page(found: Agreement) -> Page:
         kind="Agreement",
         title=f"{count_of(len(names), 'reader')}, {count_of(found.shared_items, 'shared item')}",
         lead=lead if found.shared_items else "No item was read by two readers.",
-        key_numbers=[
-            number
-            for label, (key, pattern) in OVERALL.items()
-            for number in _number(label, overall[key], pattern)
-        ],
+        key_numbers=_overall(overall),
         figure=_bias(frame),
         figure_table=_readers(frame.head(IN_TERMINAL), len(frame)),
         sections=[
@@ -208,19 +204,9 @@ def consensus_page(found: Consensus) -> Page:
         }
     ).sort_values("readings", ascending=False, kind="stable")
     table = _readers(frame.head(READERS), len(frame), than="the true grades")
-    matrices = {
-        str(name): matrix for name, matrix in zip(found.readers, found.matrices[:MATRICES], strict=False)
-    }
-    figure = CaptionedFigure(
-        name="matrices",
-        figure=transition_figure(matrices, grades=found.grades, digits=2, columns="read as"),
-        caption="What each reader says (column) for each true grade (row), by the model.",
-        alt="Matrices of the readers: the probability of each reading for each true grade",
-    )
-    rate, error = (
-        Interval(found.overall_noise_rate, *found.overall_noise_rate_interval),
-        Interval(found.error, *found.error_interval),
-    )
+    figure = _matrices(found.readers, found.matrices, found.grades)
+    rate = Interval(found.overall_noise_rate, *found.overall_noise_rate_interval)
+    error = Interval(found.error, *found.error_interval)
     counts = np.bincount(found.grade, minlength=len(found.grades)).tolist()
     facts = SimpleNamespace(
         nothing_learnt=single,
@@ -270,8 +256,7 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
     ]
     if f.nothing_learnt:
         return numbers
-    for label, (name, pattern) in OVERALL.items():
-        numbers += _number(label, (facts["agreement"] or {}).get(name), pattern)
+    numbers += _overall(facts["agreement"] or {})
     repeated = [reader for reader in facts["readers"] if reader["repeated"]]
     if repeated:  # of a crowd without names: two readings of the same item
         count = sum(reader["repeated"] for reader in repeated)
@@ -299,6 +284,11 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
     return numbers
 
 
+def _overall(agreement: Mapping[str, Any]) -> list[KeyNumber]:
+    every = [_number(label, agreement.get(key), pattern) for label, (key, pattern) in OVERALL.items()]
+    return [number for numbers in every for number in numbers]
+
+
 def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list[KeyNumber]:
     if found is None:
         return []
@@ -307,8 +297,8 @@ def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list
     return [KeyNumber(label=label, value=f"{found['value']:{pattern}}".replace("-", "−"), interval=interval)]
 
 
-def _between(frame: pd.DataFrame, name: str, pattern: str) -> list[str]:
-    ends = frame[[f"{name}_low", f"{name}_high"]].to_numpy(float)
+def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
+    ends = frame[[f"{name}low", f"{name}high"]].to_numpy(float)
     return [between(low, high, pattern) for low, high in ends]
 
 
@@ -317,15 +307,15 @@ def _readers(frame: pd.DataFrame, total: int, *, than: str = "the others on the 
     columns: dict[str, Any] = {"reader": frame["name"].astype(str), "readings": frame["readings"]}
     captions = []
     if "right" in frame:
-        columns |= {"right": frame["right"].astype(float), "95 %": _between(frame, "right", ".0%")}
+        columns |= {"right": frame["right"].astype(float), "95 %": _between(frame, ".0%", "right_")}
         captions.append("right: expected share of right readings")
-    columns |= {"higher": frame["bias"].astype(float), "95 % ": _between(frame, "bias", "+.2f")}
+    columns |= {"higher": frame["bias"].astype(float), "95 % ": _between(frame, "+.2f", "bias_")}
     captions.append(f"higher: than {than}, in grades")
     if "repeated" in frame and frame["repeated"].any():
         columns["again"] = frame["repeated_exact"].astype(float)
         captions.append("again: the same grade when read again")
     if "drift" in frame and frame["drift"].notna().any():
-        columns |= {"drift": frame["drift"].astype(float), "95 %  ": _between(frame, "drift", "+.2f")}
+        columns |= {"drift": frame["drift"].astype(float), "95 %  ": _between(frame, "+.2f", "drift_")}
         captions.append("drift: change of “higher” in a year")
     return data_table(
         pd.DataFrame(columns),
@@ -353,17 +343,19 @@ def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
     )
 
 
+def _matrices(readers: Sequence[Any], matrices: Any, grades: Sequence[str]) -> CaptionedFigure:
+    panels = {str(name): matrix for name, matrix in zip(readers, matrices[:MATRICES], strict=False)}
+    return CaptionedFigure(
+        name="matrices",
+        figure=transition_figure(panels, grades=grades, digits=2, columns="read as"),
+        caption="What each reader says (column) for each true grade (row), by the model.",
+        alt="Matrices of the readers: the probability of each reading for each true grade",
+    )
+
+
 def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
-    grades = grades_of(facts).shown
-    matrices = {str(reader["name"]): reader["matrix"] for reader in facts["readers"][:MATRICES]}
-    figures = [
-        CaptionedFigure(
-            name="matrices",
-            figure=transition_figure(matrices, grades=grades, digits=2, columns="read as"),
-            caption="What each reader says (column) for each true grade (row), by the model.",
-            alt="Matrices of the readers: the probability of each reading for each true grade",
-        )
-    ]
+    names, matrices = ([reader[key] for reader in facts["readers"]] for key in ("name", "matrix"))
+    figures = [_matrices(names, matrices, grades_of(facts).shown)]
     if facts["drift"]:
         series = {
             name: (np.array(dates, dtype="datetime64[D]"), np.array(values))
@@ -459,30 +451,19 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
             "and": few["second"].astype(str),
             "both": few["items"],
             "quadratic κ": few["quadratic"].astype(float),
-            "95 % interval": [
-                between(low, high, ".2f") for low, high in few[["low", "high"]].to_numpy(float)
-            ],
+            "95 % interval": _between(few, ".2f"),
             "linear κ": few["linear"].astype(float),
             "same": few["exact"].astype(float),
             "within one": few["within_one"].astype(float),
             "difference": few["difference"].astype(float),
-            "limits": [
-                between(low, high, "+.1f") for low, high in few[["limit_low", "limit_high"]].to_numpy(float)
-            ],
+            "limits": _between(few, "+.1f", "limit_"),
         }
     )
     overall = {name: facts["agreement"][key] for key, name in COEFFICIENTS.items() if facts["agreement"][key]}
-    values = pd.DataFrame.from_dict(overall, orient="index").astype(float)
+    values = pd.DataFrame.from_dict(overall, orient="index").astype(float).rename_axis("coefficient")
+    values["95 % interval"] = _between(values, ".2f")
     coefficients = data_table(
-        pd.DataFrame(
-            {
-                "coefficient": list(overall),
-                "value": values["value"].to_numpy(),
-                "95 % interval": [
-                    between(low, high, ".2f") for low, high in values[["low", "high"]].to_numpy(float)
-                ],
-            }
-        ),
+        values.drop(columns=["low", "high"]).reset_index(),
         title="All readers",
         slug="coefficients",
         caption=WHICH,
@@ -495,8 +476,7 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
         slug="pairs",
         caption="Difference: first − second, in grades; limits: of agreement, by Bland and Altman.",
         formats={
-            "quadratic κ": ".2f",
-            "linear κ": ".2f",
+            **dict.fromkeys(("quadratic κ", "linear κ"), ".2f"),
             "same": ".0%",
             "within one": ".0%",
             "difference": "+.2f",
@@ -511,7 +491,7 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
     return [Section(slug="agreement", heading="Agreement", tables=[coefficients, table], figures=[figure])]
 
 
-def _next(facts: Mapping[str, Any], f: SimpleNamespace) -> Section:
+def _next(facts: Mapping[str, Any], f: SimpleNamespace, folder: Path | None) -> Section:
     text, heading = [first_sentence(NEXT_READINGS, f)], "What to read next"
     if not facts["next"]:
         return Section(slug="next", heading=heading, text=text, brief=True)
@@ -523,17 +503,15 @@ def _next(facts: Mapping[str, Any], f: SimpleNamespace) -> Section:
         caption="Gain: by how much the reading is expected to reduce the error of the consensus, in grades.",
     )
     command = str(facts["review_command"])
-    return Section(slug="next", heading=heading, text=text, code=command, tables=[table], brief=True)
+    brief = folder is None or not f.known_readers  # else a terminal says where the list is
+    return Section(slug="next", heading=heading, text=text, code=command, tables=[table], brief=brief)
 
 
 def _understood(facts: Mapping[str, Any]) -> Section:
     problems = facts["problems"]
     listed = [f"{p['kind']}, {p['where']}: {p['detail']}" for p in problems[:PROBLEMS]]
     more = [f"… and {len(problems) - PROBLEMS:,} more problems"] if len(problems) > PROBLEMS else []
-    unused = (
-        [f"columns that were not used: {', '.join(facts['unused_columns'])}"]
-        if facts["unused_columns"]
-        else []
-    )
+    columns = ", ".join(facts["unused_columns"])
+    unused = [f"columns that were not used: {columns}"] if columns else []
     text = [*facts["notes"], *unused, *listed, *more]
     return Section(slug="table", heading="How the table was understood", text=text, closed=not problems)

@@ -34,8 +34,8 @@ from srjt.reports.pages.evaluation import (
     scores_table,
     verdict,
 )
-from srjt.reports.sections import data_section, provenance_section, run_name
-from srjt.reports.table import Table, between, metric_heading
+from srjt.reports.sections import provenance_section, run_name
+from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training.checkpoint import HEADER, LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
@@ -62,130 +62,67 @@ State = Literal["training", "stopped", "unfinished", "finished"]
 # Sentences.
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunPageFacts:
-    """What the sentences are about; those about the answers of ``srjt predict`` are on the page of an evaluation."""
-
-    state: State
-    reached: int  # epochs
-    planned: int
-    left: str  # how long the other epochs take; "" if it is not known
-    problem: str  # why the training has stopped
-    samples: int  # of the training side
-    sides: frozenset[str]  # that have samples
-    networks: int
-    pooled: bool
-    kept: int  # the epoch whose networks were kept; 0: the last one
-    averaged: int  # epochs that the scores are averaged over
-    answers: bool  # whether the answers of srjt predict are known
-    side: str  # the scores are of this side; "" if there are none
-    metric: str  # the one that the grades are for, in words
-    score: float  # of the networks' own grades
-    naive: float  # of one grade for all; nan if it is not known
-    beaten: bool
-    truth: bool  # whether the true grades are known
-    wrong: float  # share of wrong training labels; nan if it is not known
-    starved: str  # grades that the selection hardly kept
-
-    @property
-    def first_words(self) -> str:
-        """The metric at the beginning of a sentence."""
-        return self.metric[0].upper() + self.metric[1:]
-
-
-Facts = RunPageFacts
-VERDICT: list[Rule[Facts]] = [
+VERDICT: list[Rule[Any]] = [
     (lambda f: f.state == "training" and not f.reached, "The first of {f.planned} epochs has begun."),
     (lambda f: f.state == "training", "Epoch {f.reached} of {f.planned} is done{f.left}."),
-    (
-        lambda f: f.state == "stopped",
-        "Stopped after epoch {f.reached} of {f.planned}. {f.problem} Run the same command again to resume it.",
-    ),
-    (
-        lambda f: f.state == "unfinished",
-        "Not finished, {f.reached} of {f.planned} epochs: run the same command again to resume it.",
-    ),
-    (
-        lambda f: not f.sides & {"validation", "test"},
-        "All {f.samples:,} samples were used for training: how well the run grades new ones is not known.",
-    ),
+    (lambda f: f.state == "stopped", "Stopped after epoch {f.reached} of {f.planned}. {f.problem} Run the same "
+     "command again to resume it."),
+    (lambda f: f.state == "unfinished", "Not finished, {f.reached} of {f.planned} epochs: run the same command "
+     "again to resume it."),
+    (lambda f: not f.sides & {"validation", "test"}, "All {f.samples:,} samples were used for training: how well "
+     "the run grades new ones is not known."),
     (lambda f: not f.side, "How well the run grades new samples is not known."),
-    (
-        lambda f: not f.beaten,
-        "The networks' own grades are no better than one grade for all: {f.metric} {f.score:.3f} on the {f.side} side, "
-        "{f.naive:.3f} for one grade.",
-    ),
-    (
-        lambda f: math.isnan(f.naive),
-        "{f.first_words} {f.score:.3f} on the {f.side} side, by the networks' own grades.",
-    ),
-    (
-        lambda f: True,
-        "{f.first_words} {f.score:.3f} on the {f.side} side, by the networks' own grades; one grade for all gives "
-        "{f.naive:.3f}.",
-    ),
-]
-WARNINGS: list[Rule[Facts]] = [
-    (
-        lambda f: bool(f.starved),
-        "The selection hardly keeps grade {f.starved}: the networks unlearn it. Try per_class, a slower ramp "
-        "(ramp_epochs) or a smaller noise_rate.",
-    ),
-    (
-        lambda f: f.state != "finished" and not f.beaten,
-        "After epoch {f.reached} the networks' own grades are no better than one grade for all on the {f.side} side: "
-        "{f.first_words} {f.score:.3f}, {f.naive:.3f} for one grade.",
-    ),
-    (
-        lambda f: f.state == "finished" and f.sides == {"train", "validation"},
-        "There is no test side: all scores are those of the validation side.",
-    ),
-    (
-        lambda f: f.state == "training" and "validation" not in f.sides,
-        "There is no validation side: how good the run is cannot be seen while it trains.",
-    ),
-]
-NOTES: list[Rule[Facts]] = [
-    (
-        lambda f: bool(f.side) and not f.answers and not f.kept,
-        "Scores are means over the last {f.averaged} epochs, not the answers of srjt predict.",
-    ),
-    (
-        lambda f: bool(f.side) and not f.answers and f.kept > 0,
-        "Scores are those of epoch {f.kept}, not the answers of srjt predict.",
-    ),
+    (lambda f: not f.beaten, "The networks' own grades are no better than one grade for all: {f.metric} "
+     "{f.score:.3f} on the {f.side} side, {f.naive:.3f} for one grade."),
+    (lambda f: math.isnan(f.naive), "{f.first_words} {f.score:.3f} on the {f.side} side, by the networks' own "
+     "grades."),
+    (lambda f: True, "{f.first_words} {f.score:.3f} on the {f.side} side, by the networks' own grades; one grade "
+     "for all gives {f.naive:.3f}."),
+]  # fmt: skip
+WARNINGS: list[Rule[Any]] = [
+    (lambda f: bool(f.starved), "The selection hardly keeps grade {f.starved}: the networks unlearn it. Try "
+     "per_class, a slower ramp (ramp_epochs) or a smaller noise_rate."),
+    (lambda f: f.state != "finished" and not f.beaten, "After epoch {f.reached} the networks' own grades are no "
+     "better than one grade for all on the {f.side} side: {f.first_words} {f.score:.3f}, {f.naive:.3f} for one "
+     "grade."),
+    (lambda f: f.state == "finished" and f.sides == {"train", "validation"}, "There is no test side: all scores "
+     "are those of the validation side."),
+    (lambda f: f.state == "training" and "validation" not in f.sides, "There is no validation side: how good the "
+     "run is cannot be seen while it trains."),
+]  # fmt: skip
+NOTES: list[Rule[Any]] = [
+    (lambda f: bool(f.side) and not f.answers and not f.kept, "Scores are means over the last {f.averaged} epochs, "
+     "not the answers of srjt predict."),
+    (lambda f: bool(f.side) and not f.answers and f.kept > 0, "Scores are those of epoch {f.kept}, not the answers "
+     "of srjt predict."),
     (lambda f: f.kept > 0, "The networks are those of epoch {f.kept}, the best on the validation side."),
-    (
-        lambda f: bool(f.side),
-        "Curves show each network's own grades, as the paper's figures do; their numbers are in metrics.csv.",
-    ),
+    (lambda f: bool(f.side), "Curves show each network's own grades, as the paper's figures do; their numbers are "
+     "in metrics.csv."),
     (lambda f: bool(f.side) and f.networks > 1 and not f.pooled, "They are means over the two networks."),
     (lambda f: bool(f.side) and f.networks > 1 and f.pooled, "The networks are pooled."),
     (lambda f: f.truth and "test" in f.sides, "Test scores compare with the true grades."),
     (lambda f: f.truth and "validation" in f.sides, "Validation scores compare with the given labels."),
     (lambda f: not math.isnan(f.wrong), "Of the training labels {f.wrong:.1%} are wrong."),
-    (
-        lambda f: f.state == "training",
-        "The page is written after an epoch, at most every few seconds. If it is much older, the training has stopped.",
-    ),
+    (lambda f: f.state == "training", "The page is written after an epoch, at most every few seconds. If it is "
+     "much older, the training has stopped."),
 ]  # fmt: skip
 
 
 NOISE_USED: list[Rule[Any]] = [
     (lambda f: f.rate is not None and not f.estimate and f.readers, "noise rate {f.rate:.2f} from the readers"),
     (lambda f: f.rate is not None and not f.estimate and not f.readers, "given noise rate {f.rate:g}"),
-    (lambda f: f.rate is not None and f.estimate and not f.used, "noise rate {f.rate:.2f}, estimated from the training "
-     "labels{f.doubt}"),
+    (lambda f: f.rate is not None and f.estimate and not f.used, "noise rate {f.rate:.2f}, estimated from the "
+     "training labels{f.doubt}"),
     (lambda f: f.rate is not None and f.estimate and f.used, "noise rate {f.rate:.2f} used, {f.estimate.rate:.2f} "
      "estimated from the training labels{f.doubt}"),
     (lambda f: f.matrix and not f.estimate and f.readers, "transition matrix from the readers"),
-    (lambda f: f.matrix and not f.estimate and not f.readers and f.assumed, "given noise rate {f.assumed:g}, errors by "
-     "one grade assumed"),
+    (lambda f: f.matrix and not f.estimate and not f.readers and f.assumed, "given noise rate {f.assumed:g}, "
+     "errors by one grade assumed"),
     (lambda f: f.matrix and not f.estimate and not f.readers and not f.assumed, "given transition matrix"),
-    (lambda f: f.matrix and f.estimate and f.rate is None, "transition matrix estimated from the training labels"
-     "{f.doubt}"),
-    (lambda f: f.soft and f.estimate and f.alone, "soft labels from the noise estimated from the training labels"
-     "{f.doubt}"),
+    (lambda f: f.matrix and f.estimate and f.rate is None, "transition matrix estimated from the training "
+     "labels{f.doubt}"),
+    (lambda f: f.soft and f.estimate and f.alone, "soft labels from the noise estimated from the training "
+     "labels{f.doubt}"),
     (lambda f: f.soft and f.estimate and not f.alone, "soft labels from the same estimate"),
 ]  # fmt: skip
 
@@ -287,8 +224,12 @@ def _sides(folder: Path, facts: RunFacts) -> dict[str, Evaluation]:
         return {}
 
 
-def run_page_facts(record: RunRecord) -> RunPageFacts:
-    """The facts of a run."""
+def run_page_facts(record: RunRecord) -> SimpleNamespace:
+    """What the sentences are about; those about the answers of ``srjt predict`` are on the page of an evaluation.
+
+    kept: the epoch whose networks were kept, 0: the last one; score: of the networks' own grades on ``side``; naive:
+    that of one grade for all; wrong: the share of wrong training labels. Not a number: not known.
+    """
     facts, metrics = record.facts, record.metrics
     config = TrainConfig() if facts is None else facts.config
     sizes: Mapping[str, int] = {} if facts is None else facts.data.get("samples") or {}
@@ -301,7 +242,8 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
     naive = math.nan if baseline is None else float(getattr(baseline, config.optimise))
     epochs = metrics.loc[metrics["split"] == side, "epoch"]
     wrong = math.nan if facts is None else _realised_noise(record.folder, facts)[1]
-    return RunPageFacts(
+    metric = METRICS[config.optimise].long_name
+    return SimpleNamespace(
         state=record.state,
         reached=0 if metrics.empty else int(metrics["epoch"].max()),
         planned=config.epochs,
@@ -315,7 +257,8 @@ def run_page_facts(record: RunRecord) -> RunPageFacts:
         averaged=int(epochs[epochs > epochs.max() - LAST].nunique()) if len(epochs) else 0,
         answers=record.evaluation is not None,
         side=side,
-        metric=METRICS[config.optimise].long_name,
+        metric=metric,
+        first_words=metric[0].upper() + metric[1:],
         score=score,
         naive=naive,
         beaten=math.isnan(naive)
@@ -385,34 +328,40 @@ def _realised_noise(folder: Path | None, facts: RunFacts) -> tuple[npt.NDArray[n
 
 
 def _page(record: RunRecord, *, brief: bool = False) -> Page:
-    summary, facts, found = run_page_facts(record), record.facts, record.evaluation
-    running = record.state == "training"
+    summary, found = run_page_facts(record), record.evaluation
+    running, curves = record.state == "training", [] if brief else _curves(record, summary)
+    figure = None if brief else _own_confusion(record) if found is None else confusion_of(found)
+    if figure is None and curves:
+        figure, *curves = curves
     return Page(
         kind={"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run"),
         title=record.title,
         lead=first_sentence(VERDICT, summary) if found is None else verdict(found),
         key_numbers=_key_numbers(record, summary),
-        figure=None if brief else _figure(record) if found is None else confusion_of(found),
+        figure=figure,
         figure_table=None if found is None else confusion_table(found),
         notes=[
             *(Note(text=text) for text in sentences(WARNINGS, summary)),
             *([] if found is None else evaluation_notes(found)),
             *(Note(text=text, warning=False) for text in sentences(NOTES, summary)),
         ],
-        sections=[]
-        if brief
-        else [one for one in _sections(record, summary, facts, found) if one is not None],
+        sections=[] if brief else [one for one in _sections(record, summary, curves) if one is not None],
         progress=summary.reached / max(summary.planned, 1) if running else None,
         refresh=REFRESH if running else 0,
     )
 
 
 def _sections(
-    record: RunRecord, summary: RunPageFacts, facts: RunFacts | None, found: Evaluation | None
+    record: RunRecord, summary: SimpleNamespace, curves: Sequence[CaptionedFigure]
 ) -> Iterator[Section | None]:
+    facts, found = record.facts, record.evaluation
     if found is not None:
-        yield Section(slug="scores", heading="Scores", tables=_score_tables(record))
-    yield _curves(record, summary)
+        tables = [
+            replace(scores_table(one), title=f"All metrics, {one.side} side", slug=f"scores-{one.side}")
+            for one in record.sides.values()
+        ]
+        yield Section(slug="scores", heading="Scores", tables=[*tables, by_grade_table(found)])
+    yield Section(slug="curves", heading="Curves", figures=curves) if curves else None
     if found is not None:
         yield examples_section(found)
         yield calibration_section(found)
@@ -424,7 +373,7 @@ def _sections(
         yield provenance_section(facts, record.metrics, unused=_unused(facts))
 
 
-def _key_numbers(record: RunRecord, summary: RunPageFacts) -> list[KeyNumber]:
+def _key_numbers(record: RunRecord, summary: SimpleNamespace) -> list[KeyNumber]:
     numbers = []
     if record.evaluation is not None:
         numbers += key_numbers(record.evaluation)
@@ -460,18 +409,8 @@ def _key_numbers(record: RunRecord, summary: RunPageFacts) -> list[KeyNumber]:
     return numbers
 
 
-def _score_tables(record: RunRecord) -> list[Table]:
-    """All metrics of each side, and the scores of each grade on the first."""
-    assert record.evaluation is not None
-    tables = [
-        replace(scores_table(found), title=f"All metrics, {found.side} side", slug=f"scores-{found.side}")
-        for found in record.sides.values()
-    ]
-    return [*tables, by_grade_table(record.evaluation)]
-
-
-def _figure(record: RunRecord) -> CaptionedFigure | None:
-    """Without answers: the test side's confusion matrix of the networks' own grades, or the curve of the error."""
+def _own_confusion(record: RunRecord) -> CaptionedFigure | None:
+    """Without answers: the test side's confusion matrix of the networks' own grades."""
     counts = None
     if record.state == "finished" and record.folder is not None and record.facts is not None:
         counts = read_summary(record.folder).get("confusion", {}).get("test")
@@ -486,8 +425,8 @@ def _figure(record: RunRecord) -> CaptionedFigure | None:
     )
 
 
-def _curves(record: RunRecord, summary: RunPageFacts) -> Section | None:
-    figures = run_figures(
+def _curves(record: RunRecord, summary: SimpleNamespace) -> list[CaptionedFigure]:
+    return run_figures(
         record.metrics,
         grades=[] if record.facts is None else record.facts.grades.shown,
         sides=[side for side in ("test", "validation") if record.show_test or side != "test"],
@@ -495,7 +434,6 @@ def _curves(record: RunRecord, summary: RunPageFacts) -> Section | None:
         noise_rate=None if math.isnan(summary.wrong) else summary.wrong,
         pooled=record.pooled,
     )
-    return Section(slug="curves", heading="Curves", figures=figures) if figures else None
 
 
 def _messages(messages: Sequence[str]) -> Section | None:
@@ -503,11 +441,16 @@ def _messages(messages: Sequence[str]) -> Section | None:
     return Section(slug="messages", heading="Messages", text=recent) if recent else None
 
 
-def _data(facts: RunFacts, summary: RunPageFacts) -> Section:
-    wrong = (
-        [] if math.isnan(summary.wrong) else [("wrong labels", f"{summary.wrong:.1%} of the training side")]
-    )
-    return data_section(facts, wrong)
+def _data(facts: RunFacts, summary: SimpleNamespace) -> Section:
+    """The samples of each side, the patients, and the training labels by grade."""
+    rows = [(f"{side} samples", f"{n:,}") for side, n in facts.data.get("samples", {}).items() if n]
+    if isinstance(facts.data.get("patients"), int):
+        rows.append(("patients", f"{facts.data['patients']:,}"))
+    if not math.isnan(summary.wrong):
+        rows.append(("wrong labels", f"{summary.wrong:.1%} of the training side"))
+    counts = facts.data.get("class_counts") or []
+    by_grade = list(zip(facts.grades.shown, map(int, counts), strict=True)) if any(counts) else []
+    return Section(slug="data", heading="Data", facts=rows, counts=by_grade, counted="training labels")
 
 
 def _noise(record: RunRecord, facts: RunFacts) -> Section | None:

@@ -11,7 +11,7 @@ from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
-from srjt.reports.statistics import noise_label
+from srjt.reports.study_tables import noise_label
 from srjt.reports.table import data_table, metric_heading
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import StudyResults

@@ -27,8 +27,17 @@ from srjt.reports.figures.study import (
 from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
 from srjt.reports.pages.sample_size import learning_curve_section
 from srjt.reports.sections import settings_section
-from srjt.reports.statistics import METRIC_NAMES, PAPER_METRICS, noise_name, noise_phrase
-from srjt.reports.study_tables import NAIVE_LABEL, StudyTables, finished, networks_phrase, study_tables
+from srjt.reports.study_tables import (
+    METRIC_NAMES,
+    NAIVE_LABEL,
+    PAPER_METRICS,
+    StudyTables,
+    finished,
+    networks_phrase,
+    noise_name,
+    noise_phrase,
+    study_tables,
+)
 from srjt.reports.table import MISSING, Table, TableCell, data_table
 from srjt.studies.config import parse_noise
 from srjt.studies.results import display_name
@@ -43,8 +52,8 @@ TRACEBACK = 6000  # characters; the end of a traceback has the error
 STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
 
 TITLE: list[Rule[Any]] = [
-    (lambda f: f.leader and f.won < f.noises, "{f.best} mean {f.metric}: {f.leader} ({f.won} of {f.noises} noises"
-     "{f.each})"),
+    (lambda f: f.leader and f.won < f.noises, "{f.best} mean {f.metric}: {f.leader} ({f.won} of {f.noises} "
+     "noises{f.each})"),
     (lambda f: f.leader, "{f.best} mean {f.metric}: {f.leader}"),
     (lambda f: True, "{f.name}"),
 ]  # fmt: skip
@@ -54,7 +63,7 @@ LEAD: list[Rule[Any]] = [
     (lambda f: not f.test, "There are no test results: the splits have no test side."),
     (lambda f: f.winners, "{f.winners}. {f.composition}."),
     (lambda f: True, "{f.composition}."),
-]
+]  # fmt: skip
 # condition, template, the name of the details
 WARNINGS: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda f: f.failed, "{f.failed} failed.", "tracebacks"),
@@ -71,8 +80,8 @@ NOISE: list[Rule[Any]] = [
     (lambda f: f.injected, "Noise is injected into training and validation labels, never into test labels."),
     (lambda f: f.as_given, "“Labels as given”: nothing is injected."),
     (lambda f: f.estimators, "{f.estimators} estimated the noise rate from the training labels."),
-    (lambda f: f.unknown, "In {f.unknown} of {f.estimated} runs the noise stayed unknown, and no label was taken to be "
-     "wrong."),
+    (lambda f: f.unknown, "In {f.unknown} of {f.estimated} runs the noise stayed unknown, and no label was taken "
+     "to be wrong."),
     (lambda f: f.unused_rate, "No method used the given rate {f.unused_rate:g}."),
 ]  # fmt: skip
 NOISE_COLUMNS = {  # those without a value are left out
