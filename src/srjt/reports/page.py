@@ -101,7 +101,6 @@ class Page:
     key_numbers: Sequence[KeyNumber] = ()
     figure: CaptionedFigure | None = None  # the one that matters, on the first screen
     figure_table: Table | None = None  # its numbers: what a terminal shows instead
-    links: Sequence[tuple[str, str]] = ()  # text, file beside the page
     notes: Sequence[Note] = ()
     sections: Sequence[Section] = ()
     progress: float | None = None  # 0 … 1, of something that is still running
