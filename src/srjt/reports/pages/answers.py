@@ -17,7 +17,7 @@ from srjt.errors import count_of
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
 from srjt.reports.pages.evaluation import evaluation_facts, scores_table, verdict
 from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of
 from srjt.reports.table import Table, between, data_table
@@ -117,7 +117,7 @@ def predictions_page(
         notes=[
             *warnings,
             *([_left_out(left_out)] if left_out else []),
-            *(Note(text=text, warning=False) for text in sentences(NOTES, facts)),
+            *notes_of([], sentences(NOTES, facts)),
         ],
         sections=[section for section in sections if section is not None],
     )
@@ -303,10 +303,7 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         title=f"Where {looks}",
         lead=f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue lowers it.",
         key_numbers=numbers,
-        notes=[
-            *([Note(text=skipped)] if found.skipped else []),
-            *(Note(text=text, warning=False) for text in remarks),
-        ],
+        notes=notes_of([skipped] if found.skipped else [], remarks),
         sections=[
             Section(
                 slug="images",

@@ -33,7 +33,7 @@ from srjt.reports.figures.canvas import (
     new_figure,
     transition_figure,
 )
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
 from srjt.reports.table import Table, between, data_table
 
 WORST = 60  # labels shown
@@ -193,10 +193,7 @@ def _page(
         lead=" ".join(filter(None, (first_sentence(LEAD, f), first_sentence(SUGGESTIONS, f)))),
         key_numbers=_key_numbers(f, summary),
         figure=figures[0] if figures else None,
-        notes=[
-            *(Note(text=text) for text in sentences(WARNINGS, f)),
-            *(Note(text=text[0].upper() + text[1:], warning=False) for text in sentences(REMARKS, f)),
-        ],
+        notes=notes_of(sentences(WARNINGS, f), (t[0].upper() + t[1:] for t in sentences(REMARKS, f))),
         sections=[
             *sections,
             _rates(f, summary, shown),

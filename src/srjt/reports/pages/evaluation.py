@@ -30,7 +30,7 @@ from srjt.reports.figures.results import (
     reliability_figure,
     risk_coverage_figure,
 )
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
 from srjt.reports.pages.evaluation_parts import (
     external_section,
     subgroups_sections,
@@ -148,7 +148,7 @@ def evaluation_notes(found: Evaluation) -> list[Note]:
     if found.not_compared:
         warnings.append(found.not_compared)
     remarks = sentences(NOTES, evaluation_facts(found))
-    return [Note(text=text) for text in warnings] + [Note(text=text, warning=False) for text in remarks]
+    return notes_of(warnings, remarks)
 
 
 def trained_on_words(run: Trained, data: Manifest) -> str:
@@ -209,7 +209,7 @@ def evaluation_page(
         key_numbers=key_numbers(found),
         figure=None if brief else confusion_of(found),
         figure_table=confusion_table(found),
-        notes=[*(Note(text=text) for text in leaks if text), *evaluation_notes(found)],
+        notes=[*notes_of(leaks, []), *evaluation_notes(found)],
         sections=[section for section in sections if section is not None],
     )
 
@@ -521,7 +521,7 @@ def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
     leaks = [
-        Note(text=f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good.")
+        f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good."
         for run, count in comparison.trained_on.items()
     ]
     return Page(
@@ -531,7 +531,7 @@ def comparison_page(comparison: Comparison) -> Page:
         key_numbers=_differences(comparison, facts),
         figure=forest_figure(comparison),
         figure_table=None if facts.two else _difference_table(comparison, metrics=FIRST),
-        notes=[*leaks, *(Note(text=text, warning=False) for text in sentences(COMPARED_NOTES, facts))],
+        notes=notes_of(leaks, sentences(COMPARED_NOTES, facts)),
         sections=[
             Section(
                 slug="numbers",
