@@ -22,7 +22,9 @@ all of them by the published grade.
 **What holds** (300 trials a row, so 0.93 is told from 0.90): verified grades 0.94 to 1.00 at widths of 0.17 to 0.20 of
 the accuracy, whatever the network is. Readings 0.98 to 1.00, also for an immune network, at widths of 0.43 to 0.49:
 bounds, so no value is shown with them. Without errors that all readers share in the bounds, an immune network was
-covered in 0.15 to 0.65. A matrix: 1.00 at 0.35 to 0.48. By the labels alone: 0.00 to 0.95.
+covered in 0.15 to 0.65. A matrix: 1.00 at 0.35 to 0.48. By the labels alone: 0.00 to 0.94.
+On ACNE04 (20 trials) 37 of 40 rows are covered always, two recalls in 0.90 and the accuracy of one doctor in 0.85; by
+the labels alone 0.00 to 1.00.
 """
 
 from __future__ import annotations

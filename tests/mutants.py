@@ -330,8 +330,8 @@ MUTANTS = (
     Mutant(
         "default ranges from the point instead of the highest rate",
         "inference/ranges.py",
-        "misled = [posterior_weights(side.labels, noise.highest())]",
-        "misled = [posterior_weights(side.labels, noise.joint)]",
+        "candidates = [[posterior_weights(side.labels, noise.highest())]]",
+        "candidates = [[posterior_weights(side.labels, noise.joint)]]",
         ("inference/test_ranges.py::test_the_default_takes_as_many_labels_for_wrong_as_are_plausible",),
     ),
     Mutant(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import logging
 import socket
 import sys
 import time
@@ -18,7 +17,6 @@ from auditing.test_review_server import Client, running, with_images
 from srjt.auditing import review_server
 from srjt.auditing.folder import read_audit
 from srjt.auditing.review_app import MAX_BODY, parse_number
-from srjt.auditing.review_server import OnceFilter
 
 pytestmark = pytest.mark.slow
 
@@ -211,20 +209,6 @@ def test_a_strange_content_length_is_refused(length: str, client: Client) -> Non
     assert client.ask("/api/samples")[0] == 200
 
 
-def test_a_refused_request_is_answered_even_if_its_body_arrives_late(client: Client) -> None:
-    """An answer that a reset connection overtakes is lost: the client sees an error instead of a sentence."""
-    with socket.create_connection(("127.0.0.1", client.server.port), timeout=5) as connection:
-        connection.sendall(b"POST /api/decide HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1,2\r\n\r\n")
-        for _ in range(2):  # the second fails where the first has reset the connection
-            time.sleep(0.2)
-            connection.sendall(b"{" * 1000)
-        received = b""
-        while more := connection.recv(4096):
-            received += more
-    assert received.startswith(b"HTTP/1.1 400 ")
-    assert received.endswith(b"Invalid HTTP request received.")
-
-
 @pytest.mark.parametrize(
     "path", ["/%00", "/page/%00", "/image/%00", "/page/" + "a" * 60_000, "/image/%ff%fe", "/image/%C2%B2"]
 )
@@ -252,18 +236,6 @@ def test_a_log_that_becomes_unreadable_is_a_sentence(client: Client) -> None:
     client.session.decisions._connection.execute("DROP TABLE log")
     status, _, said = client.ask("/api/updates?since=0")
     assert (status, b"cannot be read" in said) == (503, True)
-
-
-def test_each_message_is_logged_once() -> None:
-    once = OnceFilter()
-
-    def passes(message: str, problem: Exception | None = None) -> bool:
-        info = None if problem is None else (type(problem), problem, None)
-        return once.filter(logging.LogRecord("asyncio", logging.ERROR, "", 0, message, (), info))
-
-    assert [passes("out of files"), passes("out of files"), passes("other")] == [True, False, True]
-    assert [passes("failed", ValueError("a")), passes("failed", ValueError("b"))] == [True, True]
-    assert sum(passes("failed", ValueError(str(n))) for n in range(1000)) < 60
 
 
 def test_numbers_of_requests() -> None:

@@ -301,8 +301,8 @@ def test_limuc_is_fetched_over_a_breaking_line_and_checked(
     code, out, _ = srjt("limuc", "uc", "--download", "--url", mirror)
     assert code == 1  # whole, but not the published thing
     assert BreaksOff.asked > 1
-    assert "8 images where 11,276 were published" in out
-    assert "Mayo 3: 2 images where 865 were published" in out
+    assert "images: 8 where 11,276 were published" in out
+    assert "grade Mayo 3: 2 where 865 were published" in out
     assert [item.name for item in Path("uc").iterdir()] == ["patient_based_classified_images"]
 
     monkeypatch.setattr(published, "LIMUC_COUNTS", (2, 2, 2, 2))
@@ -323,7 +323,7 @@ def test_dr_counts_labels_and_images(srjt: Run, monkeypatch: pytest.MonkeyPatch)
         Image.new("RGB", (8, 8)).save(f"dr/train/{name}.jpeg")
     code, out, _ = srjt("dr", "dr")
     assert code == 1
-    assert "6 labels where Kaggle has 35,126" in out
+    assert "images: 6 where 35,126 were published" in out
     assert ": 1 of 6 images, such as " in out
     Image.new("RGB", (8, 8)).save("dr/train/3_right.jpeg")
     monkeypatch.setattr(published, "DR_COUNTS", (2, 1, 1, 1, 1))

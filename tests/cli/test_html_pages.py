@@ -31,7 +31,7 @@ def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) 
     page = Path("found.html").read_text()
     assert "Compared with true grades." in page
     assert "data:image/jpeg" in page  # examples
-    assert "have the ids of samples" not in page  # the test side was not learnt from
+    assert "used to fit" not in page  # the test side was not learnt from
 
 
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])

@@ -409,6 +409,28 @@ def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> N
     assert "test" in err
 
 
+def test_samples_that_were_calibrated_on_are_counted(command: Srjt, finished: Path, labelled: Path) -> None:
+    table = pd.read_csv(labelled)
+    test = table[table["split"] == "test"]
+    owners = test["patient"].unique()
+    some = test[test["patient"].isin(owners[:2])].groupby("patient").head(2)
+    some.to_csv(labelled.parent / "some.csv", index=False)
+    code, out, _ = command(
+        "evaluate", finished, labelled, "--side", "test", "--coverage", "0.5", "--calibrate-on",
+        labelled.parent / "some.csv", "--out", "found.json", "--html", "found.html",
+    )  # fmt: skip
+    assert code == 0
+    sentence = (
+        f"{len(some)} samples and 2 patients, by their names, may be among those that were used to fit ranges: then "
+        "the scores look too good. Calibrate on samples of other patients."
+    )
+    assert sentence in " ".join(out.split())
+    assert sentence in Path("found.html").read_text()
+    assert json.loads(Path("found.json").read_text())["overlaps"] == [
+        {"fitted": ["ranges"], "to": "calibrate_on", "samples": len(some), "patients": 2}
+    ]
+
+
 # ``srjt compare`` as a person runs it.
 
 

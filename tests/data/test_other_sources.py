@@ -107,9 +107,9 @@ def test_limuc_is_recognised_below_its_archive_folder_too(tmp_path: Path) -> Non
         assert reading.manifest.patients == ["12", "12", "7"]
         assert [problem.where for problem in reading.problems] == ["7/odd/a.bmp"]
     assert published.limuc_differences(reading.manifest)[:3] == [
-        "3 images where 11,276 were published",
-        "2 patients where 564 were published",
-        "Mayo 0: 1 image where 6,105 were published",
+        "patients: 2 where 564 were published",
+        "images: 3 where 11,276 were published",
+        "grade Mayo 0: 1 where 6,105 were published",
     ]
     with pytest.raises(SrjtError, match="LIMUC's folders"):
         read(root / "7", kind="limuc")
@@ -143,8 +143,8 @@ def test_kaggle_counts_are_known(tmp_path: Path, counts: tuple[int, ...]) -> Non
     manifest = read(tmp_path).manifest
     assert published.dr_differences(manifest) == []
     differences = published.dr_differences(manifest.select(np.arange(1, len(manifest))))
-    assert differences[0] == f"{sum(counts) - 1:,} labels where Kaggle has 35,126"
-    assert differences[1] == f"grade 0: {counts[0] - 1:,} where Kaggle has 25,810"
+    assert differences[0] == f"images: {sum(counts) - 1:,} where 35,126 were published"
+    assert differences[1] == f"grade 0: {counts[0] - 1:,} where 25,810 were published"
 
 
 def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:

@@ -106,9 +106,6 @@ def test_without_noise_it_is_split_conformal_prediction() -> None:
     for label_noise in ("none", "unknown", "class-conditional"):
         rule = calibrate_ranges(side, coverage=0.9, noise=clean, label_noise=label_noise)
         assert rule.thresholds.tolist() == [expected] * CLASSES
-    given = calibrate_ranges(side, coverage=0.9, noise=None, posterior=np.eye(CLASSES)[side.labels])
-    assert given.thresholds.tolist() == [expected] * CLASSES
-    assert given.basis == "posterior"
 
 
 def test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_promise() -> None:

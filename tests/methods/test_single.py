@@ -74,16 +74,6 @@ def test_reweight() -> None:
     assert total("reweight") == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", ["standard", "sord", "label-smooth", "f-correction", "reweight", "garg"])
-def test_the_convention_makes_no_difference_to_single_networks(name: str) -> None:
-    logits = LOGITS[..., :2] if name == "garg" else LOGITS
-    paper, code = (
-        methods.create(name, num_classes=3, transition=P3, convention=c).loss(logits, LABELS)
-        for c in ("paper", "published-code")
-    )
-    assert torch.equal(paper.total, code.total)
-
-
 def test_keep_does_not_thin_out_a_single_networks_batch() -> None:
     method = methods.create("standard", num_classes=3)
     loss = method.loss(LOGITS, LABELS, keep=1)

@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.noise.estimate import estimate_noise
-from srjt.noise.matrices import corrupt, transition_matrix
+from srjt.noise.matrices import corrupt, transition_matrix, transition_of
 from srjt.noise.model import bayes, by_grade, by_severity
 from srjt.noise.quality import (
     NoiseBounds,
@@ -28,7 +28,6 @@ from srjt.noise.quality import (
     posterior_weights,
     scaled_joint,
     suggestion_shares,
-    transition_of,
     true_grade_posterior,
 )
 
@@ -95,8 +94,8 @@ def test_with_calibrated_probabilities_and_the_matrix_it_is_bayes_rule() -> None
 
 def test_it_means_what_it_says_and_ranks_wrong_labels_first() -> None:
     true, labels, p, _ = observed(2500)
-    quality = label_quality(labels, p)
-    right = labels == true
+    posterior = true_grade_posterior(labels, p)
+    quality, right = posterior[np.arange(2500), labels], labels == true
     assert quality.mean() == pytest.approx(right.mean(), abs=0.05)
     for low, high in ((0.0, 0.2), (0.4, 0.7), (0.9, 1.0)):
         among = (quality >= low) & (quality <= high)
@@ -104,7 +103,7 @@ def test_it_means_what_it_says_and_ranks_wrong_labels_first() -> None:
     worst = np.argsort(quality)[: (~right).sum()]
     plain = np.argsort(p[np.arange(len(labels)), labels])[: (~right).sum()]
     assert (~right)[worst].mean() >= (~right)[plain].mean() - 0.02
-    assert (true_grade_posterior(labels, p).argmax(axis=1) == true).mean() > right.mean()
+    assert (posterior.argmax(axis=1) == true).mean() > right.mean()
 
 
 def test_a_known_matrix_and_an_estimated_one_agree() -> None:
@@ -151,7 +150,7 @@ def test_reversing_the_grades_reverses_the_answer() -> None:
     np.testing.assert_allclose(turned[:, ::-1], found, atol=1e-3)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 30), st.integers(2, 6), st.booleans())
 def test_quality_lies_between_0_and_1_for_anything(
     seed: int, samples: int, grades: int, certain: bool
@@ -193,23 +192,23 @@ def test_the_quality_of_a_verified_label_is_known() -> None:
 
 
 def test_a_rate_that_is_known_moves_every_quality_and_leaves_their_order() -> None:
-    true, labels, p, _ = observed(600)
+    true, labels, p, matrix = observed(600)
     verified = np.where(np.arange(600) % 20 == 0, true, -1)
     others = verified < 0
-    plain = label_quality(labels, p, verified=verified)
+    plain = label_quality(labels, p, transition=matrix, verified=verified)
     for rate in (0.1, 0.4):
-        fitted = true_grade_posterior(labels, p, verified=verified, rate=rate)
+        fitted = true_grade_posterior(labels, p, transition=matrix, verified=verified, rate=rate)
         np.testing.assert_allclose(fitted.sum(axis=1), 1.0)
         quality = fitted[np.arange(600), labels]
         assert (1 - quality).mean() == pytest.approx(rate)
         order = np.argsort(plain[others])
         assert (np.diff(quality[others][order]) > -1e-12).all()
-    assert label_quality(labels, p, rate=0.0).min() >= 0.0
+    assert label_quality(labels, p, transition=matrix, rate=0.0).min() >= 0.0
     with pytest.raises(SrjtError, match="between 0 and 1"):
-        label_quality(labels, p, rate=1.5)
+        label_quality(labels, p, transition=matrix, rate=1.5)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_of_two_labels_of_one_image_at_most_one_is_probably_right(seed: int) -> None:
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, 4, 400)

@@ -152,13 +152,11 @@ def test_a_model_without_an_error_is_worth_no_more_than_all_labels() -> None:
         found = two_grades(wrong, wrong.astype(float), np.arange(size))
         assert found.worth <= 2000
         assert found.interval[0] <= 0.1 <= found.interval[1]
-    assert found.interval == pytest.approx(
-        (0.1, 0.1), abs=1e-12
-    )  # all are verified: nothing is left to chance
+    assert found.interval == pytest.approx((0.1, 0.1), abs=1e-12)  # all are verified
 
 
 def test_verified_grades_replace_the_assumption() -> None:
-    true, label, p = simulated(0)
+    true, label, p = simulated(0, samples=600)
     rng = np.random.default_rng(1)
     verified = np.full(len(label), np.nan)
     rows = rng.choice(len(label), 80, replace=False)
@@ -234,9 +232,9 @@ def test_a_few_verified_labels_determine_nothing() -> None:
     assert estimate_noise(labels, guesses, verified=verified, bootstrap=5).informed
 
 
-@pytest.mark.parametrize("count", [2, 6])
-def test_a_few_wrong_ones_do_not_make_all_labels_wrong(count: int) -> None:
+def test_a_few_wrong_ones_do_not_make_all_labels_wrong() -> None:
     """The rate is the model's as far as the exact interval allows; rate, matrix and expected errors agree."""
+    count = 6
     true, label, p = simulated(3, samples=300)
     rows = np.flatnonzero(label != true)[:count]
     verified = np.full(300, -1)
@@ -245,7 +243,7 @@ def test_a_few_wrong_ones_do_not_make_all_labels_wrong(count: int) -> None:
     low, high = found.rate_interval
     assert low == pytest.approx(exact_interval(1.0, count)[0], abs=0.01)
     assert high == 1.0
-    model = estimate_noise(label, p, bootstrap=5).rate
+    model = estimate_noise(label, p, bootstrap=0).rate
     assert found.rate == pytest.approx(max(low, model), abs=0.05)
     assert not found.identifiable
     assert found.lower_bound <= found.rate

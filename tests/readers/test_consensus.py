@@ -152,19 +152,13 @@ def test_one_reading_of_each_item_is_not_determined() -> None:
     check(found)
     assert not found.determined
     assert "No item has two readings" in found.reason
+    assert "One reader alone" in consensus(make(readers=1, count=1)[0]).reason
     assert "%" not in str(found) + str(found.report())  # a share of wrong readings would come from a default
     low, high = found.overall_noise_rate_interval
     assert high - low > 0.2  # as wide as what is usual
     twice, _ = make(count=3)
     low, high = alone(twice).overall_noise_rate_interval
     assert high - low < 0.15
-
-
-def test_one_reader_alone() -> None:
-    readings, _ = make(readers=1, count=1)
-    found = consensus(readings)
-    check(found)
-    assert "One reader alone" in found.reason
 
 
 def test_a_constant_reader_and_one_with_a_single_reading() -> None:
@@ -279,23 +273,6 @@ def test_wrong_input_is_one_sentence() -> None:
         consensus(readings, confidence=1.0)
 
 
-def test_one_reading_of_each_item_by_one_reader_is_not_moved() -> None:
-    """Nothing tells the reader's errors, so rare grades at the ends of the scale must not be taken for errors."""
-    counts = [40, 48, 135, 90, 48, 30, 20]
-    grade = np.repeat(np.arange(7), counts)
-    readings = Readings(
-        items=[str(i) for i in range(len(grade))],
-        readers=["crowd"],
-        grades=tuple("0123456"),
-        item=np.arange(len(grade)),
-        reader=np.zeros(len(grade), dtype=np.int64),
-        grade=grade,
-    )
-    found = consensus(readings, repeats="independent")
-    assert not found.determined
-    assert found.grade.tolist() == grade.tolist()
-
-
 def test_the_result_is_the_mean_of_variants_that_left_out_readings_support() -> None:
     found = alone(make(items=60)[0])
     weights, fits = found.variants.weights, found.variants.fits
@@ -341,17 +318,16 @@ def test_the_consensus_of_single_readings_is_these_readings() -> None:
     """Nobody has compared the readers, so only the model's defaults could say that a reading is wrong: where grades are
     rare they would, and no image of the rare grade would be left."""
     grade = np.repeat([0, 1, 2, 3], [300, 60, 6, 1])
-    names = [str(item) for item in range(len(grade))]
-    for readers in (1, 3):
+    for readers, repeats in ((1, "independent"), (1, "one reading"), (3, "one reading")):
         readings = Readings(
-            items=names,
+            items=[str(item) for item in range(len(grade))],
             readers=[f"r{k}" for k in range(readers)],
             grades=("0", "1", "2", "3"),
             item=np.arange(len(grade)),
             reader=np.arange(len(grade)) % readers,
             grade=grade,
         )
-        found = consensus(readings)
+        found = consensus(readings, repeats=repeats)
         assert found.grade.tolist() == grade.tolist()
         assert not found.determined
         chosen = found.posterior[np.arange(len(grade)), grade]
@@ -536,7 +512,7 @@ def read(*grades: np.ndarray, pairs: list[tuple[int, int]] | None = None) -> Rea
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_of_two_readers_either_may_be_the_one_who_is_right(seed: int) -> None:
     rng = np.random.default_rng(seed)
     true = rng.integers(0, 4, size=600)
@@ -558,10 +534,8 @@ def test_of_two_readers_either_may_be_the_one_who_is_right(seed: int) -> None:
     [
         ([(0, 1), (1, 2), (0, 2)], [False] * 4),  # reader 3 read nothing
         ([(0, 1, 2), (2, 3)], [True, True, True, False]),
-        (
-            [(0, 1, 2), (0, 3), (0, 3), (0, 3)],
-            [False, True, True, False],
-        ),  # 15 of 60 items of reader 0; all of 1 and 2
+        # 15 of 60 items of reader 0; all of 1 and 2
+        ([(0, 1, 2), (0, 3), (0, 3), (0, 3)], [False, True, True, False]),
         ([(0, 1, 2, 3)], [True] * 4),
     ],
 )
@@ -588,14 +562,13 @@ def test_the_disagreement_is_the_share_of_other_readings_that_differ() -> None:
     assert differ == pytest.approx([(0 + 0.5 + 1 + 1) / 4, (0 + 0.5 + 0.5 + 1) / 4, (0 + 1 + 0.5 + 1) / 4])
 
 
-@pytest.mark.parametrize("count", [3, 5])
-def test_rates_hold_when_something_misleads_all_readers_as_often_as_one(count: int) -> None:
+def test_rates_hold_when_something_misleads_all_readers_as_often_as_one() -> None:
     held, wrong, former_held = [], [], []
     for seed in range(3):
         rng = np.random.default_rng(seed)
         true = rng.integers(0, 4, size=400)
         seen = off_by_one(true, rng.random(400) < 0.2, rng)  # by everybody
-        readings = read(*(off_by_one(seen, rng.random(400) < 0.2, rng) for _ in range(count)))
+        readings = read(*(off_by_one(seen, rng.random(400) < 0.2, rng) for _ in range(3)))
         result, former = consensus(readings), consensus(readings, shared_errors=0.0)
         rates = np.bincount(readings.reader, readings.grade != true[readings.item]) / 400
         for one, into in ((result, held), (former, former_held)):

@@ -43,7 +43,6 @@ MAX_CONNECTIONS = 32
 # each of Starlette's 40 threads stay below 128 open files.
 BACKLOG = 16
 REQUEST_SECONDS = 10.0
-MAX_MESSAGES = 50  # in the log, for as long as the server runs
 
 
 class BoundedConnection(H11Protocol):
@@ -51,7 +50,6 @@ class BoundedConnection(H11Protocol):
 
     waiting_since = 0.0  # the time of the connection or of its last response
     deadline: asyncio.TimerHandle | None = None
-    refused = False  # what the client sends is no HTTP
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -63,23 +61,6 @@ class BoundedConnection(H11Protocol):
         if self.deadline is not None:
             self.deadline.cancel()
         super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if not self.refused:
-            super().data_received(data)
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer, then discard the rest of the request until the client closes or its deadline passes.
-
-        Closing a socket with unread bytes resets the connection, and a reset can overtake the answer.
-        """
-        self.refused = True
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.close()  # in the middle of another answer
-            return
-        headers = "content-type: text/plain; charset=utf-8\r\nconnection: close"
-        self.transport.write(f"HTTP/1.1 400 Bad Request\r\n{headers}\r\n\r\n{msg}".encode("ascii"))
-        self.transport.write_eof()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -107,29 +88,6 @@ class BoundedConnection(H11Protocol):
         waiting = [c for c in others if c.is_waiting and not c.transport.is_closing()]
         oldest = min(waiting, key=lambda connection: connection.waiting_since, default=self)
         oldest.transport.abort()
-
-
-class OnceFilter(logging.Filter):
-    """Lets each message through once, and few in all: a client that repeats an error must not fill the disk."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[tuple[str, str]] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = (str(record.msg), repr(record.exc_info and record.exc_info[1]))
-        if message in self.seen or len(self.seen) >= MAX_MESSAGES:
-            return False
-        self.seen.add(message)
-        return True
-
-
-def log_once() -> None:
-    """Log each message of the server and of asyncio once."""
-    for name in ("asyncio", "uvicorn.error"):
-        logger = logging.getLogger(name)
-        if not any(isinstance(known, OnceFilter) for known in logger.filters):
-            logger.addFilter(OnceFilter())
 
 
 # The web server of the review: open a port, run until Ctrl-C, open the browser.
@@ -181,12 +139,13 @@ def create_web_server(session: ReviewSession | BlindSession, server: Server) -> 
     """The web server of a review, which runs with ``run(sockets=[server.socket])``."""
     import uvicorn
 
-    log_once()
+    # a client that repeats an error, such as too many open files, must not fill the disk
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         create_app(session, server.access),
         http=BoundedConnection,
         backlog=BACKLOG,
-        log_level="error",
+        log_level="critical",
         access_log=False,
         server_header=False,
         lifespan="off",

@@ -57,7 +57,11 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     if names is None:
         names, code_of, note = _infer(values, present)
     else:
-        names = _check_names(names)
+        names = tuple(str(name).strip() for name in names)
+        if len(names) < 2 or not all(names):
+            raise SrjtError(f"List at least two grades, from mild to severe, not {names}.")
+        if len({name.casefold() for name in names}) < len(names):
+            raise SrjtError(f"A grade is listed twice: {', '.join(names)}.")
         code_of, note = _match(present, names)
     # A name that looks like a missing value is a grade if it is listed.
     declared = {name.casefold(): code for code, name in enumerate(names)}
@@ -81,16 +85,17 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
     spelling: dict[str, str] = {}
     for name in sorted(set(names)):
         spelling.setdefault(" ".join(name.casefold().split()), name)
-    parsed = {key: _split_number(key) for key in spelling}
-    stems = {stem.strip(" _-") for stem, _ in parsed.values()}
-    if len(stems) != 1 or not all(number for _, number in parsed.values()):
+    stem_of = {key: key.rstrip("0123456789") for key in spelling}
+    digits = {key: key[len(stem) :] for key, stem in stem_of.items()}
+    numbered = all(0 < len(number) <= _LONGEST_NUMBER for number in digits.values())
+    if len({stem.strip(" _-") for stem in stem_of.values()}) != 1 or not numbered:
         listed = sorted(spelling.values())
         shown = _listed(listed[:8]) + (", …" if len(listed) > 8 else "")
         raise SrjtError(
             f"The order of the grades {shown} is not known from their names: list them from mild to severe "
             "with `grades`, such as none,mild,severe."
         )
-    numbers = {int(number): spelling[key] for key, (_, number) in parsed.items()}
+    numbers = {int(number): spelling[key] for key, number in digits.items()}
     if len(numbers) < len(spelling):
         raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
     if not gaps:
@@ -159,15 +164,6 @@ def _match(present: set[str], names: tuple[str, ...]) -> tuple[dict[str, int], s
     return code_of, note
 
 
-def _check_names(names: Sequence[str]) -> tuple[str, ...]:
-    cleaned = tuple(str(name).strip() for name in names)
-    if len(cleaned) < 2 or not all(cleaned):
-        raise SrjtError(f"List at least two grades, from mild to severe, not {cleaned}.")
-    if len({name.casefold() for name in cleaned}) < len(cleaned):
-        raise SrjtError(f"A grade is listed twice: {', '.join(cleaned)}.")
-    return cleaned
-
-
 def _refuse_gaps(numbers: Iterable[int]) -> None:
     ordered = sorted(numbers)
     first = min(ordered[0], 1)
@@ -186,13 +182,6 @@ def _refuse_gaps(numbers: Iterable[int]) -> None:
 
 def _listed(texts: Iterable[str]) -> str:
     return ", ".join(printable(text if len(text) <= 40 else f"{text[:39]}…") for text in texts)
-
-
-def _split_number(name: str) -> tuple[str, str]:
-    """("mayo ", "2") of "mayo 2"; the second is empty if the name does not end in a number."""
-    stem = name.rstrip("0123456789")
-    number = name[len(stem) :]
-    return (stem, number) if len(number) <= _LONGEST_NUMBER else (name, "")
 
 
 def _number(text: str) -> float | None:
@@ -225,9 +214,10 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = 
         raise SrjtError("The labels are of different types, which cannot be sorted: use one type.") from None
     if len(present) < 2:
         raise SrjtError(f"All labels are of one class, {present[0]}: there is nothing to learn.")
-    if grades is None:
-        classes = _ordered(present)
-    elif isinstance(grades, str) and grades == "sorted":
+    if grades is None and all(isinstance(name, str) for name in present.tolist()):
+        # names by the numbers at their ends, as in every other source
+        classes = np.array(order_names(present.tolist(), gaps=True), dtype=present.dtype)
+    elif grades is None or (isinstance(grades, str) and grades == "sorted"):
         classes = present
     else:
         listed = list(grades)
@@ -255,14 +245,6 @@ def verified_codes(verified: Any, classes: Array) -> Ints:
             "that were not verified."
         )
     return np.array([-1 if grade is None else code_of[grade] for grade in cells], dtype=np.int64)
-
-
-def _ordered(present: Array) -> Array:
-    """Numbers in their order; names by the numbers at their ends, as in every other source."""
-    names = present.tolist()
-    if not all(isinstance(name, str) for name in names):
-        return present
-    return np.array(order_names(names, gaps=True), dtype=present.dtype)
 
 
 def ordered_categories(y: Any) -> list[Any] | None:

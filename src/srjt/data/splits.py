@@ -115,7 +115,7 @@ def folds(
     if hold_out is not None:
         return _hold_out(manifest, hold_out, parts=folds - 1, seed=seed, by=by)
     part = assign_folds(manifest, folds=folds, seed=seed, by=by)
-    return [_fold(part, k, folds) for k in range(folds)]
+    return [_split(part == k, part == (k + 1) % folds) for k in range(folds)]
 
 
 def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str) -> Ints:
@@ -323,10 +323,6 @@ def share_of_patients(manifest: Manifest, share: float, *, seed: int = 0) -> Mas
 def _random_key(owner: str, seed: int) -> bytes:
     """A random sort key that depends only on the patient and the seed, so it is the same everywhere."""
     return hashlib.blake2b(f"{seed}/{owner}".encode("utf-8", "surrogateescape")).digest()
-
-
-def _fold(part: Ints, k: int, parts: int) -> Split:
-    return _split(part == k, part == (k + 1) % parts)
 
 
 def _split(test: Mask, validation: Mask, *, held_out: str = "") -> Split:

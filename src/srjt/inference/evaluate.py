@@ -94,28 +94,15 @@ class Overlap:
     patients: int | None
 
     def __str__(self) -> str:
-        names = [f"the {name}" for name in self.fitted]
-        fitted = f"used to fit {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}"
-        patients = self.patients or 0
-        if self.samples:
-            have = (
-                "has the id of a sample that was"
-                if self.samples == 1
-                else "have the ids of samples that were"
-            )
-            same = f"{self.samples:,} of the samples {have} {fitted}"
-            if patients == 1:
-                same += ", and 1 of the patients has the name of such a sample's patient"
-            elif patients:
-                same += f", and {patients:,} of the patients their patients' names"
-        else:
-            have = "has the name of a patient" if patients == 1 else "have the names of patients"
-            same = f"{patients:,} of the patients {have} whose samples were {fitted}"
+        patients = "" if self.patients is None else f" and {count_of(self.patients, 'patient')}"
         advice = {
             "validation": "Evaluate samples of other patients, such as the test side.",
             "calibrate_on": "Calibrate on samples of other patients.",
         }[self.to]
-        return f"{same}: if they are the same, the scores look too good. {advice}"
+        return (
+            f"{count_of(self.samples, 'sample')}{patients}, by their names, may be among those that were used to fit "
+            f"{' and '.join(self.fitted)}: then the scores look too good. {advice}"
+        )
 
 
 def find_overlaps(

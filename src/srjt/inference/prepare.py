@@ -46,8 +46,8 @@ from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
 from srjt.methods import lookup
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.noise.matrices import largest_rho, transition_matrix
-from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise, transition_of
+from srjt.noise.matrices import largest_rho, transition_matrix, transition_of
+from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.ordinal.decoding import GradeRule, LearnedPooling, expected_grade
 from srjt.training.config import TrainConfig

@@ -5,7 +5,7 @@ are partly wrong; and what such ranges are worth on labelled samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import probabilities_of
 from srjt.inference.options import WhichNetwork
+from srjt.noise.matrices import transition_of
 from srjt.noise.quality import (
     LabelNoise,
     NoiseBounds,
@@ -22,7 +23,6 @@ from srjt.noise.quality import (
     highest_grade_weights,
     inverse_weights,
     posterior_weights,
-    transition_of,
 )
 from srjt.ordinal.calibration import (
     Recalibration,
@@ -35,13 +35,14 @@ from srjt.ordinal.calibration import (
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.decoding import LearnedPooling, Pooling, highest_per_unit, pool_probabilities
 from srjt.ordinal.metrics import Interval, patient_codes, patient_draws, percentile_interval
+from srjt.progress import plain
 from srjt.training.folder import HeldOut
 
 # How wide ranges of grades are, of images or of patients, and what they promise.
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Basis = Literal["verified", "posterior", "labels", "corrected", "conservative"]
+Basis = Literal["verified", "labels", "corrected", "conservative"]
 
 
 class Pooled(NamedTuple):
@@ -66,7 +67,7 @@ class RangeRule:
         That the ranges are calibrated on. There are fewer answers than samples if the answers are pooled.
     by_patient : bool
         Whether the patients are known; else each answer counts as one.
-    basis : {"verified", "posterior", "labels", "corrected", "conservative"}
+    basis : {"verified", "labels", "corrected", "conservative"}
         What stands for the true grades of the calibration samples.
     why : str
         What the promise rests on, as the end of a sentence: "if …".
@@ -254,45 +255,26 @@ class Evidence:
     labels_each: float = 1.0
 
 
-def image_evidence(
-    side: HeldOut, noise: NoiseBounds | None, label_noise: LabelNoise, posterior: npt.ArrayLike | None = None
-) -> Evidence:
-    """The evidence about images. posterior: p(true grade) of each, (N, C), if it is known."""
-    basis, why, candidates = _image_weights(side, noise, label_noise, posterior)
+def image_evidence(side: HeldOut, noise: NoiseBounds | None, label_noise: LabelNoise) -> Evidence:
+    """The evidence about images."""
     verified = side.verified_labels
-    return Evidence(
+    evidence = Evidence(
         labels=side.labels,
         groups=side.groups,
         verified=np.full(len(side), -1) if verified is None else verified,
-        basis=basis,
-        why=why,
-        candidates=candidates,
+        basis="labels",
+        why="if the calibration labels are right",
+        candidates=[[np.eye(side.probabilities.shape[2])[side.labels]]],
     )
-
-
-def _image_weights(
-    side: HeldOut, noise: NoiseBounds | None, label_noise: LabelNoise, posterior: npt.ArrayLike | None
-) -> tuple[Basis, str, list[list[Floats]]]:
-    classes = side.probabilities.shape[2]
-    if posterior is not None:
-        given = np.asarray(posterior, dtype=np.float64)
-        if given.shape != (len(side), classes):
-            raise SrjtError(
-                f"posterior holds a probability of each of {classes} grades for each of {len(side)} samples; "
-                f"its shape is {given.shape}."
-            )
-        return "posterior", "if the given probabilities of the true grades are right", [[given]]
     if label_noise == "none" or noise is None:
-        return "labels", "if the calibration labels are right", [[np.eye(classes)[side.labels]]]
-    misled = [posterior_weights(side.labels, noise.highest())]
-    if label_noise == "class-conditional":
-        inverse = [
-            inverse_weights(side.labels, one) for one in (noise.joint, noise.lowest(), noise.highest())
-        ]
-        why = f"if {_rate(noise)} of the calibration labels are wrong, by their true grade alone"
-        return "corrected", why, [_all_or_none(inverse), misled]
+        return evidence
+    candidates = [[posterior_weights(side.labels, noise.highest())]]
     why = f"if at most {noise.rates[1]:.0%} of the calibration labels are wrong"
-    return "corrected", why, [misled]
+    if label_noise == "class-conditional":
+        joints = (noise.joint, noise.lowest(), noise.highest())
+        candidates.insert(0, _all_or_none([inverse_weights(side.labels, one) for one in joints]))
+        why = f"if {_rate(noise)} of the calibration labels are wrong, by their true grade alone"
+    return replace(evidence, basis="corrected", why=why, candidates=candidates)
 
 
 def unit_evidence(side: HeldOut, units: Ints, noise: NoiseBounds | None, label_noise: LabelNoise) -> Evidence:
@@ -385,7 +367,6 @@ def calibrate_ranges(
     parts: Sequence[object] | None = None,
     network: WhichNetwork = "ensemble",
     label_noise: LabelNoise = "unknown",
-    posterior: npt.ArrayLike | None = None,
     units: Ints | None = None,
     pooled: Pooled | None = None,
 ) -> RangeRule:
@@ -398,7 +379,7 @@ def calibrate_ranges(
     coverage : float
         The promised probability.
     noise : NoiseBounds or None
-        Of the labels; None only if they are right, or with ``posterior``.
+        Of the labels; None only if they are right.
     by : str
         "grade": the promise holds for each true grade. Another name: for each value in ``parts``.
     parts : sequence, length N, optional
@@ -407,8 +388,6 @@ def calibrate_ranges(
         Whose probabilities are used.
     label_noise : {"unknown", "class-conditional", "none"}
         What wrong labels depend on: nothing is known; on the true grade alone, not on the image; no label is wrong.
-    posterior : array-like, shape (N, C), optional
-        p(true grade) of each sample, for example from several readers. Not with ``pooled``.
     units : ndarray of int, shape (N,), optional
         The patient of each sample, 0 … M − 1, in the order of their first sample.
     pooled : Pooled, optional
@@ -418,11 +397,8 @@ def calibrate_ranges(
     -------
     RangeRule
     """
-    if posterior is not None and pooled is not None:
-        raise SrjtError("A posterior is that of images: calibrate pooled ranges on labels.")
     if by not in ("", "grade"):
-        if parts is None:
-            raise SrjtError(f"Ranges for each value of {by} need its values for the calibration samples.")
+        assert parts is not None
         values = np.array([str(one) for one in parts])
         if units is not None and pooled is not None:
             values = values_of_units(parts, units, by=by, per=pooled.per)[units]
@@ -431,7 +407,6 @@ def calibrate_ranges(
             rows = np.flatnonzero(values == value)
             rules[value] = calibrate_ranges(
                 _rows(side, rows), coverage=coverage, noise=noise, network=network, label_noise=label_noise,
-                posterior=None if posterior is None else np.asarray(posterior)[rows],
                 units=None if units is None else np.unique(units[rows], return_inverse=True)[1], pooled=pooled,
             )  # fmt: skip
         whole = next(iter(rules.values()))
@@ -447,7 +422,7 @@ def calibrate_ranges(
     temperature = choose_recalibration(p, side.labels, groups=side.groups, vector=False)
     scores = range_scores(pool(p if temperature is None else temperature(p), units, pooled))
     if units is None or pooled is None:
-        known = image_evidence(side, noise, label_noise, posterior)
+        known = image_evidence(side, noise, label_noise)
     else:
         known = unit_evidence(side, units, noise, label_noise)
     rule = RangeRule(
@@ -596,12 +571,8 @@ class RangeEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {
-            **asdict(self),
-            "coverage": self.coverage._asdict(),
-            "width": self.width._asdict(),
-            "grades": [{"samples": count, **interval._asdict()} for count, interval in self.grades],
-        }
+        grades = [{"samples": count, **interval._asdict()} for count, interval in self.grades]
+        return {**plain(self, whole=True), "grades": grades}
 
 
 def evaluate_ranges(

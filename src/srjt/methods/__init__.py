@@ -82,9 +82,7 @@ def import_modules(names: Iterable[str]) -> None:
     """Import modules that register methods. Modules in the current folder are found too."""
     for name in names:
         if os.getcwd() not in sys.path:
-            sys.path.append(
-                os.getcwd()
-            )  # a console script has its own folder there instead; last, to shadow nothing
+            sys.path.append(os.getcwd())  # a console script has its own folder there; last, to shadow nothing
         try:
             importlib.import_module(name)
         except Exception as problem:
@@ -244,9 +242,8 @@ def register(
             recipe=recipe or Recipe(),
         )
         registered = _REGISTRY.get(name)
-        if (
-            registered and registered.location != row.location
-        ):  # the same class once more is a notebook cell run again
+        # the same class once more is a notebook cell run again
+        if registered and registered.location != row.location:
             raise SrjtError(f"A method named {name!r} exists already; choose another name.")
         _REGISTRY[name] = row
         return method

@@ -49,7 +49,8 @@ class Method(ABC):
 
     Subclasses are frozen dataclasses too: the fields that they add are the method's options. Values of the wrong type
     are errors that name the option. The class variable ``networks`` is the number of networks, 1 or 2; ``needs`` names
-    what must be known before training: ``"noise_rate"``, ``"transition"``.
+    what must be known before training: ``"noise_rate"``, ``"transition"``; ``takes`` the targets besides grades:
+    ``"probabilities"``, ``"likelihoods"``.
 
     Parameters
     ----------
@@ -66,6 +67,7 @@ class Method(ABC):
 
     networks: ClassVar[int] = 1
     needs: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[tuple[str, ...]] = ()
 
     num_classes: int
     noise_rate: float | None = None
@@ -87,13 +89,13 @@ class Method(ABC):
 
     @property
     def takes_probabilities(self) -> bool:
-        """Whether targets may be probabilities (B, C), such as those of several readers. Default: grades only."""
-        return False
+        """Whether targets may be probabilities (B, C), such as those of several readers."""
+        return "probabilities" in self.takes
 
     @property
     def takes_likelihoods(self) -> bool:
-        """Whether targets may be likelihoods (B, R, C) of R readings given each true grade. Default: no."""
-        return False
+        """Whether targets may be likelihoods (B, R, C) of R readings given each true grade."""
+        return "likelihoods" in self.takes
 
     # ------------------------------------------------------------------ training
 

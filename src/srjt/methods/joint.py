@@ -81,9 +81,7 @@ class JointTraining(Method):
             raise SrjtError("temperature sharpens a hard selection only; with select='soft' it does nothing.")
         if self.temperature is not None and not self.temperature > 0:
             raise SrjtError(f"A temperature is positive, not {self.temperature:g}.")
-        keep_rate(
-            1, noise_rate=0.0, ramp_epochs=self.ramp_epochs
-        )  # an impossible ramp is an error now, not at epoch 1
+        keep_rate(1, noise_rate=0.0, ramp_epochs=self.ramp_epochs)  # an impossible ramp is an error now
         if not 0.0 <= self.co_lambda < math.inf:
             raise SrjtError(
                 f"co_lambda, the weight of the divergence, is not negative; got {self.co_lambda:g}."
@@ -126,16 +124,11 @@ class JointTraining(Method):
         labels = targets if targets.ndim == 1 else targets.argmax(dim=-1)
         if keep is None:
             keep = len(targets)
-        keep = (
-            keep.clamp(min=1) if isinstance(keep, Tensor) else max(1, int(keep))
-        )  # never an empty selection
+        # never an empty selection
+        keep = keep.clamp(min=1) if isinstance(keep, Tensor) else max(1, int(keep))
         with torch.no_grad():  # a rank has no gradient
             score = self.score(self._losses(logits, labels, targets, self.select, self.tau), logits)
-            selected = select_smallest(
-                score,
-                keep=keep,
-                labels=labels if self.per_class else None,
-            )
+            selected = select_smallest(score, keep=keep, labels=labels if self.per_class else None)
         return self.combine(self._losses(logits, labels, targets, self.update, 1.0), logits, selected)
 
     def _losses(self, logits: Tensor, labels: Tensor, targets: Tensor, kind: LabelKind, tau: float) -> Tensor:
@@ -271,6 +264,7 @@ class ForwardAgreement(Method):
 
     networks: ClassVar[int] = 2
     needs: ClassVar[tuple[str, ...]] = ("transition",)
+    takes: ClassVar[tuple[str, ...]] = ("probabilities", "likelihoods")
 
     co_lambda: float = 4.0
     grows_with: Literal["training", "fit"] = "training"
@@ -281,14 +275,6 @@ class ForwardAgreement(Method):
             raise SrjtError(
                 f"co_lambda, the weight of the divergence, is not negative; got {self.co_lambda:g}."
             )
-
-    @property
-    def takes_probabilities(self) -> bool:
-        return True
-
-    @property
-    def takes_likelihoods(self) -> bool:
-        return True
 
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"progress": torch.zeros(())} if self.grows_with == "training" else {}

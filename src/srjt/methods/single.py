@@ -38,9 +38,7 @@ from srjt.ordinal.losses import (
 
 @dataclass(frozen=True, kw_only=True)
 class Standard(SingleNetwork):
-    @property
-    def takes_probabilities(self) -> bool:
-        return True
+    takes: ClassVar[tuple[str, ...]] = ("probabilities",)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         if targets.ndim == 2:  # probabilities, as Mixup makes them
@@ -53,16 +51,14 @@ class Standard(SingleNetwork):
 
 @dataclass(frozen=True, kw_only=True)
 class Sord(SingleNetwork):
+    takes: ClassVar[tuple[str, ...]] = ("probabilities",)
+
     label_matrix: Any = None  # (C, C): rows to use instead of Eq. 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
         rows = as_rows(self.label_matrix, self.num_classes, name="label matrix")
         object.__setattr__(self, "label_matrix", rows)
-
-    @property
-    def takes_probabilities(self) -> bool:
-        return True
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         if targets.ndim == 2:  # probabilities of several readers, in place of the soft labels
@@ -94,10 +90,7 @@ class LabelSmooth(SingleNetwork):
 @dataclass(frozen=True, kw_only=True)
 class ForwardCorrection(SingleNetwork):
     needs: ClassVar[tuple[str, ...]] = ("transition",)
-
-    @property
-    def takes_likelihoods(self) -> bool:
-        return True
+    takes: ClassVar[tuple[str, ...]] = ("likelihoods",)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         if targets.ndim == 3:

@@ -63,7 +63,9 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     wanted = network.state_dict()
     prefix = _prefix(weights, wanted)
     tensors = {key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)}
-    tensors = {key: value for key, value in tensors.items() if key in wanted or _top(key) not in _CLASSIFIERS}
+    tensors = {
+        key: value for key, value in tensors.items() if key in wanted or key.split(".")[0] not in _CLASSIFIERS
+    }
     # Many published files lack batch norm's step counters, which batch norm does not use by default.
     missing = [key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")]
     unexpected = [key for key in tensors if key not in wanted]
@@ -107,10 +109,6 @@ def _prefix(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
     return max(prefixes, key=prefixes.__getitem__, default="")
 
 
-def _top(key: str) -> str:
-    return key.split(".", 1)[0]
-
-
 def _shape(tensor: Tensor) -> str:
     return "×".join(map(str, tensor.shape)) or "a single number"
 
@@ -121,22 +119,16 @@ def _some(items: Sequence[str]) -> str:
 
 # PyTorch's published ImageNet weights: downloaded once into torch's cache, checked at every use.
 
-_SERVER = "https://download.pytorch.org/models"
-# Address and SHA-256, whose first eight digits PyTorch publishes in the name. For ResNet-50 this is the first of two
-# published sets, trained with the same recipe as the only sets for 18 and 34 layers. --weights loads the other.
-OFFICIAL_WEIGHTS = {
-    "resnet18": (
-        f"{_SERVER}/resnet18-f37072fd.pth",
-        "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
-    ),
-    "resnet34": (
-        f"{_SERVER}/resnet34-b627a593.pth",
-        "b627a593bcbe140c234610266fe4f8ae95ea42fc881d091c9b6052e6b1d0590f",
-    ),
-    "resnet50": (
-        f"{_SERVER}/resnet50-0676ba61.pth",
-        "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
-    ),
+# The SHA-256, whose first eight digits PyTorch publishes in the name. For ResNet-50 this is the first of two published
+# sets, trained with the same recipe as the only sets for 18 and 34 layers. --weights loads the other.
+_DIGESTS = {
+    "resnet18": "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+    "resnet34": "b627a593bcbe140c234610266fe4f8ae95ea42fc881d091c9b6052e6b1d0590f",
+    "resnet50": "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+}
+OFFICIAL_WEIGHTS = {  # name → address, SHA-256
+    name: (f"https://download.pytorch.org/models/{name}-{digest[:8]}.pth", digest)
+    for name, digest in _DIGESTS.items()
 }
 
 _ALTERNATIVES = (
@@ -185,8 +177,8 @@ def fetch_imagenet_weights(url: str, sha256: str, *, timeout: float = 30.0) -> P
 
 
 def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        digest = hashlib.sha256()
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

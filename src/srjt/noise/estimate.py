@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of
+from srjt.noise.matrices import transition_of
 from srjt.noise.model import (
     FORMS,
     ONE_SIDED,
@@ -75,9 +76,7 @@ class Explanations:
     cells: Cells
     all: tuple[WeightedForm, ...]
     held_out: dict[str, float]  # mean held-out log-likelihood
-    repeated: (
-        float  # how many labels carry the information of one, because labels of a patient repeat each other
-    )
+    repeated: float  # labels that carry the information of one, because those of a patient repeat each other
 
     def __iter__(self) -> Iterator[WeightedForm]:
         """Those that matter."""
@@ -99,14 +98,9 @@ class Explanations:
 
     def label_probabilities(self) -> Floats:
         """(N, C): p(label | x)."""
-        return np.asarray(
-            sum(
-                weight * (fit.true_grades(self.images) @ fit.transition())
-                for fit, weight in (
-                    (one.fit, self.form_weights[one.fit.form]) for one in self._one_per_form()
-                )
-            )
-        )
+        fits = {one.fit.form: one.fit for one in self}
+        by_form = ((fit.true_grades(self.images) @ fit.transition(), form) for form, fit in fits.items())
+        return np.asarray(sum(self.form_weights[form] * p for p, form in by_form))
 
     def posterior(self, labels: Ints, probabilities: Floats) -> Floats:
         """(N, C): p(true grade | x, label), averaged over the explanations.
@@ -124,7 +118,7 @@ class Explanations:
             if unsure:
                 weights = [one.weight for one in unsure]
                 joint = sum(one.weight * one.joint(self.cells) for one in unsure)
-                total += 0.5 * sum(weights) * bayes(labels, probabilities, rows_of(np.asarray(joint)))
+                total += 0.5 * sum(weights) * bayes(labels, probabilities, transition_of(np.asarray(joint)))
                 readers = [one.reader for one in unsure]
                 split = by_severity(labels, probabilities, transition, readers, weights)
                 total += 0.5 * sum(weights) * split
@@ -134,18 +128,10 @@ class Explanations:
         """Weighted anew after the true grades of some rows are known."""
         logs = np.array([np.log(one.doubtful_weight + 1e-12) for one in self.all])
         for k, one in enumerate(self.all):
-            posterior = bayes(labels, probabilities, rows_of(one.joint(self.cells)))[rows, true]
+            posterior = bayes(labels, probabilities, transition_of(one.joint(self.cells)))[rows, true]
             logs[k] += np.log(0.999 * posterior + 0.001).sum()  # a verified grade may be wrong, too
         pairs = zip(self.all, _normalised(logs).tolist(), strict=True)
         return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
-
-    def _one_per_form(self) -> list[WeightedForm]:
-        return list({one.fit.form: one for one in self}.values())
-
-
-def rows_of(joint: Floats) -> Floats:
-    """(…, C, C) p(label | true grade) from p(true grade, label): rows that sum to 1."""
-    return np.asarray(joint / np.maximum(joint.sum(axis=-1, keepdims=True), 1e-300))
 
 
 def explain(labels: Ints, probabilities: Floats, *, owner: Ints | None = None) -> Explanations:
@@ -160,7 +146,12 @@ def explain(labels: Ints, probabilities: Floats, *, owner: Ints | None = None) -
     own_repeated = repetition((probabilities.argmax(axis=1) != labels).astype(np.float64), patients)
     repeated = max(own_repeated, len(labels) / _MOST)
     part = patients % min(_PARTS, int(patients.max()) + 1)  # patients in turn: nothing depends on chance
-    images, free = _best_order(labels, probabilities, repeated=repeated)
+    # images in the order of severity that predicts the labels better, by the form that is the freest
+    banded = family("banded", num_classes=classes)
+    orders = [rank_images(probabilities, by_median=by_median) for by_median in (False, True)]
+    ordered = [fit_model(pool(labels, one, classes=classes, repeated=repeated), banded) for one in orders]
+    best = max(range(2), key=lambda k: ordered[k].log_evidence)
+    images, free = orders[best], ordered[best]
     cells = free.problem.cells
     forms = [form for form in FORMS if form not in ONE_SIDED]
     if classes == 2:  # the symmetric forms are one
@@ -181,26 +172,15 @@ def explain(labels: Ints, probabilities: Floats, *, owner: Ints | None = None) -
     kinds = [sum(form in SYMMETRIC for form in forms) if form in SYMMETRIC else 1 for form in forms]
     log_prior = -np.log(kinds)
     by_patient = np.array([np.bincount(patients, one) for one in held_out])
-    found = []
     weights = _normalised(np.array([fit.log_evidence for fit in fits]) + log_prior).tolist()
     doubtful_weights = _doubtful_weights(by_patient, log_prior, repeated=repeated)
-    for fit, weight, doubtful in zip(fits, weights, doubtful_weights, strict=True):
-        for reader, share in _readers(fit.form):
-            found.append(
-                WeightedForm(fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share)
-            )
+    every = tuple(
+        WeightedForm(fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share)
+        for fit, weight, doubtful in zip(fits, weights, doubtful_weights, strict=True)
+        for reader, share in _readers(fit.form)
+    )
     means: dict[str, float] = {form: float(one.mean()) for form, one in zip(forms, held_out, strict=True)}
-    return Explanations(images=images, cells=cells, all=tuple(found), held_out=means, repeated=own_repeated)
-
-
-def _best_order(labels: Ints, probabilities: Floats, *, repeated: float) -> tuple[Images, Fit]:
-    """Images in the order of severity that predicts the labels better, with the fit of the form that is the freest."""
-    classes = probabilities.shape[1]
-    free = family("banded", num_classes=classes)
-    orders = [rank_images(probabilities, by_median=by_median) for by_median in (False, True)]
-    fits = [fit_model(pool(labels, images, classes=classes, repeated=repeated), free) for images in orders]
-    best = max(range(len(fits)), key=lambda k: fits[k].log_evidence)
-    return orders[best], fits[best]
+    return Explanations(images=images, cells=cells, all=every, held_out=means, repeated=own_repeated)
 
 
 def _readers(form: str) -> list[tuple[float, float]]:
@@ -267,13 +247,11 @@ class NoiseEstimate:
     form: str  # the likeliest form of noise
     held_out: Mapping[str, float]  # mean held-out log-likelihood of each form
     samples: int
-    identifiable: (
-        bool  # whether labels and probabilities show that some labels are wrong, and roughly how many
-    )
+    identifiable: bool  # whether labels and probabilities show that some are wrong, and roughly how many
     reason: str  # "" or one sentence why not
     form_weight: float = 1.0  # how probable the form is
     lower_bound: float = (
-        0.0  # at least this share is wrong, if unclear images are blurred severities (one-sided limit)
+        0.0  # one-sided: at least so many are wrong, if unclear images are blurred severities
     )
     assumption: str = ""  # what the point rests on, in one sentence
     verified: int = 0  # labels whose true grade is known
@@ -356,8 +334,9 @@ class NoiseEstimate:
         ]
         if not self.identifiable:
             lines.append(f"  not determined: {self.reason}")
-        notes = [self.assumption] if self.assumption else []
-        return "\n".join(lines + [f"  {note}" for note in notes])
+        if self.assumption:
+            lines.append(f"  {self.assumption}")
+        return "\n".join(lines)
 
 
 def estimate_noise(
@@ -447,7 +426,8 @@ def estimate_noise(
         interval = combined.interval if bootstrap else (rate, rate)
         lower_bound, reason = combined.lower_bound, combined.reason
         informed = informed or not reason
-        joints = _moved(joints, joint)
+        joints = np.maximum(joints - joints.mean(axis=0) + joint, 0.0)  # the same spread around another mean
+        joints /= joints.sum(axis=(1, 2), keepdims=True)
         sample = f"{count_of(len(known.rows), 'verified label')}, which must be a random sample of all"
         assumption = (
             f"The interval rests on {sample}; they are too few for a rate, so it is the model's as far as the interval "
@@ -456,11 +436,11 @@ def estimate_noise(
             else f"The rate rests on {sample}; the model only makes the interval shorter."
         )
     priors = joints.sum(axis=2)
-    transitions = rows_of(joints)
+    transitions = transition_of(joints)
     return NoiseEstimate(
         rate=rate,
         rate_interval=interval,
-        transition=rows_of(joint),
+        transition=transition_of(joint),
         transition_interval=np.quantile(transitions, [tail, 1.0 - tail], axis=0),
         prior=joint.sum(axis=1),
         prior_interval=np.quantile(priors, [tail, 1.0 - tail], axis=0),
@@ -529,12 +509,6 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
 def _rate(joint: Floats) -> float:
     """The share of wrong labels; rounding must not leave it outside [0, 1]."""
     return min(max(1.0 - float(np.trace(joint)), 0.0), 1.0)
-
-
-def _moved(joints: Floats, joint: Floats) -> Floats:
-    """Draws with the same spread around another mean."""
-    moved = np.maximum(joints - joints.mean(axis=0) + joint, 0.0)
-    return np.asarray(moved / moved.sum(axis=(1, 2), keepdims=True))
 
 
 def _assumption(form: str) -> str:

@@ -175,6 +175,11 @@ def check_matrix(
     return array
 
 
+def transition_of(joint: Floats) -> Floats:
+    """(…, C, C) P[i, j] = Pr(label = j | true grade = i), from p(true grade, label)."""
+    return np.asarray(joint / np.maximum(joint.sum(axis=-1, keepdims=True), 1e-300))
+
+
 def expected_rate(matrix: npt.ArrayLike, *, class_counts: npt.ArrayLike) -> float:
     """The share of labels that a matrix makes wrong.
 

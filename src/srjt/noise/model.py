@@ -63,9 +63,7 @@ def by_grade(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
         return truth
     said = tempered(beta)
     true = said
-    for _ in range(
-        _STEPS
-    ):  # expectation maximisation: the t(x) whose t(x) P is nearest to what the network says
+    for _ in range(_STEPS):  # expectation maximisation: t(x) whose t(x) P is nearest to what the network says
         true = true * ((said / np.maximum(true @ transition, 1e-300)) @ transition.T)
         true /= np.maximum(true.sum(axis=1, keepdims=True), 1e-300)
     learnt = _normalised(true * transition.T[labels], otherwise=said)
@@ -253,9 +251,8 @@ def _median(probabilities: Floats) -> Floats:
     if cuts.shape[1] == 1:
         return -cuts[:, 0]
     rows = np.arange(len(cuts))
-    left = np.clip(
-        (cuts < 0.0).sum(axis=1) - 1, 0, cuts.shape[1] - 2
-    )  # the pair of cuts around 0, or nearest to it
+    # the pair of cuts around 0, or nearest to it
+    left = np.clip((cuts < 0.0).sum(axis=1) - 1, 0, cuts.shape[1] - 2)
     low, high = cuts[rows, left], cuts[rows, left + 1]
     return np.asarray(left - low / np.maximum(high - low, 10.0**-_DIGITS))
 
@@ -367,14 +364,9 @@ def family(form: str, *, num_classes: int) -> Family:
     step = grade[None, :] - grade[:, None]
     distance = np.abs(step)
     if form == "boundary":
-        nothing = np.empty((0, num_classes, num_classes))
-        return Family(
-            form=form,
-            mean=np.empty(0),
-            precision=np.empty(0),
-            directions=nothing,
-            offset=np.full((num_classes, num_classes), -np.inf),
-        )
+        none, grades = np.empty(0), (num_classes, num_classes)
+        directions, never = np.empty((0, *grades)), np.full(grades, -np.inf)
+        return Family(form=form, mean=none, precision=none, directions=directions, offset=never)
     if form == "banded" or form in ONE_SIDED:
         own = [
             ((grade[:, None] == i) & (np.sign(step) == side)).astype(np.float64)

@@ -14,7 +14,8 @@ from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from srjt import noise
 from srjt.errors import SrjtError
-from srjt.noise.estimate import Groups, NoiseEstimate, check_labels, explain, patient_numbers, rows_of
+from srjt.noise.estimate import Groups, NoiseEstimate, check_labels, explain, patient_numbers
+from srjt.noise.matrices import transition_of
 from srjt.noise.model import bayes
 from srjt.noise.verified import Verified, read_verified
 
@@ -60,17 +61,10 @@ def label_quality(
     >>> int(label_quality(labels, probabilities)[:6].argmin())
     5
     """
-    y = np.asarray(labels)
     posterior = true_grade_posterior(
-        y,
-        probabilities,
-        transition=transition,
-        prior=prior,
-        groups=groups,
-        verified=verified,
-        rate=rate,
+        labels, probabilities, transition=transition, prior=prior, groups=groups, verified=verified, rate=rate
     )
-    return np.asarray(posterior[np.arange(len(y)), y])
+    return np.asarray(posterior[np.arange(len(posterior)), np.asarray(labels)])
 
 
 def true_grade_posterior(
@@ -132,12 +126,21 @@ def true_grade_posterior(
         explanations = explain(y, p, owner=patient_numbers(groups, len(y)))
         if checked is not None:
             explanations = explanations.given_verified(y, p, checked.rows, checked.true)
-        matrix, posterior = rows_of(explanations.joint), explanations.posterior(y, p)
+        matrix, posterior = transition_of(explanations.joint), explanations.posterior(y, p)
     else:
         matrix = noise.check_matrix(transition, num_classes=classes)
         posterior = bayes(y, p, matrix)
-    if prior is not None:
-        posterior = _with_shares(posterior, _shares(prior, classes))
+    if prior is not None:  # a factor for each grade: iterative proportional fitting
+        shares = np.asarray(prior, dtype=np.float64)
+        if (
+            shares.shape != (classes,)
+            or not ((shares >= 0) & (shares < np.inf)).all()
+            or not shares.sum() > 0
+        ):
+            raise SrjtError(f"The prior must hold a share for each of the {classes} grades, none negative.")
+        for _ in range(50):
+            posterior = posterior * (shares / shares.sum() / np.maximum(posterior.mean(axis=0), 1e-12))
+            posterior = posterior / np.maximum(posterior.sum(axis=1, keepdims=True), 1e-300)
     posterior = np.asarray(posterior / posterior.sum(axis=1, keepdims=True)).clip(0.0, 1.0)
     if rate is not None:
         posterior = _with_rate(posterior, y, rate, checked)
@@ -194,8 +197,7 @@ def suggestion_shares(
     from sklearn.isotonic import IsotonicRegression
 
     y, p = check_labels(labels, probabilities)
-    owner = patient_numbers(groups, len(y))
-    part = (np.arange(len(y)) if owner is None else owner) % _PARTS
+    part = patient_numbers(groups, len(y)) % _PARTS
     grade = np.asarray(suggested, dtype=np.int64)
     said = p[np.arange(len(y)), grade]
     agrees = np.eye(p.shape[1])[y]
@@ -233,9 +235,7 @@ def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified |
     def left(shift: float) -> float:
         return float((1.0 - expit(odds[open_rows] + shift)).sum()) - wrong
 
-    if (
-        left(-_LARGEST) <= 0.0 or left(_LARGEST) >= 0.0
-    ):  # labels that are certainly right or wrong do not allow it
+    if left(-_LARGEST) <= 0.0 or left(_LARGEST) >= 0.0:  # labels that are certainly right or wrong forbid it
         return posterior
     fitted = expit(odds + brentq(left, -_LARGEST, _LARGEST))
     others = posterior * ((1.0 - fitted) / np.maximum(1.0 - right, 1e-300))[:, None]
@@ -264,21 +264,6 @@ def _joint(posterior: Floats, likelihood: Floats) -> Floats:
     joint = (posterior * others).mean(axis=0)
     # Labels that no grade can have together: the image decides.
     return np.asarray(joint / joint.sum() if joint.sum() > 1e-300 else posterior.mean(axis=0))
-
-
-def _shares(prior: npt.ArrayLike, classes: int) -> Floats:
-    shares = np.asarray(prior, dtype=np.float64)
-    if shares.shape != (classes,) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() <= 0:
-        raise SrjtError(f"The prior must hold a share for each of the {classes} grades, none negative.")
-    return np.asarray(shares / shares.sum())
-
-
-def _with_shares(posterior: Floats, shares: Floats) -> Floats:
-    """The posterior with a factor for each grade such that its mean is ``shares`` (iterative proportional fitting)."""
-    for _ in range(50):
-        posterior = posterior * (shares / np.maximum(posterior.mean(axis=0), 1e-12))
-        posterior = posterior / np.maximum(posterior.sum(axis=1, keepdims=True), 1e-300)
-    return posterior
 
 
 # What labels say about true grades: weights for calibrating on labels that may be wrong.
@@ -385,11 +370,6 @@ def inverse_weights(labels: Ints, joint: Floats) -> Floats | None:
     return np.asarray(np.linalg.inv(transition)[labels])
 
 
-def transition_of(joint: Floats) -> Floats:
-    """(C, C) P[i, j] = Pr(label = j | true grade = i), from p(true grade, label)."""
-    return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300))
-
-
 # The highest true grade of a patient's images, from labels that are partly wrong.
 #
 # The highest of several noisy labels is too high: the more images, the more likely that one label is wrong
@@ -407,8 +387,8 @@ def transition_of(joint: Floats) -> Floats:
 # whatever the true grades of the other images are. The differences between neighbouring c are the weights
 # of the highest grade. They sum to 1, may be negative, and grow exponentially with the number of images.
 
-SHOWN = np.linspace(0.05, 1.0, 20)  # values of s that are tried
-STEPS = 50  # of the expectation maximisation for the prior
+_SHOWN = np.linspace(0.05, 1.0, 20)  # values of s that are tried
+_STEPS = 50  # of the expectation maximisation for the prior
 
 
 def highest_grade_posterior(
@@ -455,7 +435,7 @@ def highest_grade_posterior(
         seen[right] = np.eye(classes)[y[right]]
     lower = np.zeros_like(seen)  # … by the mean of the lower grades
     lower[:, 1:] = np.cumsum(seen, axis=1)[:, :-1] / np.arange(1, classes)
-    likelihoods, scales = zip(*(_likelihood(seen, lower, u, shown=float(s)) for s in SHOWN), strict=True)
+    likelihoods, scales = zip(*(_likelihood(seen, lower, u, shown=float(s)) for s in _SHOWN), strict=True)
     values, posteriors = _fit_priors(np.stack(likelihoods))
     values += scales
     if not np.isfinite(values).any():
@@ -525,7 +505,7 @@ def _fit_priors(likelihood: Floats) -> tuple[Floats, Floats]:
     """(S, M, C) by s → the highest log-likelihoods (S,) over the prior of the grades, and the posteriors (S, M, C)."""
     prior = np.full((len(likelihood), 1, likelihood.shape[2]), 1.0 / likelihood.shape[2])
     posterior, total = likelihood, np.ones((*likelihood.shape[:2], 1))
-    for _ in range(STEPS):
+    for _ in range(_STEPS):
         posterior = likelihood * prior
         total = posterior.sum(axis=2, keepdims=True)
         posterior = posterior / np.maximum(total, 1e-300)  # impossible labels remain so in every step

@@ -200,9 +200,8 @@ def use_verified(
     low, high = interval
     lower_bound = interval_of(rate, equal, 1.0 - 2.0 * (1.0 - confidence))[0]
     reason = ""
-    if (
-        2.0 * _half_width(0.5, equal / rest, confidence) > _WIDE
-    ):  # whatever the draw: 6 wrong ones of 6 are few, too
+    # whatever the draw: 6 wrong ones of 6 are few, too
+    if 2.0 * _half_width(0.5, equal / rest, confidence) > _WIDE:
         reason = f"only {count_of(size, 'label')} {'is' if size == 1 else 'are'} verified."
         rate = min(max(float(doubt.mean()) if guess is None else guess, low), high)
         lower_bound = min(lower_bound, rate)
@@ -235,9 +234,7 @@ def _joint(labels: Ints, posterior: Floats, checked: Verified, *, rate: float) -
     classes = posterior.shape[1]
     one_hot_labels = np.eye(classes)[labels]
     share = one_hot_labels.mean(axis=0)
-    model = (
-        posterior.T @ one_hot_labels + 0.5
-    )  # half a label in each cell keeps what the model missed possible
+    model = posterior.T @ one_hot_labels + 0.5  # half a label in each cell keeps what it missed possible
     model /= model.sum(axis=0)
     seen = np.eye(classes)[checked.true].T @ one_hot_labels[checked.rows]
     logs = np.array([_log_likelihood(seen, strength * model) for strength in _STRENGTHS])

@@ -20,7 +20,6 @@ from srjt.ordinal.metrics import Interval, patient_codes, patient_draws, percent
 # decision is the probability of that. Intervals are by patient: images of one patient are not independent.
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 OPERATING_POINT = ("sensitivity", "specificity", "positive_predictive_value", "negative_predictive_value")
 
@@ -64,7 +63,11 @@ def operating_point(
     >>> found["sensitivity"].value, found["specificity"].value
     (0.5, 1.0)
     """
-    y, r = _pair(positive, referred)
+    y, r = np.asarray(positive, dtype=bool), np.asarray(referred, dtype=bool)
+    if y.ndim != 1 or y.shape != r.shape:
+        raise SrjtError(
+            f"Positive and referred samples must be lists of one length; got {y.shape} and {r.shape}."
+        )
     shares = (r[y], y), (~r[~y], ~y), (y[r], r), (~y[~r], ~r)  # (right, among which samples)
     return {
         name: proportion_interval(
@@ -198,15 +201,6 @@ def abstention_cut(confidence: npt.ArrayLike, *, share: float) -> float:
     if not len(ordered):
         raise SrjtError("There is no sample to find the confidence for abstention on.")
     return float(ordered[min(int(share * len(ordered) + 1e-9), len(ordered) - 1)])
-
-
-def _pair(positive: npt.ArrayLike, referred: npt.ArrayLike) -> tuple[Bools, Bools]:
-    y, r = np.asarray(positive, dtype=bool), np.asarray(referred, dtype=bool)
-    if y.ndim != 1 or y.shape != r.shape:
-        raise SrjtError(
-            f"Positive and referred samples must be lists of one length; got {y.shape} and {r.shape}."
-        )
-    return y, r
 
 
 # Curves over all thresholds of a decision: ROC, precision and recall, net benefit, risk and coverage.

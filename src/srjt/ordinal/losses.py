@@ -497,9 +497,7 @@ def keep_rate(
     if convention != "published-code":
         full = ramp_epochs or (5 if convention == "paper" else 10)
         return 1.0 - noise_rate * min(epoch / full, 1.0)
-    steps = max(
-        (ramp_epochs or 10) - 1, 1
-    )  # a ramp of one epoch discards nothing in that epoch, as linspace would
+    steps = max((ramp_epochs or 10) - 1, 1)  # a ramp of one epoch discards nothing in it, as linspace would
     return 1.0 - noise_rate * min((epoch - 1) / steps, 1.0)
 
 

@@ -68,7 +68,7 @@ FACTS: dict[str, tuple[str, ...]] = {
     "training": ("run.json", "{training}"),
     "selection": ("run.json, summary.json", "{selection}"),
     "imbalance": ("run.json", "{imbalance}"),
-    "noise": ("run.json, noise.json", "{noise}"),
+    "noise": ("{noise_file}", "{noise}"),
     "ensemble": ("run.json", "{ensemble}"),
     "output": ("run.json", "The output is a probability of each grade; a predicted grade is {grade_rule}."),
     "software": ("run.json", "Software: {software}."),
@@ -256,6 +256,7 @@ def run_facts(folder: Path, facts: RunFacts) -> dict[str, Any]:
         if config.balance
         else "All samples were drawn equally often, whatever their grade.",
         "noise": _noise(folder, facts),
+        "noise_file": ", ".join(["run.json", *(["noise.json"] if (folder / "noise.json").exists() else [])]),
         "ensemble": method
         and ("One network answers.", "The mean of both networks' probabilities is the answer.")[
             method.networks - 1

@@ -116,18 +116,6 @@ def largest_difference(metric: str) -> float:
     return 2.0 if metric == "qwk" else 1.0
 
 
-def fold_differences(
-    scores: pd.DataFrame, method: str, against: str, *, noise: str, metric: str, split: str = "test"
-) -> pd.Series[float]:
-    """``method`` minus ``against`` per fold, over the folds that both have. Index: fold.
-
-    Only runs of the same fold and seed are paired. Seeds are averaged within a fold: they share its data, so
-    counting them as folds would overstate the evidence.
-    """
-    wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
-    return _differences(wide, method, against).mean(axis=1)
-
-
 def compare_ours(
     scores: pd.DataFrame,
     *,

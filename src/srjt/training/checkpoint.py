@@ -9,9 +9,9 @@ import io
 import json
 import os
 import struct
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -293,43 +293,37 @@ class CheckpointWriter:
         with explain_write_errors(f"Checkpoints cannot be written to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._written: Future[None] | None = None
         remove_unfinished(folder)
 
     @property
     def busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self._written is not None and not self._written.done()
 
     def save(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, step: int) -> None:
         """Copy the tensors now and write them later. ``step`` (of the whole training) orders the files."""
         self.wait()
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         path = self.folder / f"step-{step:010d}.safetensors"
-        self._thread = threading.Thread(target=self._write, args=(path, copies, dict(meta)), daemon=True)
-        self._thread.start()
+        pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._written = pool.submit(self._write, path, copies, dict(meta))
+        pool.shutdown(wait=False)
 
     def _write(self, path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        try:
-            write(path, tensors, meta)
-            # A later one was damaged: this training resumed from an earlier one.
-            before = sorted(p for p in self.folder.glob("step-*.safetensors") if p.name <= path.name)
-            for other in self.folder.glob("step-*.safetensors"):
-                if other not in before[-KEPT:]:
-                    other.unlink(missing_ok=True)
-        except BaseException as failure:
-            self._failure = failure
+        write(path, tensors, meta)
+        # A later one was damaged: this training resumed from an earlier one.
+        before = sorted(p for p in self.folder.glob("step-*.safetensors") if p.name <= path.name)
+        for other in self.folder.glob("step-*.safetensors"):
+            if other not in before[-KEPT:]:
+                other.unlink(missing_ok=True)
 
     def wait(self) -> None:
         """Wait until the last checkpoint is on disk."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            advice = f"The previous one is kept. {TO_RESUME}"
-            with explain_write_errors(f"A checkpoint could not be written to {self.folder}", advice):
-                raise failure
+        written, self._written = self._written, None
+        advice = f"The previous one is kept. {TO_RESUME}"
+        with explain_write_errors(f"A checkpoint could not be written to {self.folder}", advice):
+            if written is not None:
+                written.result()
 
 
 # What a checkpoint must contain so that its run can resume.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -187,7 +187,10 @@ class Trained:
         probabilities : ndarray, shape (K, N, C)
         grades : ndarray, shape (K, N)
         """
-        self._check_kind(pixels)
+        trained = f"rows of {count_of(self.in_shape[0], 'feature')}" if len(self.in_shape) == 1 else "images"
+        given = f"rows of {count_of(pixels.shape[1], 'feature')}" if pixels.ndim == 2 else "images"
+        if trained != given:
+            raise SrjtError(f"This run was trained on {trained}: it cannot be applied to {given}.")
         crops = self.views(views, size=pixels.shape[1])
         if len(pixels) == 0:
             shape = (self.method.networks, 0, self.method.num_classes)
@@ -299,18 +302,10 @@ class Trained:
         ordered = replace(data, arrays=data.arrays[:, positions], feature_names=self.feature_names)
         return replace(ordered, hashes=None, duplicates=None)  # those of another order
 
-    def _check_kind(self, pixels: Samples) -> None:
-        trained = f"rows of {count_of(self.in_shape[0], 'feature')}" if len(self.in_shape) == 1 else "images"
-        given = f"rows of {count_of(pixels.shape[1], 'feature')}" if pixels.ndim == 2 else "images"
-        if trained != given:
-            raise SrjtError(f"This run was trained on {trained}: it cannot be applied to {given}.")
 
-
-@contextlib.contextmanager
-def use_run_settings(run: Trained) -> Iterator[None]:
+def use_run_settings(run: Trained) -> AbstractContextManager[None]:
     """Compute with the precision flags of the run's own evaluation; restore them afterwards."""
-    with torch_flags(run.config, run.device, training=False):
-        yield
+    return torch_flags(run.config, run.device, training=False)
 
 
 def _without_version(settings: str) -> object:

@@ -39,7 +39,7 @@ from srjt.data.sources.columns import (
     locate_images,
 )
 from srjt.data.sources.features import load_numpy
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError
 from srjt.files import check_regular_file, why_not_a_file
 from srjt.progress import ProgressOption, progress_bar
 
@@ -507,16 +507,19 @@ def read_dr(source: Path, options: ReadOptions) -> LoadedData:
 
 def dr_differences(manifest: Manifest) -> list[str]:
     """Differences from the counts of Kaggle, as text; empty if the counts are Kaggle's or the paper's."""
-    here = manifest.class_counts.tolist()
-    if here in (list(DR_COUNTS), list(DR_PAPER_COUNTS)):
+    if manifest.class_counts.tolist() == list(DR_PAPER_COUNTS):
         return []
-    differences = (
-        [] if sum(here) == sum(DR_COUNTS) else [f"{sum(here):,} labels where Kaggle has {sum(DR_COUNTS):,}"]
-    )
-    return differences + [
-        f"grade {name}: {count:,} where Kaggle has {published:,}"
-        for name, count, published in zip(manifest.grades, here, DR_COUNTS, strict=True)
-        if count != published
+    return _differences(manifest, DR_COUNTS)
+
+
+def _differences(manifest: Manifest, published: tuple[int, ...]) -> list[str]:
+    """Where the images per grade are not those that were published, as text."""
+    counts = [("images", len(manifest), sum(published))] + [
+        (f"grade {name}", int(here), there)
+        for name, here, there in zip(manifest.grades, manifest.class_counts, published, strict=True)
+    ]
+    return [
+        f"{what}: {here:,} where {there:,} were published" for what, here, there in counts if here != there
     ]
 
 
@@ -576,16 +579,13 @@ def read_limuc(directory: Path, options: ReadOptions) -> LoadedData:
 
 def limuc_differences(manifest: Manifest) -> list[str]:
     """Differences from the published counts, as text; empty if there are none."""
-    differences = []
-    if len(manifest) != sum(LIMUC_COUNTS):
-        differences.append(f"{count_of(len(manifest), 'image')} where {sum(LIMUC_COUNTS):,} were published")
     patients = len(set(manifest.patients or []))
-    if patients != LIMUC_PATIENTS:
-        differences.append(f"{count_of(patients, 'patient')} where {LIMUC_PATIENTS:,} were published")
-    for name, here, published in zip(manifest.grades, manifest.class_counts, LIMUC_COUNTS, strict=True):
-        if here != published:
-            differences.append(f"{name}: {count_of(here, 'image')} where {published:,} were published")
-    return differences
+    other = (
+        []
+        if patients == LIMUC_PATIENTS
+        else [f"patients: {patients:,} where {LIMUC_PATIENTS:,} were published"]
+    )
+    return [*other, *_differences(manifest, LIMUC_COUNTS)]
 
 
 # MedMNIST's .npz files: {train, val, test}_{images, labels}.

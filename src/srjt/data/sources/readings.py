@@ -47,15 +47,16 @@ READING_SYNONYMS: dict[str, tuple[str, ...]] = {
     "reader": tuple(word + end for word in READER_WORDS for end in ("", "id", "name")),
     "patient": SYNONYMS["patient"],
     "reference": (
+        *("reference", "referencegrade", "referencestandard", "adjudicated", "adjudicatedgrade"),
         *(
-            "reference",
-            "referencegrade",
-            "referencestandard",
-            "adjudicated",
-            "adjudicatedgrade",
             "adjudication",
+            "histology",
+            "histologygrade",
+            "biopsy",
+            "goldstandard",
+            "goldgrade",
+            "groundtruth",
         ),
-        *("histology", "histologygrade", "biopsy", "goldstandard", "goldgrade", "groundtruth"),
     ),
     "date": ("date", "readingdate", "readdate", "readat", "gradedat", "reviewedat", "datetime", "timestamp"),
 }
@@ -186,9 +187,8 @@ def refuse_columns_of_readers(frame: pd.DataFrame, *, source: str) -> None:
     """An error for a table without a column of grades but with one for each of several readers."""
     readers = [] if has_grade_column(frame) else wide_columns(frame)
     if readers:
-        shown = ", ".join(readers[:6]) + (", …" if len(readers) > 6 else "")
         raise SrjtError(
-            f"{source} has the grades of {len(readers)} readers ({shown}): combine them with "
+            f"{source} has the grades of {len(readers)} readers ({_few(readers)}): combine them with "
             "`several_readings='consensus'`, compare them with srjt readers, or choose one with `grade_column`."
         )
 
@@ -523,10 +523,8 @@ def readings_of(
     items = list(lines) if chosen.item is None else frame[chosen.item].tolist()
     nameless = {item for item in set(items) if item.casefold() in MISSING}
     unnamed = np.array([item in nameless for item in items])
-    problems += [
-        Problem("missing-image", lines[row], "the row has no image")
-        for row in np.flatnonzero(unnamed).tolist()
-    ]
+    without = np.flatnonzero(unnamed).tolist()
+    problems += [Problem("missing-image", lines[row], "the row has no image") for row in without]
     if unnamed.all():
         raise SrjtError(f"No row of {source} names its image: choose another column with `image_column`.")
 
@@ -570,6 +568,11 @@ def readings_of(
     item_codes, item_names = pd.factorize(np.array(items, dtype=object)[kept])
     reader_codes, reader_names = pd.factorize(np.array(names, dtype=object)[usable])
     row_items = np.where(unnamed, -1, pd.Index(item_names).get_indexer(pd.Index(items)))
+    groups = reference = None
+    if chosen.group is not None:
+        groups = item_groups(frame[chosen.group].tolist(), items, row_items, problems)
+    if references:
+        reference = item_references(reference_codes, items, row_items, grading.names, problems)
     readings = Readings(
         items=item_names.tolist(),
         readers=reader_names.tolist(),
@@ -577,12 +580,8 @@ def readings_of(
         item=item_codes,
         reader=reader_codes,
         grade=codes[usable],
-        groups=None
-        if chosen.group is None
-        else item_groups(frame[chosen.group].tolist(), items, row_items, problems),
-        reference=item_references(reference_codes, items, row_items, grading.names, problems)
-        if references
-        else None,
+        groups=groups,
+        reference=reference,
         times=None if times is None else times[usable],
     )
     notes = table_notes(readings, chosen, source=source, empty=empty, grading=grading)
