@@ -316,6 +316,7 @@ def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labell
         assert word in out
     assert all(len(line) <= 80 for line in out.splitlines())
     assert len(out.splitlines()) <= 24
+    assert len(out.splitlines()) <= 24
     found = json.loads(Path("found.json").read_text())
     assert command("predict", finished, labelled)[0] == 0
     predicted = pd.read_csv("predictions.csv")["grade"][tested]

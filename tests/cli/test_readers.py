@@ -65,7 +65,11 @@ def test_it_prints_agreement_and_readers_on_one_screen(command: Srjt, table: Pat
     assert "readings 80 of 40 images by 3 readers" in words
     for part in ("Krippendorff’s α", "quadratic κ", "Readers", "wrong consensus grades"):
         assert part in words
-    assert len([line for text in said.splitlines() for line in textwrap.wrap(text, 80)]) <= 24
+    assert lines_of(said) <= 24
+
+
+def lines_of(text: str) -> int:
+    return sum(len(textwrap.wrap(line, 80)) for line in text.splitlines())
 
 
 def test_shared_errors_make_the_consensus_less_certain(command: Srjt, tmp_path: Path) -> None:
@@ -87,6 +91,7 @@ def test_the_folder_holds_page_consensus_readings_and_worklist(
         "report.html", "readers.json", "consensus.csv", "readings.csv", "worklist.csv"
     }  # fmt: skip
     assert "srjt review" in said
+    assert lines_of(said.replace(str(tmp_path), "")) <= 24  # the list itself is in the file
     consensus = pd.read_csv(out / "consensus.csv")
     assert len(consensus) == 40
     assert consensus.filter(like="p_true_").sum(axis=1).to_numpy() == pytest.approx(np.ones(40), abs=1e-6)
