@@ -239,16 +239,11 @@ def test_train_predict_and_evaluate_take_the_same_samples_in_every_form(data: Da
     ("wrong", "sentence"),
     [
         (lambda: from_arrays([np.zeros((4, 4)), np.zeros((5, 4))], [0, 1]), "have different sizes"),
-        (lambda: from_arrays([[1, 2], [3]], [0, 1]), "have different sizes"),
         (lambda: from_arrays(np.zeros((2, 3)), 3), "grade must have one entry per sample; got 3"),  # type: ignore[arg-type]
         (lambda: srjt.load_run(None), "A run is .* the path of its folder; got NoneType"),  # type: ignore[arg-type]
-        (lambda: srjt.predict(3, "a.png"), "A run is .* the path of its folder; got int"),  # type: ignore[arg-type]
         (lambda: srjt.data.read(None), "read from a path or a DataFrame; got NoneType"),  # type: ignore[arg-type]
         (lambda: srjt.data.read_readings(3), "read from a path or a DataFrame; got int"),  # type: ignore[arg-type]
         (lambda: srjt.readers.consensus(None), "Readings are wanted, .*; got NoneType"),  # type: ignore[arg-type]
-        (lambda: srjt.readers.agreement(pd.DataFrame()), "Readings are wanted, .*; got"),  # type: ignore[arg-type]
-        (lambda: srjt.readers.compare_network(None, [0]), "Readings are wanted"),  # type: ignore[arg-type]
-        (lambda: srjt.readers.next_readings(None, None, count=1), "Readings are"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
 def test_what_is_not_data_at_all_gets_a_sentence(wrong: Callable[[], object], sentence: str) -> None:

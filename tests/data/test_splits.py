@@ -84,11 +84,7 @@ def test_the_folds_of_a_seed_are_fixed_for_good() -> None:
     assert tested == [[0, 14], [4, 10], [8, 18], [2, 12], [6, 16]]
     tested = [split.test[::2].tolist() for split in folds(whole, seed=0)]
     assert tested == [[14, 18], [0, 2], [4, 6], [8, 12], [10, 16]]
-
-
-def test_seeds_differ() -> None:
-    whole = manifest([f"p{n}" for n in range(60)], [n % 4 for n in range(60)])
-    assert folds(whole, seed=0)[0].test.tolist() != folds(whole, seed=1)[0].test.tolist()
+    assert [split.test[::2].tolist() for split in folds(whole, seed=1)] != tested
 
 
 @pytest.mark.parametrize("by", ["random", "stratified"])
@@ -205,7 +201,7 @@ def test_the_published_split_is_used_and_its_leakage_told() -> None:
         official_split(manifest(None, [0, 1]))
 
 
-@pytest.mark.parametrize("name", ["part", "Set", "subset", "fold", "phase"])
+@pytest.mark.parametrize("name", ["part", "Set"])
 def test_a_column_that_holds_a_split_is_named(name: str) -> None:
     data = manifest(None, [0, 1, 2, 3], **{name: ["train", "Train", "val", "test"]})
     with pytest.raises(SrjtError, match=f"There is a column {name}: use `split_column='{name}'`"):
@@ -222,7 +218,6 @@ def test_a_column_that_holds_something_else_is_not_named(values: list[object]) -
     ("content", "sentence"),
     [
         ("id,fold,split\né,0,train\n".encode("latin-1"), "is not UTF-8 text"),
-        ("id,fold,split\na,0,train\n".encode("utf-16"), "is not UTF-8 text"),
         (b'id,fold,split\n"a,0,train\n', "is damaged: unexpected end of data"),
         (b"id,fold,split\na," + b"1" * 5000 + b",train\n", "must be a whole number"),
     ],

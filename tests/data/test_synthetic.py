@@ -120,8 +120,7 @@ def test_no_image_is_blank_or_burnt_out(data: Manifest) -> None:
         assert (image == 0).all(axis=2).mean() < 0.25
 
 
-@pytest.mark.parametrize("grades", [2, 10])
-@pytest.mark.parametrize("size", [32, 256])
+@pytest.mark.parametrize(("size", "grades"), [(32, 10), (256, 2)])
 def test_extreme_sizes_and_grades(size: int, grades: int) -> None:
     data = generate(images=grades, patients=1, size=size, grades=grades)
     assert data.arrays is not None
@@ -134,10 +133,7 @@ def test_extreme_sizes_and_grades(size: int, grades: int) -> None:
     [
         ({"images": 3}, "3 images are too few for 4 grades"),
         ({"images": 10, "patients": 11}, "between 1 and 10 patients, not 11"),
-        ({"patients": 0}, "not 0"),
         ({"size": 31}, "32 to 256 pixels"),
-        ({"size": 257}, "32 to 256 pixels"),
-        ({"grades": 1}, "2 to 10 grades"),
         ({"grades": 11}, "2 to 10 grades"),
         ({"seed": -1}, "0 or larger"),
     ],
@@ -171,25 +167,14 @@ def test_write_refuses_what_it_cannot_do(data: Manifest, tmp_path: Path) -> None
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def run(*arguments: str):  # type: ignore[no-untyped-def]
+def test_command_writes_and_names_the_next_one(tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(synthetic)
-    return CliRunner().invoke(app, list(arguments))
-
-
-def test_command_writes_and_names_the_next_one(tmp_path: Path) -> None:
-    result = run(str(tmp_path / "uc"), "--images", "12", "--patients", "3", "--size", "32", "--grades", "3")
+    arguments = [str(tmp_path / "uc"), "--images", "12", "--patients", "3", "--size", "32", "--grades", "3"]
+    result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert len(pd.read_csv(tmp_path / "uc" / "labels.csv")) == 12
     assert result.stdout.splitlines()[-1] == f"Next: srjt data inspect {tmp_path / 'uc' / 'labels.csv'}"
-
-
-def test_command_refuses_a_folder_in_use(tmp_path: Path) -> None:
-    (tmp_path / "old.png").touch()
-    result = run(str(tmp_path))
-    assert isinstance(result.exception, SrjtError)  # srjt.cli.main prints it and exits with status 2
-    assert str(result.exception).startswith(f"The folder {tmp_path} is not empty")
-    assert [p.name for p in tmp_path.iterdir()] == ["old.png"]
 
 
 def test_a_dot_is_drawn_where_it_is_and_clipped_at_the_border() -> None:

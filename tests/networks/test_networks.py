@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import sys
@@ -166,11 +165,6 @@ def test_only_the_networks_of_monai_import_it(monkeypatch):
             networks.maker(name, in_shape=(8,) if networks.takes_rows(name) else (3, 32, 32))
 
 
-def test_names_are_unique_and_hold_what_is_promised():
-    assert len(set(networks.names())) == len(networks.names())
-    assert {"tiny", "linear", "mlp", "resnet18", "resnet50", "densenet121"} <= set(networks.names())
-
-
 def test_timm_missing_gives_the_line_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(SrjtError, match=r"'timm:convnext_tiny' needs timm, .*pip install \"timm>=1"):
@@ -283,34 +277,25 @@ class Pooled(nn.Module):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_gives_the_heads_output_and_gradients_everywhere(name):
-    network = build_network(name)
+    network = build_network(name, seed=3)
+    assert same(network, build_network(name, seed=3))
+    assert not same(network, build_network(name, seed=4))
     network(torch.randn(6, *SHAPES[name])).square().sum().backward()
     assert network(torch.randn(6, *SHAPES[name])).shape == (6, 4)
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_seed_decides_all_weights(name):
-    assert same(build_network(name, seed=3), build_network(name, seed=3))
-    assert not same(build_network(name, seed=3), build_network(name, seed=4))
-
-
 @pytest.mark.parametrize("network", ["tiny", "mlp", Pooled])
-def test_leaves_the_random_state_alone(network):
+def test_leaves_the_random_state_alone_and_does_not_depend_on_it(network):
     torch.manual_seed(11)
     before = torch.get_rng_state()
-    build_network(network, seed=5)
+    one = build_network(network, seed=5)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_random_state_outside_does_not_reach_the_weights():
-    torch.manual_seed(1)
-    one = build_network(Pooled, seed=5)
     torch.manual_seed(2)
-    assert same(one, build_network(Pooled, seed=5))
+    assert same(one, build_network(network, seed=5))
 
 
-@pytest.mark.parametrize("size", [(16, 16), (17, 40), (64, 64)])
+@pytest.mark.parametrize("size", [(16, 16), (17, 40)])
 def test_tiny_takes_any_size_from_16_pixels(size):
     assert build_network("tiny", in_shape=(3, *size))(torch.randn(2, 3, *size)).shape == (2, 4)
 
@@ -363,14 +348,6 @@ def test_pretrained_networks_differ_in_their_heads_only(tmp_path: Path):
     assert not torch.equal(one.head.weight, other.head.weight)
 
 
-def test_a_whole_network_of_ours_serves_as_weights_file(tmp_path: Path):
-    whole = build_network("tiny", seed=9)
-    save_file(whole.state_dict(), tmp_path / "run.safetensors")
-    again = build_network("tiny", seed=1, pretrained=str(tmp_path / "run.safetensors"))
-    assert same(again.backbone, whole.backbone)
-    assert not torch.equal(again.head.weight, whole.head.weight)
-
-
 @pytest.mark.parametrize(
     ("network", "options", "says"),
     [
@@ -381,11 +358,6 @@ def test_a_whole_network_of_ours_serves_as_weights_file(tmp_path: Path):
             "tiny",
             {"pretrained": True},
             r"no published ImageNet weights for the network 'tiny', only for resnet18.*`weights`",
-        ),
-        (
-            Pooled,
-            {"pretrained": True},
-            r"no published ImageNet weights for your own network.*`pretrained=False`",
         ),
         ("tiny", {"pretrained": Path("gone.pth")}, r"There is no weights file at gone\.pth"),
         (Pooled(), {}, r"Pass a function that returns the network"),
@@ -447,14 +419,9 @@ def loaded(path: Path) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     "arrange",
     [
-        lambda s: s,
         classified,
-        lambda s: classified(s, "fc"),
         lambda s: prefixed("module.", classified(s, "classifier")),
-        lambda s: prefixed("module._orig_mod.", s),
-        lambda s: prefixed("backbone.", s) | {"head.weight": torch.ones(3, 4)},
         lambda s: prefixed("module.", prefixed("backbone.", s) | {"head.weight": torch.ones(3, 4)}),
-        lambda s: {"state_dict": s, "epoch": 3},
         lambda s: {"state_dict": {"model": prefixed("module.", s)}, "optimizer": {"lr": 0.1}},
         lambda s: {**s, "version": "1"},
         # one of two networks of a run, and a self-supervised training with a copy, a projection and a queue
@@ -509,17 +476,11 @@ def test_a_sentence_says_what_fitted(state):
     )
 
 
-def test_a_deeper_networks_weights_do_not_fit(state):
-    with pytest.raises(SrjtError, match=r"do not fit the network: 1 unexpected \(conv\.2\.weight\)"):
-        weights.load_weights(Backbone(), state | {"conv.2.weight": ONES}, source="w.pth")
-
-
 def test_a_file_that_does_not_fit_changes_nothing(state, tmp_path):
     network = Backbone()
     before = {key: value.clone() for key, value in network.state_dict().items()}
-    del state["norm.bias"]
-    with pytest.raises(SrjtError, match="do not fit"):
-        weights.load_weights(network, state, source="file")
+    with pytest.raises(SrjtError, match=r"do not fit the network: 1 unexpected \(conv\.2\.weight\)"):
+        weights.load_weights(network, state | {"conv.2.weight": ONES}, source="file")
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
 
 
@@ -539,23 +500,15 @@ def test_nothing_in_the_file_is_executed(zipped, state, tmp_path):
         tmp_path / "w.pth",
         _use_new_zipfile_serialization=zipped,
     )
-    with pytest.raises(SrjtError, match="contains Python objects besides tensors") as caught:
+    said = r"contains Python objects besides tensors.*torch\.save\(model\.state_dict\(\)"
+    with pytest.raises(SrjtError, match=said) as caught:
         weights.read_weights(tmp_path / "w.pth")
     assert "\n" not in str(caught.value)
     assert not proof.exists()
 
 
-@pytest.mark.parametrize("content", [nn.Linear(2, 2), {"options": argparse.Namespace(lr=1)}])
-def test_pickled_objects_are_refused_with_what_to_do(content, tmp_path):
-    torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(
-        SrjtError, match=r"Python objects besides tensors.*torch\.save\(model\.state_dict\(\)"
-    ):
-        weights.read_weights(tmp_path / "w.pth")
-
-
 @pytest.mark.parametrize("ending", ["pth", "safetensors"])
-@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"<html>404</html>"])
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"<html>404</html>"])
 def test_damaged_files_are_one_sentence(ending, damage, state, tmp_path):
     path = tmp_path / f"w.{ending}"
     if ending == "pth":
@@ -568,7 +521,7 @@ def test_damaged_files_are_one_sentence(ending, damage, state, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [torch.ones(3), {"epoch": 3}, [1, 2], {"state_dict": {}}])
+@pytest.mark.parametrize("content", [torch.ones(3), {"epoch": 3}, {"state_dict": {}}])
 def test_a_file_without_named_tensors_is_an_error(content, tmp_path):
     torch.save(content, tmp_path / "w.pth")
     with pytest.raises(SrjtError, match="contains no named weights"):

@@ -44,8 +44,6 @@ def test_the_papers_methods_learn_as_in_the_paper(network: str) -> None:
     ("network", "rate"),
     [
         ("resnet18", 1e-3),
-        ("tiny", 1e-3),
-        ("timm:tf_efficientnet_lite0", 1e-3),
         ("timm:convnext_tiny", 1e-3),
         ("timm:vit_small_patch16_224", 1e-4),
         ("timm:swin_tiny_patch4_window7_224", 1e-4),
@@ -81,14 +79,8 @@ def test_what_is_given_about_the_optimisation_stays() -> None:
         TrainConfig(warmup_epochs=-1)
 
 
-@pytest.mark.parametrize(
-    ("epochs", "scaled"), [(150, (90, 120, 140)), (30, (18, 24, 28)), (300, (180, 240, 280))]
-)
-def test_milestones_scale_with_the_epochs(epochs: int, scaled: tuple[int, ...]) -> None:
-    assert TrainConfig(epochs=epochs).effective_milestones == scaled
-
-
-def test_given_milestones_stay() -> None:
+def test_milestones_scale_with_the_epochs_and_given_ones_stay() -> None:
+    assert TrainConfig(epochs=30).effective_milestones == (18, 24, 28)
     assert TrainConfig(epochs=30, milestones=(10, 20)).effective_milestones == (10, 20)
     given = TrainConfig(epochs=30, milestones=(), learning_rate=1e-4, method="standard")
     assert given.for_data(features=False).learning_rate_at(30) == 1e-4
@@ -253,24 +245,14 @@ def test_the_preset_of_a_cpu_is_small_and_an_unknown_one_is_an_error() -> None:
         TrainConfig().replace(preset="gpu")
 
 
-def test_method_options_of_a_file_that_are_no_settings(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text("method_options: 5\n")
-    with pytest.raises(SrjtError, match="method_options takes settings by name"):
-        layered_settings(file, [], given={}, method_options={})
-
-
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"gamma": 1e300}, "gamma lies in (0, 1]; got 1e+300."),
-        ({"image_size": 1_000_000_000}, "image_size is at most 16384; got 1000000000."),
         ({"image_size": 16**6000}, "image_size is at most 16384; got a number with too many digits."),
-        ({"epochs": 16**6000}, "epochs is at most 1e+06; got a number with too many digits."),
         ({"learning_rate": 16**6000}, "learning_rate takes a number; got a number with too many digits."),
         ({"epochs": date(2020, 1, 1)}, "epochs takes a whole number; got datetime.date(2020, 1, 1)."),
         ({"seed": 2**64}, "seed is at most 9.22337e+18; got 18446744073709551616."),
-        ({"seed": -1}, "seed cannot be negative; got -1."),
         (
             {"milestones": [10, True]},
             "milestones takes a list of epochs such as [90, 120, 140]; got [10, True].",
@@ -312,7 +294,7 @@ def test_a_value_that_is_nested_too_deeply() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["!!int x", "!!int ''", "!!bool x", "!!timestamp x", "1" * 5000, "[" * 700, "!!python/name:os.system"],
+    ["!!int ''", "!!bool x", "1" * 5000, "[" * 700, "!!python/name:os.system"],
 )
 def test_yaml_that_is_none(value: str, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=r"^--set epochs=…: the value is not valid YAML: .{,90}\.$"):
