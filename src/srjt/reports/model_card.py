@@ -26,11 +26,10 @@ from srjt.inference.prepare import RunLike, open_run
 from srjt.methods import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.checklist import paragraph, run_facts
 from srjt.reports.page import Page, Rule, Section, markdown, sentences
 from srjt.reports.pages.evaluation import (
-    FIRST,
     NOTES,
     by_grade_table,
     evaluation_facts,
@@ -154,7 +153,7 @@ def _metadata(
                                 "name": METRICS[name].long_name,
                                 "value": round(found.intervals[name].value, 4),
                             }
-                            for name in FIRST
+                            for name in MAIN
                             if math.isfinite(found.intervals[name].value)
                         ],
                     }

@@ -21,7 +21,7 @@ from srjt.inference.compare import Comparison
 from srjt.inference.decide import Abstention, Decision, refer_if
 from srjt.inference.evaluate import Evaluation, are_row_numbers, shared_labels
 from srjt.inference.ranges import RangeEvaluation
-from srjt.ordinal.metrics import METRICS, Interval
+from srjt.ordinal.metrics import MAIN, METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import (
@@ -42,7 +42,6 @@ from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
 
-FIRST = ("mae", "accuracy", "macro_f1", "qwk")  # the metrics that stand at the top, and in a terminal
 EXAMPLES = 6  # of each kind
 SCORE_NAMES = {
     "sensitivity": "sensitivity",
@@ -217,7 +216,7 @@ def evaluation_page(
 def key_numbers(found: Evaluation) -> list[KeyNumber]:
     """The usual metrics, and the first numbers of whatever else was asked for."""
     numbers = []
-    for name in FIRST:
+    for name in MAIN:
         naive = None if found.naive is None else getattr(found.naive, name, None)
         compared = "" if naive is None else f"one grade: {naive:.3f}"
         numbers.append(_key_number(metric_heading(name), found.intervals[name], compared))
@@ -530,7 +529,7 @@ def comparison_page(comparison: Comparison) -> Page:
         lead=first_sentence(COMPARED, facts),
         key_numbers=_differences(comparison, facts),
         figure=forest_figure(comparison),
-        figure_table=None if facts.two else _difference_table(comparison, metrics=FIRST),
+        figure_table=None if facts.two else _difference_table(comparison, metrics=MAIN),
         notes=notes_of(leaks, sentences(COMPARED_NOTES, facts)),
         sections=[
             Section(
@@ -552,7 +551,7 @@ def _differences(comparison: Comparison, facts: SimpleNamespace) -> list[KeyNumb
             compared=f"{row.value:.3f} vs {row.first:.3f}, p {row.adjusted:.3f}",
         )
         for row in comparison.differences
-        if row.metric in (FIRST if facts.two else (comparison.purpose,))
+        if row.metric in (MAIN if facts.two else (comparison.purpose,))
     ]
 
 
