@@ -238,12 +238,12 @@ def _noise_plan(pilot: RunLike | Evaluation | None, asked: Planning) -> SamplePl
     numbers = [math.ceil(number * effect) for number in numbers]
     table = pd.DataFrame({"half_width": [asked.half_width * factor for factor in WIDTHS], "images": numbers})
     table.insert(1, "patients", [math.ceil(number / asked.images_per_patient) for number in numbers])
-    wanted = table.loc[WIDTHS.index(1.0)]
+    wanted = WIDTHS.index(1.0)
     deviation = math.sqrt(value * (1.0 - value) * effect / asked.images_per_patient)
     result = _result(
         asked, value=value, deviation=deviation, images=asked.images_per_patient, pilot=0, source=source
     )
-    return replace(result, patients=int(wanted["patients"]), images=int(wanted["images"]), table=table)
+    return replace(result, patients=int(table["patients"][wanted]), images=numbers[wanted], table=table)
 
 
 def _readings(error: float | None) -> pd.DataFrame:
