@@ -327,7 +327,7 @@ def plain(value: Any, *, whole: bool = False) -> Any:
         return {name: plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
-    return value
+    return value.tolist() if hasattr(value, "tolist") else value  # an array
 
 
 class Plain:

@@ -26,6 +26,7 @@ from srjt.inference.evaluate import Evaluation, best_side, evaluate, evaluate_si
 from srjt.inference.explain import explain
 from srjt.inference.export import export
 from srjt.inference.predict import predict
+from srjt.ordinal.metrics import MAIN
 from srjt.progress import Reported
 from srjt.training import train as training
 from srjt.training import trained
@@ -83,7 +84,7 @@ class Run(Trained, Reported):
                 math.nan if found.naive is None else getattr(found.naive, metric, math.nan),
             )
             for name, found in self._sides.items()
-            for metric in ("accuracy", "mae", "macro_f1", "qwk")
+            for metric in MAIN
         }
         index = pd.MultiIndex.from_tuples(list(rows), names=["side", "metric"]) if rows else None
         return pd.DataFrame(list(rows.values()), index=index, columns=["value", "low", "high", "naive"])

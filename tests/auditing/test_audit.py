@@ -104,11 +104,20 @@ def with_verified(noisy: Manifest, count: int) -> Manifest:
 
 
 @pytest.mark.parametrize("method", ["sord", pytest.param("co-teaching+ours", marks=pytest.mark.slow)])
-def test_verified_grades_need_no_new_training(noisy: Manifest, tmp_path: Path, method: str) -> None:
-    """The same command again, after 80 labels were verified: an unbiased rate, and known qualities."""
+def test_a_second_run_and_verified_grades_need_no_new_training(
+    noisy: Manifest, tmp_path: Path, method: str
+) -> None:
+    """The same command again, as it was and after 80 labels were verified: an unbiased rate, and known qualities."""
     given: dict[str, Any] = {"out": tmp_path / "audit", "folds": 2, "epochs": 4, "method": method, **HERE}
+    first, written = audit(noisy, **given), tmp_path / "audit" / "audit.csv"
+    runs = {p: p.stat().st_mtime_ns for p in (tmp_path / "audit" / "fits").rglob("*") if p.is_file()}
+    before = written.read_bytes()
+    written.unlink()
     audit(noisy, **given)
-    runs = {p: p.stat().st_mtime_ns for p in (tmp_path / "audit").rglob("weights.safetensors")}
+    assert written.read_bytes() == before
+    np.testing.assert_array_equal(first.scores["quality"], pd.read_csv(written)["quality"])
+    with pytest.raises(SrjtError, match=r"fits was made with other settings \(folds was 2 and is now 3\)"):
+        audit(noisy, **{**given, "folds": 3})
     done = audit(with_verified(noisy, 80), **given)
     assert {p: p.stat().st_mtime_ns for p in runs} == runs
     verified = done.summary["verified"]
@@ -137,23 +146,6 @@ def test_every_epoch_is_named_by_its_fold(noisy: Manifest, capsys: pytest.Captur
         *(f"warm-up: fold {fold} of 3, epoch 1 of 1" for fold in (1, 2, 3)),
         *(f"fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)),
     ]
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_second_run_repeats_no_training_and_writes_the_same_files(noisy: Manifest, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"out": tmp_path / "audit", "folds": 2, "epochs": 2, **HERE}
-    audit(noisy, **given)
-    before = (tmp_path / "audit" / "audit.csv").read_bytes()
-    weights = {p: p.stat().st_mtime_ns for p in (tmp_path / "audit" / "fits").rglob("*") if p.is_file()}
-    (tmp_path / "audit" / "audit.csv").unlink()
-    audit(noisy, **given)
-    assert (tmp_path / "audit" / "audit.csv").read_bytes() == before
-    assert {p: p.stat().st_mtime_ns for p in weights} == weights
-    with pytest.raises(SrjtError, match=r"fits was made with other settings \(folds was 2 and is now 3\)"):
-        audit(noisy, **{**given, "folds": 3})
-    memory = audit(noisy, **{**given, "out": None})
-    written = pd.read_csv(tmp_path / "audit" / "audit.csv", dtype={"id": str, "grade": str, "suggested": str})
-    np.testing.assert_array_equal(memory.scores["quality"], written["quality"])
 
 
 @pytest.mark.usefixtures("quick")

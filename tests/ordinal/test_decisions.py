@@ -226,11 +226,6 @@ def test_the_decision_curve_counts_what_it_says(samples: list[tuple[bool, int]])
     assert (curve.model <= y.mean() + 1e-12).all()  # a perfect model reaches the prevalence
 
 
-def test_perfect_probabilities_reach_the_prevalence_at_every_threshold() -> None:
-    y = np.array([True, True, False, False, False])
-    assert net_benefit(y, y.astype(float)).model == pytest.approx(np.full(99, 0.4))
-
-
 @given(
     samples=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=40),
 )

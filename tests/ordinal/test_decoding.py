@@ -165,13 +165,6 @@ def test_undoing_finds_the_labels_probabilities(seed: int, classes: int) -> None
     assert (many - q).abs().sum() <= (found - q).abs().sum() + 1e-9
 
 
-def test_one_hot_labels_need_no_undoing() -> None:
-    p = drawn(10, 4, 5)
-    assert undo_soft_labels(p, torch.eye(4)).numpy() == pytest.approx(p.numpy())
-    certain = torch.tensor([[1.0, 0.0, 0.0]])
-    assert undo_soft_labels(certain, torch.eye(3)).tolist() == certain.tolist()
-
-
 def test_a_majority_is_found_again_after_soft_labels() -> None:
     """Grade 0 has most labels; the median of the soft prediction is grade 1."""
     soft = soft_label_matrix(3, dtype=torch.float64)
@@ -272,11 +265,6 @@ def test_what_a_grade_is_in_words() -> None:
     )
     cut = GradeRule(how="thresholds", thresholds=(0.25, 1.5), purpose="qwk")
     assert str(cut) == "the expected grade, cut at 0.250, 1.500, for quadratic κ"
-
-
-def test_a_misspelt_purpose_is_suggested() -> None:
-    with pytest.raises(SrjtError, match="Unknown metric to optimise 'macro-f1': did you mean 'macro_f1'"):
-        grade_rule_for("macro-f1")  # type: ignore[arg-type]
 
 
 # One answer for several images.

@@ -44,12 +44,6 @@ def test_soft_labels_of_four_grades_by_hand() -> None:
     torch.testing.assert_close(soft_label_matrix(4), torch.tensor(expected), atol=1e-6, rtol=0)
 
 
-def test_soft_labels_are_rows_of_the_matrix() -> None:
-    labels = torch.tensor([[3, 0], [1, 1]])
-    assert torch.equal(soft_labels(labels, 4), soft_label_matrix(4)[labels])
-    assert soft_labels(labels, 4).shape == (2, 2, 4)
-
-
 @pytest.mark.parametrize("num_classes", range(2, 9))
 def test_soft_labels_agree_with_dlordinal(num_classes: int) -> None:
     oracle = pytest.importorskip("dlordinal.soft_labelling")
@@ -67,13 +61,6 @@ def test_a_soft_label_is_a_distribution_with_its_mode_at_the_label(case: tuple[i
     # each further step away costs a factor of e, on either side
     for c in range(num_classes):
         assert float(row[c] / row[label]) == pytest.approx(math.exp(-abs(c - label)), rel=1e-12)
-
-
-@given(grades_and_classes)
-def test_reversing_the_grades_reverses_the_soft_label(case: tuple[int, int]) -> None:
-    label, num_classes = case
-    there, back = soft_labels([label, num_classes - 1 - label], num_classes, dtype=torch.float64)
-    torch.testing.assert_close(there, back.flip(0), rtol=1e-12, atol=0)
 
 
 def test_one_hot_by_hand() -> None:
@@ -469,18 +456,6 @@ def test_a_temperature_is_positive(temperature: float) -> None:
 # R(T), the number kept, and which samples those are.
 
 # --------------------------------------------------------------------------------------- how many
-
-
-def test_keep_rate_of_the_paper() -> None:
-    # ε = 0.4, T' = 5: a fifth of ε more is forgotten each epoch, the first included
-    rates = [keep_rate(epoch, noise_rate=0.4) for epoch in range(1, 8)]
-    assert rates == pytest.approx([0.92, 0.84, 0.76, 0.68, 0.6, 0.6, 0.6])
-
-
-def test_keep_rate_of_the_hosts_own_papers() -> None:
-    rates = [keep_rate(epoch, noise_rate=0.5, convention="original") for epoch in (1, 2, 9, 10, 11)]
-    assert rates == pytest.approx([0.95, 0.9, 0.55, 0.5, 0.5])
-    assert keep_count(64, 0.9, convention="original") == keep_count(64, 0.9)
 
 
 def test_keep_rate_of_the_published_code() -> None:

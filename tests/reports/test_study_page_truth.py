@@ -71,7 +71,6 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Captions are checked, not drawings."""
     for name in ("chart", "confusion_figure", "transition_figure"):
         monkeypatch.setattr(study, name, lambda *args, **kwargs: None)
-    monkeypatch.setattr(study, "small_multiples", lambda *args, **kwargs: None)
 
 
 def results_of(folder: Path, options: dict[str, Any], changes: dict[str, Any]) -> StudyResults:

@@ -15,7 +15,7 @@ from srjt.data import folds, from_arrays
 from srjt.errors import SrjtError
 from srjt.reports.page import first_sentence
 from srjt.reports.pages.sample_size import VERDICT, curve_facts, learning_curve_section
-from srjt.reports.study_tables import noise_label
+from srjt.reports.study_tables import noise_label, noise_phrase
 from srjt.studies.config import StudyConfig, learning_curve, parse_noise
 from srjt.studies.plan import StudyPlan
 
@@ -58,6 +58,10 @@ def test_the_noises_of_a_curve() -> None:
     assert learning_curve(["quasi:rho=0.1"])[-2:] == ("quasi:rho=0.05", "none")
     assert parse_noise("none@0.5").kind == "none"
     assert noise_label("quasi:0.2@0.5") == "ε = 0.2, 50% of the patients"
+    assert (
+        len({noise_phrase(name) for name in ("none", "none@0.5", "corrected", "quasi:0.2", "quasi:0.2@0.5")})
+        == 5
+    )
     for wrong in ("quasi:0.2@0", "quasi:0.2@2", "none@", "none@half"):
         with pytest.raises(SrjtError, match="share of the training patients"):
             parse_noise(wrong)

@@ -105,13 +105,9 @@ def test_methods_get_what_they_need(small: Small) -> None:
     "change",
     [
         {"train": {"epochs": 3}},
-        {"train": {"learning_rate": 2e-3}},
-        {"train": {"convention": "published-code"}},
-        {"reading": {"images": 121, "patients": 24, "size": 32}},
         {"reading": {"images": 120, "patients": 24, "size": 32, "seed": 1}},
         {"reading": {"images": 120, "patients": 24, "size": 33}},  # the same labels, other pixels
         {"split_seed": 1},
-        {"folds": 4},
         {"noises": ("quasi:0.3",)},
         {"seeds": (1,)},
     ],
@@ -131,20 +127,9 @@ def test_other_labels_change_the_keys(small: Small) -> None:
     assert not {c.key for c in data.planned_runs()} & {c.key for c in other.planned_runs()}
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"step": "eager"},
-        {"deterministic": True},
-        {"memory_share": 0.1},
-        {"eval_batch_size": 7},
-        {"checkpoint_seconds": 1.0},
-    ],
-)
-def test_how_it_is_computed_changes_no_key(
-    small: Small, usual: dict[tuple[Any, ...], str], how: dict[str, Any]
-) -> None:
-    assert keys(small(train=how)) == usual
+def test_how_it_is_computed_changes_no_key(small: Small, usual: dict[tuple[Any, ...], str]) -> None:
+    how = {"step": "eager", "deterministic": True, "memory_share": 0.1, "eval_batch_size": 7}
+    assert keys(small(train={**how, "checkpoint_seconds": 1.0})) == usual
 
 
 def test_what_is_added_changes_no_other_key(small: Small) -> None:
@@ -157,16 +142,6 @@ def test_what_is_added_changes_no_other_key(small: Small) -> None:
     after = keys(more)
     assert before.items() <= after.items()
     assert len(set(after.values())) == len(after) == 5 * 2 * 3 * 2
-
-
-def test_rho_changes_the_keys_of_all(small: Small) -> None:
-    """The labels differ, even if the methods get the same rate."""
-    one, other = (
-        keys(small(noises=("quasi:rho=0.1,rate=0.2",))),
-        keys(small(noises=("quasi:rho=0.12,rate=0.2",))),
-    )
-    assert len(set(one.values()) | set(other.values())) == 18
-    assert not {k.rsplit("_", 1)[1] for k in one.values()} & {k.rsplit("_", 1)[1] for k in other.values()}
 
 
 def test_a_better_guess_of_the_matrix_repeats_only_those_who_use_it(small: Small) -> None:
@@ -258,7 +233,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(generate(images=40, patients=10, size=32), tmp_path_factory.mktemp("data") / "set")
 
 
-@pytest.mark.parametrize("damage", ["nothing", "truncated", "empty", "nonsense", "unwritable"])
+@pytest.mark.parametrize("damage", ["truncated", "unwritable"])
 def test_drawn_images_are_remembered_and_a_damaged_memory_is_no_loss(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -271,7 +246,7 @@ def test_drawn_images_are_remembered_and_a_damaged_memory_is_no_loss(
     if damage != "unwritable":
         (file,) = (cache_folder() / "synthetic").iterdir()
         whole = file.read_bytes()
-        file.write_bytes({"truncated": whole[:-500], "empty": b"", "nonsense": b"PK?"}.get(damage, whole))
+        file.write_bytes(whole[:-500])
     for data in (first, open_data(config)):
         assert data.manifest.grades == fresh.grades
         np.testing.assert_array_equal(data.manifest.arrays, fresh.arrays)
@@ -474,10 +449,3 @@ def test_a_free_device_takes_the_next_run() -> None:
     assert time_on(1, [1.0, 2.0, 3.0]) == 6.0
     assert time_on(2, [3.0, 1.0, 1.0, 1.0, 2.0]) == 5.0
     assert time_on(8, [4.0, 1.0]) == 4.0
-
-
-def test_real_steps_are_timed(small: Callable[..., StudyConfig]) -> None:
-    data = open_data(small(methods=("standard", "mixup", "co-teaching+ours"), only_folds=(0,)))
-    times = measure_times(data, list(data.planned_runs()), device=torch.device("cpu"))
-    assert [row.runs for row in times] == [1, 1, 1]
-    assert all(row.cost.seconds > 0 and row.cost.evaluation_seconds > 0 for row in times)

@@ -308,30 +308,29 @@ class ReviewSession:
     def samples_json(self) -> bytes:
         """Everything that the page shows of the samples, by column: a few megabytes for 100,000 samples."""
         audit = self.audit
-        return _json(
-            {
-                "reviewer": self.reviewer,
-                "folder": str(audit.folder),
-                "queue": self.queue,
-                "notice": audit.notice,
-                "judged": audit.judged,
-                "trusted": audit.trusted,
-                "grades": audit.grades,
-                "names": audit.grades.shown if audit.grades.names else None,
-                "keys": grade_keys(audit.grades),
-                "ids": audit.ids,
-                "labels": audit.labels.tolist(),
-                "suggested": audit.suggested.tolist(),
-                "quality": np.round(audit.quality, 4).tolist(),
-                "probabilities": np.round(10_000 * audit.probabilities).astype(int).ravel().tolist(),
-                "network_grades": [grades.tolist() for grades in audit.network_grades],
-                "selected": [None if share != share else share for share in np.round(audit.selected, 3)],
-                "patients": _name_codes(audit.patients),
-                "readers": _name_codes(audit.readers),
-                "has_neighbours": audit.neighbours is not None,
-                "twins": None if audit.twins is None else audit.twins.tolist(),
-            }
-        )
+        values = {
+            "reviewer": self.reviewer,
+            "folder": str(audit.folder),
+            "queue": self.queue,
+            "notice": audit.notice,
+            "judged": audit.judged,
+            "trusted": audit.trusted,
+            "grades": audit.grades,
+            "names": audit.grades.shown if audit.grades.names else None,
+            "keys": grade_keys(audit.grades),
+            "ids": audit.ids,
+            "labels": audit.labels.tolist(),
+            "suggested": audit.suggested.tolist(),
+            "quality": np.round(audit.quality, 4).tolist(),
+            "probabilities": np.round(10_000 * audit.probabilities).astype(int).ravel().tolist(),
+            "network_grades": [grades.tolist() for grades in audit.network_grades],
+            "selected": [None if share != share else share for share in np.round(audit.selected, 3).tolist()],
+            "patients": _name_codes(audit.patients),
+            "readers": _name_codes(audit.readers),
+            "has_neighbours": audit.neighbours is not None,
+            "twins": None if audit.twins is None else audit.twins.tolist(),
+        }
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
 
     def updates(self, since: int) -> dict[str, Any]:
         """What has changed after revision ``since`` of the log."""
@@ -341,7 +340,15 @@ class ReviewSession:
             return {
                 "revision": current.revision,
                 "progress": review_progress(self.audit, current, queue=self.queue).to_dict(),
-                "changes": [self._change(sample) for sample in changed if sample in self.audit.line_of],
+                "changes": [
+                    {
+                        "line": self.audit.line_of[sample],
+                        "seen": current.last_revision[sample],
+                        "decision": self.decision_json(current.get(sample)),
+                    }
+                    for sample in changed
+                    if sample in self.audit.line_of
+                ],
             }
 
     def undoable(self) -> list[tuple[int, int]]:
@@ -362,14 +369,6 @@ class ReviewSession:
             "at": entry.at,
             "action": entry.action,
             "grade": grade,
-        }
-
-    def _change(self, sample: str) -> dict[str, Any]:
-        current = self.decisions.current
-        return {
-            "line": self.audit.line_of[sample],
-            "seen": current.last_revision[sample],
-            "decision": self.decision_json(current.get(sample)),
         }
 
 
@@ -548,16 +547,6 @@ def _name_codes(values: list[str] | None) -> dict[str, Any] | None:
     names: dict[str, int] = {}
     codes = [names.setdefault(value.strip() or "(not given)", len(names)) for value in values]
     return {"names": list(names), "codes": codes}
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_to_python).encode()
-
-
-def _to_python(value: object) -> object:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 # The web application that verifies a random sample, or reads a worklist: images and grades, and nothing

@@ -4,7 +4,7 @@ labels that they are judged by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -228,32 +228,24 @@ def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data
                 f"a patient, `per={['patient', *per]}`."
             )
     named = [
-        key
-        if place < 0 or "id" not in table
-        else tuple(_unknown(cell, table["id"].iloc[place]) for cell in key)
+        tuple(f"unknown: {table['id'].iloc[place]}" if cell.casefold() in MISSING else cell for cell in key)
+        if place >= 0 and "id" in table
+        else key
         for key, place in number
     ]
     keys = pd.DataFrame(named, columns=list(per), dtype=object)
     return Units(codes=codes, keys=keys, unknown=sum(missing))
 
 
-def _unknown(cell: str, sample: object) -> str:
-    return f"unknown: {sample}" if cell.casefold() in MISSING else cell
-
-
 def answers_from(run: Trained, table: pd.DataFrame, labels: Ints, *, groups: Sequence[str] | None) -> Answers:
     """Answers per image, from the table of ``predictions``."""
     position = {name: c for c, name in enumerate(run.grades)}
     return Answers(
-        probabilities=_probabilities(run, table),
+        probabilities=table[[f"p_{name}" for name in run.grades]].to_numpy(np.float64),
         grades=np.array([position[name] for name in table["grade"]], dtype=np.int64),
         labels=labels,
         groups=None if groups is None else list(groups),
     )
-
-
-def _probabilities(run: Trained, table: pd.DataFrame) -> Floats:
-    return table[[f"p_{name}" for name in run.grades]].to_numpy(np.float64)
 
 
 def pool_answers(
@@ -284,37 +276,17 @@ def pool_answers(
     )
 
 
-def validation_answers(
-    run: Trained,
-    *,
-    answers: Callable[[HeldOut, Ints], Answers],
-    pool: Callable[[Answers, Ints], Answers],
-    per: Sequence[str],
-    why: str,
-) -> Answers:
-    """Answers for the validation side, per image or pooled, judged by the best labels that the side has.
-
-    answers: of a side, beside its labels. why: what needs the answers, for the error if there are none.
-    """
-    side = _validation_side(run, why=why)
-    images = answers(side, _best_labels(side))
-    if not per:
-        return images
-    codes = units_of_side(side, per, why=why)
-    return replace(pool(images, codes), labels=_unit_labels(run, side, codes).argmax(axis=1))
-
-
 def learn_pooling(
     run: Trained, *, per: Sequence[str], network: WhichNetwork, recalibration: Recalibration | None = None
 ) -> LearnedPooling:
     """The pooling under which the highest grades of the validation side's patients are most likely."""
     why = "The learned pooling"
-    side = _validation_side(run, why=why)
+    side = validation_side(run, why=why)
     codes = units_of_side(side, per, why=why)
     p = probabilities_of(side.probabilities, network)
     if recalibration is not None:
         p = recalibration(p).astype(np.float32)
-    return fit_pooling(p, codes, _unit_labels(run, side, codes))
+    return fit_pooling(p, codes, unit_labels(run, side, codes))
 
 
 def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
@@ -340,7 +312,7 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
     return f"Its labels are as given{wrong}: wrong ones shift what is found on them."
 
 
-def _validation_side(run: Trained, *, why: str) -> HeldOut:
+def validation_side(run: Trained, *, why: str) -> HeldOut:
     side = run.held_out.get("validation")
     if side is None or not len(side):
         raise NoValidationError(
@@ -351,7 +323,7 @@ def _validation_side(run: Trained, *, why: str) -> HeldOut:
     return side
 
 
-def _best_labels(side: HeldOut) -> Ints:
+def best_labels(side: HeldOut) -> Ints:
     """True grades where they are known; else verified ones where there are some; else the given ones."""
     if side.true_labels is not None:
         return side.true_labels
@@ -366,13 +338,13 @@ def _known_noise(run: Trained) -> NoiseEstimate | None:
     return None if estimate is None or estimate.identifiable is False else estimate
 
 
-def _unit_labels(run: Trained, side: HeldOut, codes: Ints) -> Floats:
+def unit_labels(run: Trained, side: HeldOut, codes: Ints) -> Floats:
     """(M, C) probabilities of the highest true grade of each patient; certain if the noise is not known."""
     estimate = _known_noise(run)
     if side.true_labels is not None or estimate is None:
-        return np.eye(len(run.grades))[highest_per_unit(_best_labels(side), codes)]
+        return np.eye(len(run.grades))[highest_per_unit(best_labels(side), codes)]
     certain = None if side.verified_labels is None else side.verified_labels >= 0
-    return highest_grade_posterior(_best_labels(side), codes, estimate.transition, certain=certain)
+    return highest_grade_posterior(best_labels(side), codes, estimate.transition, certain=certain)
 
 
 def keep_at_training(columns: Sequence[str]) -> str:

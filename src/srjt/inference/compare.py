@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -99,18 +99,13 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
         )
     order = np.array([place[sample] for sample in first.ids], dtype=np.int64)
     groups = other.answers.groups
-    return Tested(
-        name=other.name,
-        ids=first.ids,
-        answers=Answers(
-            probabilities=other.answers.probabilities[order],
-            grades=other.answers.grades[order],
-            labels=other.answers.labels[order],
-            groups=None if groups is None else [groups[k] for k in order.tolist()],
-        ),
-        judged_by=other.judged_by,
-        patients=other.patients,
+    answers = Answers(
+        probabilities=other.answers.probabilities[order],
+        grades=other.answers.grades[order],
+        labels=other.answers.labels[order],
+        groups=None if groups is None else [groups[k] for k in order.tolist()],
     )
+    return replace(other, ids=first.ids, answers=answers)
 
 
 # ``srjt.compare``: runs on the same images, with intervals of their differences by patient.

@@ -96,19 +96,12 @@ def _features_command(path: Path, settings: str) -> str:
     words = ["srjt", "features", str(path), "--ungraded"]
     try:
         made = json.loads(settings)
-        words += [
-            word
-            for name in ("backbone", "image_size", "crop", "resize")
-            for word in _option(name, made[name])
-        ]
+        for name in ("backbone", "image_size", "crop", "resize"):
+            words += [f"--{name.replace('_', '-')}", str(made[name])]
         words += ["--flip"] if made["flip"] else []
     except (ValueError, KeyError, TypeError):  # computed by another program
         pass
     return shlex.join([*words, "--out", "features.npz"])
-
-
-def _option(name: str, value: object) -> tuple[str, str]:
-    return f"--{name.replace('_', '-')}", str(value)
 
 
 # How answers came about, in words: what every option that was given, or not given, amounts to.
@@ -120,7 +113,8 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
     how = {"networks": _networks(run, options.network)}
     if prepared.views > 1:
         how["views"] = f"the mean of {prepared.views} views of each image"
-    how["precision"] = _precision(run)
+    tf32 = run.config.precision == "tf32" and run.device.type == "cuda"  # a CPU has none
+    how["precision"] = "bf16" if amp_dtype(run.config, run.device) is not None else "tf32" if tf32 else "fp32"
     how["recalibration"] = prepared.recalibration or "none"
     if fitted.recalibration is not None or fitted.ranges is not None:
         how["calibrated on"] = _calibrated_on(run, fitted)
@@ -146,14 +140,6 @@ def _networks(run: Trained, network: WhichNetwork) -> str:
     if run.method.networks == 1:
         return "one"
     return "the mean of two networks' probabilities" if network == "ensemble" else f"network {network} of two"
-
-
-def _precision(run: Trained) -> str:
-    if amp_dtype(run.config, run.device) is not None:
-        return "bf16"
-    return (
-        "tf32" if run.config.precision == "tf32" and run.device.type == "cuda" else "fp32"
-    )  # a CPU has no tf32
 
 
 def _calibrated_on(run: Trained, fitted: AfterTraining) -> str:

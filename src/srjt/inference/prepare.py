@@ -29,6 +29,7 @@ from srjt.errors import SettingError, SrjtError
 from srjt.inference.answers import (
     Answers,
     answers_from,
+    best_labels,
     check_units,
     decoded_grades,
     describe_rule,
@@ -37,9 +38,10 @@ from srjt.inference.answers import (
     learn_pooling,
     pool_answers,
     probabilities_of,
+    unit_labels,
     units_of,
     units_of_side,
-    validation_answers,
+    validation_side,
 )
 from srjt.inference.decide import ReferralRule, find_cut, referral_rule
 from srjt.inference.options import Answering, WhichNetwork
@@ -314,7 +316,9 @@ def fit_after_training(run: Trained, options: Answering | None = None) -> AfterT
         ranges = calibrate_ranges(
             side, coverage=coverage, noise=noise, by=by or "", network=network, label_noise=options.label_noise,
             parts=_calibration_parts(columns, by, given=elsewhere),
-            units=_calibration_units(side, columns, per, given=elsewhere) if per else None,
+            units=None if not per
+            else units_of(columns, per, source="the calibration samples").codes if elsewhere
+            else units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns"),
             pooled=Pooled(per, options.pool, learned) if per else None,
         )  # fmt: skip
     return AfterTraining(
@@ -336,12 +340,6 @@ def _calibration_parts(columns: pd.DataFrame, by: str | None, *, given: bool) ->
             f"{'them' if given else where}."
         )
     return [as_text(value) for value in columns[by]]
-
-
-def _calibration_units(side: HeldOut, columns: pd.DataFrame, per: tuple[str, ...], *, given: bool) -> Ints:
-    if given:
-        return units_of(columns, per, source="the calibration samples").codes
-    return units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns")
 
 
 # A run that is ready to answer.
@@ -475,9 +473,12 @@ class Prepared:
 
     def validation(self, *, why: str) -> Answers:
         """The answers for the validation side, judged by the best labels that it has. why: what needs them."""
-        return validation_answers(
-            self.run, answers=self.side_answers, pool=self.pool, per=self.options.per, why=why
-        )
+        side, per = validation_side(self.run, why=why), self.options.per
+        images = self.side_answers(side, best_labels(side))
+        if not per:
+            return images
+        codes = units_of_side(side, per, why=why)
+        return replace(self.pool(images, codes), labels=unit_labels(self.run, side, codes).argmax(axis=1))
 
 
 def prepare(run: RunLike, options: Answering | None = None) -> Prepared:

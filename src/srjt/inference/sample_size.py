@@ -239,19 +239,11 @@ def _noise_plan(pilot: RunLike | Evaluation | None, asked: Planning) -> SamplePl
     table = pd.DataFrame({"half_width": [asked.half_width * factor for factor in WIDTHS], "images": numbers})
     table.insert(1, "patients", [math.ceil(number / asked.images_per_patient) for number in numbers])
     wanted = WIDTHS.index(1.0)
-    return SamplePlan(
-        metric="noise-rate",
-        half_width=asked.half_width,
-        value=value,
-        deviation=math.sqrt(value * (1.0 - value) * effect / asked.images_per_patient),
-        images_per_patient=asked.images_per_patient,
-        patients=int(table["patients"][wanted]),
-        images=numbers[wanted],
-        pilot=0,
-        source=source,
-        table=table,
-        readings=_readings(asked.reader_error),
+    deviation = math.sqrt(value * (1.0 - value) * effect / asked.images_per_patient)
+    result = _result(
+        asked, value=value, deviation=deviation, images=asked.images_per_patient, pilot=0, source=source
     )
+    return replace(result, patients=int(table["patients"][wanted]), images=numbers[wanted], table=table)
 
 
 def _readings(error: float | None) -> pd.DataFrame:

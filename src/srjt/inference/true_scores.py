@@ -231,7 +231,8 @@ class _Table:
 
 def _inside(name: str, interval: Interval) -> Interval:
     """An interval within the values that the score can have."""
-    least, most = (0.0, np.inf) if name == "mae" else (-1.0 if name == "qwk" else 0.0, 1.0)
+    least = METRICS[name].lowest if name in METRICS else 0.0
+    most = np.inf if name == "mae" else 1.0
     return Interval(*(float(np.clip(end, least, most)) for end in interval))
 
 

@@ -29,7 +29,7 @@ from srjt.noise.model import (
     rank_images,
 )
 from srjt.noise.verified import exact_interval, read_verified, repetition, use_verified
-from srjt.progress import html_block, html_table, html_text
+from srjt.progress import Plain, html_block, html_table, html_text
 
 # Which noise explains the labels? Every form of noise, weighted by how well it predicts them.
 #
@@ -235,7 +235,7 @@ _SHARED = "errors that mislead the networks like the readers are neither in the 
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseEstimate:
+class NoiseEstimate(Plain):
     """What the labels' noise is, and what that rests on."""
 
     rate: float  # share of wrong labels
@@ -267,12 +267,6 @@ class NoiseEstimate:
         known = share > 0
         posterior[known] = (joint[:, known] / share[known]).T
         return posterior
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON keeps them."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain |= {name: value.tolist() for name, value in plain.items() if isinstance(value, np.ndarray)}
-        return plain | {"rate_interval": list(self.rate_interval), "held_out": dict(self.held_out)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NoiseEstimate:

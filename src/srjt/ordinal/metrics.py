@@ -221,6 +221,7 @@ class Metric:
     short_name: str
     long_name: str
     lower_is_better: bool = False
+    lowest: float = 0.0
 
     def __call__(self, confusion: npt.ArrayLike) -> float:
         return float(self.function(_counts(confusion)))
@@ -230,13 +231,14 @@ METRICS: dict[str, Metric] = {
     "accuracy": Metric(_accuracy, "Acc.", "accuracy"),
     "mae": Metric(_mae, "MAE", "mean absolute error", lower_is_better=True),
     "macro_f1": Metric(_macro_f1, "mF1", "macro-F1"),
-    "qwk": Metric(_quadratic_weighted_kappa, "QWK", "quadratic κ"),
+    "qwk": Metric(_quadratic_weighted_kappa, "QWK", "quadratic κ", lowest=-1.0),
     "rmse": Metric(_rmse, "RMSE", "root mean square error", lower_is_better=True),
     "macro_mae": Metric(_macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True),
     "macro_precision": Metric(_macro_precision, "mPrec.", "macro-averaged precision"),
     "macro_recall": Metric(_macro_recall, "mRec.", "macro-averaged recall"),
     "one_off": Metric(_one_off_accuracy, "1-off", "share at most one grade off"),
 }
+MAIN = ("mae", "accuracy", "macro_f1", "qwk")  # those that are shown first, and in a terminal
 
 
 def summary(confusion: npt.ArrayLike) -> dict[str, float]:

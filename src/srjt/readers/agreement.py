@@ -213,11 +213,7 @@ def interval_of(values: Floats, tails: tuple[float, float]) -> Interval:
 
 
 def interval_of_share(
-    tables: Floats,
-    near: Bools,
-    shared: Pairs,
-    owner: Ints,
-    tails: tuple[float, float],
+    tables: Floats, near: Bools, shared: Pairs, owner: Ints, tails: tuple[float, float]
 ) -> Interval:
     """The share of pairs in the cells (C, C) of ``near``. tables: (1 + B, C, C), of all pairs and of the draws."""
     size = tables.sum(axis=(1, 2))
@@ -232,11 +228,8 @@ def interval_of_share(
     )
 
 
-# How well readers agree: weighted κ of each pair, Krippendorff's α, and what each reader does beside the
-# others.
-#
-# Only pairs of readers that share items are kept, so thousands of readers with a few readings each are no
-# burden.
+# How well readers agree: weighted κ of each pair, Krippendorff's α, and what each reader does beside the others. Only
+# pairs of readers that share items are kept, so thousands of readers with a few readings each are no burden.
 
 # Fields of ``Agreement``, with their names
 COEFFICIENTS = {

@@ -5,15 +5,15 @@ what to read next.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, get_args
+from dataclasses import dataclass, field, replace
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.progress import Reported
+from srjt.progress import Plain, Reported
 from srjt.readers.model import (
     Fit,
     ReaderIntervals,
@@ -34,7 +34,7 @@ _POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consensus(Reported):
+class Consensus(Plain, Reported):
     """The true grades as far as the readings tell them, and how each reader reads."""
 
     items: list[str]
@@ -73,18 +73,6 @@ class Consensus(Reported):
 
     def __repr__(self) -> str:
         return f"<Consensus: {str(self).splitlines()[0]}>"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON keeps them."""
-        plain: dict[str, Any] = {}
-        for name in (f.name for f in fields(self) if f.name not in ("variants", "evidence")):
-            value = getattr(self, name)
-            plain[name] = value.tolist() if isinstance(value, np.ndarray) else value
-        return plain | {
-            "grades": list(self.grades),
-            "overall_noise_rate_interval": list(self.overall_noise_rate_interval),
-            "error_interval": list(self.error_interval),
-        }
 
     def __str__(self) -> str:
         low, high = self.overall_noise_rate_interval

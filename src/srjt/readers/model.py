@@ -694,8 +694,7 @@ def _variance(types: Floats, values: Floats) -> Floats:
 def _quantiles(types: Floats, values: Floats, tails: tuple[float, float]) -> Floats:
     """(2, R) quantiles of the values (T,) of a grid, whose steps are smoothed linearly."""
     grid, index = np.unique(values, return_inverse=True)
-    mass = types @ np.eye(len(grid))[index]
+    mass, half = types @ np.eye(len(grid))[index], np.diff(grid).max() / 2.0
     below = np.cumsum(mass, axis=1) - mass / 2.0
-    half = np.diff(grid).max() / 2.0
     ends = np.stack([[np.interp(tail, row, grid) for row in below] for tail in tails])
     return np.asarray(ends + np.array([[-half], [half]]))

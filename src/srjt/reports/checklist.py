@@ -24,9 +24,9 @@ from srjt import methods
 from srjt.auditing import folder as audit_folder
 from srjt.data.sources.table import read_reader_facts
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.files import read_json, write_atomically
+from srjt.files import explain_write_errors, read_json, write_atomically
 from srjt.inference.evaluate import evaluate_sides
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.page import KeyNumber, Page, Section, markdown
 from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name
 from srjt.reports.table import Table, data_table
@@ -41,7 +41,6 @@ CHECKLISTS = {
     "stard-ai": "STARD-AI (Sounderajah et al., Nature Medicine 2025, 31:3283)",
 }
 AUTHORS = "To be written by the authors"
-SCORES = ("mae", "accuracy", "macro_f1", "qwk")
 BINARY = {"sensitivity": "sensitivity", "specificity": "specificity", "roc_area": "area under the ROC curve"}
 AGREEMENT = {
     "alpha": "Krippendorff's α",
@@ -328,7 +327,7 @@ def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, Any], list[Tab
     far = [int(counts.sum() - sum(np.trace(counts, k) for k in near)) for near in ((0,), (-1, 0, 1))]
     table.insert(0, side.judged_by.removesuffix("s"), list(grades))
     title = f"Predicted grades (columns) of the {side.side} side by {side.judged_by}"
-    scores = ", ".join(_score(name, side.intervals[name]._asdict()) for name in SCORES)
+    scores = ", ".join(_score(name, side.intervals[name]._asdict()) for name in MAIN)
     return {
         **parameters,
         "side": side.side,
@@ -388,7 +387,7 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """fact, sentence: what one evaluation says."""
     if file["own_samples"] == 0:
         patients = f" of {count_of(file['patients'], 'patient')}" if file["patients"] else ""
-        scores = ", ".join(_score(name, file["intervals"][name]) for name in SCORES)
+        scores = ", ".join(_score(name, file["intervals"][name]) for name in MAIN)
         error = f"calibration error {file['calibration_error']:.3f}"
         judged = f"judged by {file['judged_by']}"
         yield "external", f"{file['samples']:,} other samples{patients}, {judged}: {scores}, {error}."
@@ -403,7 +402,7 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if (abstention := file.get("abstention")) and abstention["wanted"] is not None:
         yield "unsure", f"{abstention['share']:.0%} of the samples, the least sure, were left to a person."
     if truth := file.get("true_scores"):
-        scores = ", ".join(_score(name, truth["scores"][name]) for name in SCORES if name in truth["scores"])
+        scores = ", ".join(_score(name, truth["scores"][name]) for name in MAIN if name in truth["scores"])
         yield "true_scores", f"Against the true grades, by {truth['basis']}: {scores}."
     groups = (file.get("subgroups") or {}).get("groups", [])
     for column, own in itertools.groupby(groups, key=lambda group: group["column"]):
@@ -515,12 +514,10 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
 def write_checklist(page: Page, path: Path, *, follow_links: bool = True) -> list[Path]:
     """Write the page as HTML that word processors open, and as Markdown beside it."""
     files = {path: plain_html(page), path.with_suffix(".md"): markdown(page)}
-    try:
+    with explain_write_errors(f"The checklist cannot be written to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             write_atomically(file, text.encode("utf-8", "replace"), follow_links=follow_links)
-    except OSError as problem:
-        raise SrjtError(f"The checklist cannot be written to {path}: {problem.strerror}.") from None
     return list(files)
 
 

@@ -44,28 +44,33 @@ def decimals(number: float, *, signed: bool = False) -> str:
 
 
 def noise_name(noise: str) -> str:
-    """ "quasi:0.2" → "Quasi-Gaussian noise, rate 0.2"; "quasi:rho=0.1" → "Quasi-Gaussian noise, ρ = 0.1"."""
+    """ "quasi:0.2" → "Quasi-Gaussian noise, rate 0.2"; "none@0.5" → "Labels as given, 50% of the patients"."""
     spec = parse_noise(noise)
     if spec.kind == "none":
-        return NOISE_NAMES["none"].capitalize()
-    parts = [NOISE_NAMES.get(spec.kind, f"{spec.kind} noise")]
+        parts = ["Corrected labels" if spec.corrected else NOISE_NAMES["none"].capitalize()]
+    else:
+        parts = [NOISE_NAMES.get(spec.kind, f"{spec.kind} noise")]
     parts += [] if spec.rate is None else [f"rate {spec.rate:g}"]
     parts += [] if spec.rho is None else [f"ρ = {spec.rho:g}"]
+    parts += [f"{spec.share:.0%} of the patients"] if spec.share < 1 else []
     return ", ".join(parts)
 
 
 def noise_phrase(noise: str) -> str:
     """ "under Quasi-Gaussian noise, rate 0.2", or "with the labels as given"."""
-    return "with the labels as given" if parse_noise(noise).kind == "none" else f"under {noise_name(noise)}"
+    spec, name = parse_noise(noise), noise_name(noise)
+    if spec.kind != "none":
+        return f"under {name}"
+    return f"with {'' if spec.corrected else 'the '}{name[0].lower()}{name[1:]}"
 
 
 def noise_label(noise: str) -> str:
     """A short label below the name of the noise: "ε = 0.2", "ε = 0.2, ρ = 0.1" or "Labels as given"."""
     spec = parse_noise(noise)
     numbers = (("ε", spec.rate), ("ρ", spec.rho))
-    parts = [f"{sign} = {number:g}" for sign, number in numbers if number is not None] or [
-        noise_name(spec.labels)
-    ]
+    parts = [f"{sign} = {number:g}" for sign, number in numbers if number is not None]
+    if not parts:
+        return noise_name(noise)
     return ", ".join([*parts, f"{spec.share:.0%} of the patients"] if spec.share < 1 else parts)
 
 
@@ -396,7 +401,9 @@ class StudyTables:
             host = self.values.get((*row.host, noise, metric), empty) if row.host else empty
             planned = self.planned.get((*row.source, noise), set())
             partial = 0 < len(values) < len(planned)
-            bold = _improves(values, host, metric)
+            gain = (values - host).dropna() if len(host) else host  # over the runs that both have
+            mean = round(float(gain.mean()), 9) if len(gain) else 0.0
+            bold = mean < 0 if metric in LOWER_IS_BETTER else mean > 0
             cells.append(replace(mean_cell(values), mark=marks[place], bold=bold, partial=partial))
         return cells
 
@@ -567,13 +574,6 @@ def _rank(of_row: Sequence[pd.Series[float]], metric: str) -> list[Literal["", "
         return [""] * len(of_row)
     best, second = ranked[0], ranked[1] if len(ranked) > 2 else None
     return ["best" if m == best else "second" if m is not None and m == second else "" for m in means]
-
-
-def _improves(values: pd.Series[float], host: pd.Series[float], metric: str) -> bool:
-    """Whether the mean over the runs that both have is better than the host's."""
-    gain = (values - host).dropna() if len(host) else host
-    mean = round(float(gain.mean()), 9) if len(gain) else 0.0
-    return mean < 0 if metric in LOWER_IS_BETTER else mean > 0
 
 
 def _paper_cell(paper: str | None, row: MeanRow, *, noise: str, metric: str) -> TableCell:

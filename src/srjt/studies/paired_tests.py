@@ -113,7 +113,7 @@ def largest_difference(metric: str) -> float:
     """Of two values of a metric: 1 for a share, 2 for a coefficient, and no limit for a distance between grades."""
     if metric in LOWER_IS_BETTER or metric not in METRICS:
         return math.inf
-    return 2.0 if metric == "qwk" else 1.0
+    return 1.0 - METRICS[metric].lowest
 
 
 def compare_ours(

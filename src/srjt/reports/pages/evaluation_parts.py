@@ -14,14 +14,13 @@ from srjt.errors import count_of
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.populations import TOO_FEW, External, Gap, Scores, Subgroup, Subgroups
 from srjt.inference.true_scores import TrueScores
-from srjt.ordinal.metrics import METRICS, Interval
+from srjt.ordinal.metrics import MAIN, METRICS, Interval
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.results import reliability_figure, subgroup_figure
 from srjt.reports.page import Rule, Section, first_sentence, sentences
 from srjt.reports.study_tables import decimals
 from srjt.reports.table import Table, between, data_table, metric_heading
 
-FIRST = ("mae", "accuracy", "macro_f1", "qwk")
 NOTHING = Interval(math.nan, math.nan, math.nan)
 
 # Subgroups.
@@ -85,7 +84,7 @@ def subgroups_sections(found: Evaluation, *, brief: bool) -> list[Section]:
     """The worst group, a forest plot and the scores of all groups. brief: only what a terminal shows."""
     if found.subgroups is None:
         return []
-    names = [*FIRST, "calibration_error", *(["coverage"] if found.ranges is not None else [])]
+    names = [*MAIN, "calibration_error", *(["coverage"] if found.ranges is not None else [])]
     few = ["mae", *(["accuracy" if found.ranges is None else "coverage"] if brief else [])]
     first = Section(
         slug="subgroups",
@@ -286,11 +285,11 @@ def external_section(found: Evaluation, *, brief: bool) -> Section | None:
 
 
 def _external_scores(external: External, sets: dict[str, Scores]) -> Table:
-    frame = pd.DataFrame({"score": [*map(metric_heading, FIRST), "calibration error ↓"]})
+    frame = pd.DataFrame({"score": [*map(metric_heading, MAIN), "calibration error ↓"]})
     for name, scores in sets.items():
-        values = [scores.intervals[metric].value for metric in FIRST]
+        values = [scores.intervals[metric].value for metric in MAIN]
         frame[name] = [*values, scores.calibration_error]
-        frame[f"95 %, {name}"] = [*(between(*scores.intervals[metric][1:]) for metric in FIRST), ""]
+        frame[f"95 %, {name}"] = [*(between(*scores.intervals[metric][1:]) for metric in MAIN), ""]
     samples, patients = external.calibrated_on
     caption = "Home: the run's own test side, by the run as it was trained, as in “here”."
     if samples:

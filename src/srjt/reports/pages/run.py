@@ -18,12 +18,11 @@ from srjt import methods
 from srjt.errors import SrjtError, duration
 from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.noise.estimate import NoiseEstimate
-from srjt.ordinal.metrics import METRICS, NaiveBaseline, naive_baseline
+from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import combined_networks, realised_noise_figure, run_figures
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, notes_of, sentences
 from srjt.reports.pages.evaluation import (
-    FIRST,
     by_grade_table,
     calibration_section,
     confusion_of,
@@ -341,9 +340,9 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
         figure=figure,
         figure_table=None if found is None else confusion_table(found),
         notes=[
-            *(Note(text=text) for text in sentences(WARNINGS, summary)),
+            *notes_of(sentences(WARNINGS, summary), []),
             *([] if found is None else evaluation_notes(found)),
-            *(Note(text=text, warning=False) for text in sentences(NOTES, summary)),
+            *notes_of([], sentences(NOTES, summary)),
         ],
         sections=[] if brief else [one for one in _sections(record, summary, curves) if one is not None],
         progress=summary.reached / max(summary.planned, 1) if running else None,
@@ -387,7 +386,7 @@ def _key_numbers(record: RunRecord, summary: SimpleNamespace) -> list[KeyNumber]
                 value=f"{values[name]:.3f}",
                 compared="" if naive is None else f"one grade: {getattr(naive, name):.3f}",
             )
-            for name in FIRST
+            for name in MAIN
             if name in values.index and math.isfinite(values[name])
         ]
     estimate, facts = record.estimate, record.facts
