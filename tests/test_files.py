@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import stat
 import threading
@@ -12,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
@@ -124,6 +126,13 @@ def test_a_damaged_json_file_is_one_sentence(tmp_path: Path, content: bytes, sen
         read_json(tmp_path / "x", _File, advice="make it anew")
     assert len(str(caught.value)) < 400
     assert "\x1b" not in str(caught.value)
+
+
+def test_json_has_no_numbers_that_are_none(tmp_path: Path) -> None:
+    content = {"a": [float("nan"), 1.5, (np.float64("inf"),)], 2: np.array([[np.nan, 2.0]]), "n": np.int64(3)}
+    module.write_json(tmp_path / "x.json", content)
+    read = json.loads((tmp_path / "x.json").read_text(), parse_constant=pytest.fail)
+    assert read == {"a": [None, 1.5, [None]], "2": [[None, 2.0]], "n": 3}
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_only_files_of_a_run_are_downloaded_and_they_are_checked(run: Run, repos
         ("hf://me/none", "404 Client Error. Repository Not Found."),
         ("hf://me/empty", "holds no run"),
         ("hf://me/empty@v2", "Revision v2 not found. A long explanation."),
-        ("hf://me", "is not the address of a run"),
+        ("hf://me", "^hf://me is not the address of a run"),
         ("hf://me/../../etc", "is not the address of a run"),
     ],
 )

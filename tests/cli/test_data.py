@@ -129,7 +129,7 @@ def test_the_next_command_fits_the_machine(
         (["inspect", "nowhere.csv"], "nowhere.csv does not exist"),
         (
             ["inspect", "features.csv"],
-            "columns of features, feat_0 … feat_1: read them with --feature-columns 'feat_*'",
+            "columns of features, feat_0 … feat_1: srjt train reads them with --feature-columns 'feat_*'",
         ),
         (
             ["inspect", "values.csv"],

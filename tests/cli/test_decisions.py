@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -65,31 +64,6 @@ def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_
     assert table["patient"].tolist() == pd.read_csv(held_out)["patient"].tolist()
 
 
-@pytest.mark.usefixtures("terminal")
-@pytest.mark.parametrize("pool", ["highest", "mean", "learned"])
-def test_one_answer_per_patient(command: Srjt, finished: Path, held_out: Path, pool: str) -> None:
-    options = ("--per", "patient", "--pool", pool, "--refer-from", "2")
-    code, out, err = command("evaluate", finished, held_out, *options, "--out", "found.json")
-    assert (code, err) == (0, "")
-    assert all(len(line) <= 80 for line in out.splitlines())
-    given = pd.read_csv(held_out)
-    patients = given["patient"].nunique()
-    assert f" on {patients} patients ({len(given)} images)" in words(out)
-    found = json.loads(Path("found.json").read_text())
-    assert (found["samples"], found["images"], found["pool"]) == (patients, len(given), pool)
-    assert (found["learned_pooling"] is not None) == (pool == "learned")
-    assert command("predict", finished, held_out, *options)[0] == 0
-    table = pd.read_csv("predictions.csv").set_index("patient")
-    assert table["images"].to_dict() == given["patient"].value_counts().to_dict()
-    highest = given.groupby("patient")["true_grade"].max()
-    assert found["intervals"]["accuracy"]["value"] == pytest.approx((table["grade"] == highest).mean())
-    assert table[["p_0", "p_1", "p_2", "p_3"]].sum(axis=1).to_numpy() == pytest.approx(1.0, abs=1e-4)
-    if pool == "highest":
-        assert command("predict", finished, held_out, "--out", "images.csv")[0] == 0
-        images = pd.read_csv("images.csv")
-        assert (images.groupby("patient")["grade"].max() == table["grade"]).all()
-
-
 def test_a_key_of_two_columns_and_columns_to_keep(command: Srjt, finished: Path, held_out: Path) -> None:
     assert command("predict", finished, held_out, "--per", "patient", "--per", "eye")[0] == 0
     table = pd.read_csv("predictions.csv")
@@ -100,23 +74,6 @@ def test_a_key_of_two_columns_and_columns_to_keep(command: Srjt, finished: Path,
     assert list(table.columns[:5]) == ["image", "patient", "eye", "grade_source", "grade"]
     assert table["grade_source"].tolist() == given["grade"].tolist()
     assert table["eye"].tolist() == given["eye"].tolist()
-
-
-def test_a_patient_with_a_thousand_rows_and_missing_ones(
-    command: Srjt, finished: Path, held_out: Path
-) -> None:
-    table = pd.read_csv(held_out)
-    table["patient"] = [np.nan, np.nan, *["one"] * (len(table) - 2)]
-    path = held_out.parent / "missing.csv"
-    table.to_csv(path, index=False)
-    code, _, err = command("predict", finished, path, "--per", "patient")
-    assert (code, err) == (0, "")
-    predicted = pd.read_csv("predictions.csv")
-    assert predicted["images"].tolist() == [1, 1, len(table) - 2]
-    assert predicted["patient"].str.startswith("unknown: ").tolist() == [True, True, False]
-    code, out, _ = command("evaluate", finished, path, "--per", "patient")
-    assert code == 0
-    assert f" on 3 patients ({len(table)} images)" in words(out)
 
 
 @pytest.mark.parametrize(
@@ -177,28 +134,3 @@ def test_names_of_grades_are_shown_and_not_stored_in_place_of_grades(
     assert "=HYPERLINK" in (names := "0==HYPERLINK(1),1=b,2=c,3=d")
     assert command("predict", finished, held_out, "--grade-names", names, "--force")[0] == 0
     assert not pd.read_csv("predictions.csv")["grade_name"].str.startswith("=").any()
-
-
-@pytest.mark.slow
-def test_a_run_keeps_its_names(command: Srjt, labelled: Path) -> None:
-    train = ("train", labelled, "--out", "run", *TRAIN)
-    code, _, err = command(*train, "--grade-names", "0=none,1=doubtful")
-    assert code == 2
-    assert "must name every grade" in err
-    assert command(*train, "--grade-names", NAMES, "-q")[0] == 0
-    facts = json.loads(Path("run/run.json").read_text())
-    assert facts["grade_names"]["2"] == "minimal"
-    assert facts["grades"] == ["0", "1", "2", "3"]
-    assert command("predict", "run", labelled)[0] == 0
-    assert "grade_name" in pd.read_csv("predictions.csv")
-    assert command("report", "run")[0] == 0
-    assert "2 (minimal)" in Path("run/report.html").read_text()
-    # other names for a finished run: it is not trained again, and has the new names
-    assert command(*train, "--grade-names", NAMES.replace("minimal", "slight"), "-q")[0] == 0
-    assert json.loads(Path("run/run.json").read_text())["grade_names"]["2"] == "slight"
-    facts = json.loads(Path("run/run.json").read_text())
-    facts["grade_names"] = {"0": "none"}
-    Path("run/run.json").write_text(json.dumps(facts))
-    code, _, err = command("predict", "run", labelled, "--force")
-    assert code == 2
-    assert "must name every grade" in err

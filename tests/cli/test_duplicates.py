@@ -63,20 +63,6 @@ def test_split_tells_the_number_of_groups_once(command: Srjt, twins: Path) -> No
             assert all(side[ids[one]] == side[ids[other]] for one, other in pairs)
 
 
-def test_training_tells_once_and_names_a_column_that_holds_a_split(command: Srjt, twins: Path) -> None:
-    near = "--group-near-duplicates"
-    status, _, err = command("train", twins, "--noise-rate", "0.2", near, "--out", "run", *TRAINING)
-    assert status == 0, err
-    assert err.count("nearly identical to another") == 1
-    said = " ".join(err.split())
-    assert "All samples are used for training, but there is a column part: use --split-column part" in said
-    status, _, err = command(
-        "train", twins, "--noise-rate", "0.2", "--split-column", "part", "--out", "other", *TRAINING
-    )
-    assert status == 0
-    assert "has identical images on two sides" in " ".join(err.split())
-
-
 @pytest.mark.slow
 def test_contradictory_twins_head_the_audit(command: Srjt, twins: Path) -> None:
     ids = pd.read_csv(twins)["image"]
@@ -98,11 +84,3 @@ def test_contradictory_twins_head_the_audit(command: Srjt, twins: Path) -> None:
         assert found.neighbours[line, found.labels[twin], 0] == twin
     page = Path("audit/audit.html").read_text()
     assert "labels of identical images contradict each other" in page
-
-
-def test_a_study_says_how_many(command: Srjt, twins: Path) -> None:
-    status, out, _ = command(
-        "study", twins, "--methods", "sord", "--folds", "3", "--dry-run", "--out", "study"
-    )
-    assert status == 0
-    assert "2 images are identical to another: they make 1 group" in " ".join(out.split())

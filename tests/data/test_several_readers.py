@@ -120,7 +120,7 @@ def test_dates_are_read_and_day_and_month_are_not_guessed() -> None:
     assert times is not None
     assert str(times[1]) == "2024-06-01T12:00:00"
     assert np.isnat(times[2:]).all()
-    assert "dates: 2 readings have none that can be read" in iso.notes
+    assert "dates: readings without one that can be read: 2" in iso.notes
     european = read_readings(frame.assign(date=["31/05/2024", "01/06/2024", "02/06/2024", "03/06/2024"]))
     assert european.readings.times is not None
     assert str(european.readings.times[1]).startswith("2024-06-01")
@@ -160,7 +160,7 @@ def test_readers_without_a_name_and_tables_without_readers() -> None:
     frame = pd.DataFrame({"image": list("aab"), "reader": ["x", "", ""], "grade": [0, 1, 1]})
     found = read_readings(frame)
     assert found.readings.readers == ["x", NO_READER]
-    assert any("2 readings without a reader" in note for note in found.notes)
+    assert any(note.endswith(f"of one reader, {NO_READER!r}: 2") for note in found.notes)
     alone = read_readings(frame.drop(columns="reader"))
     assert alone.readings.readers == [NO_READER]
     assert (

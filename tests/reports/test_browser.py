@@ -51,12 +51,6 @@ def tab(page: Tab, report: Path) -> Iterator[Tab]:
     page.call("Emulation.setEmulatedMedia", media="", features=[])
 
 
-def test_it_opens_without_a_complaint_and_asks_for_nothing_else(tab: Tab, report: Path) -> None:
-    assert "colitis" in tab.js("document.querySelector('.kind').textContent")
-    assert tab.complaints() == []
-    assert tab.asked() == [report.as_uri()]
-
-
 TABLE = "document.querySelector('#tables table')"
 
 

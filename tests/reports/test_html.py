@@ -96,10 +96,6 @@ def warnings_of(made) -> list[Note]:
     return study_warnings(study_facts(made))
 
 
-def test_a_complete_study_of_known_patients_has_nothing_to_warn_of(study) -> None:
-    assert warnings_of(study(**FEW)) == []
-
-
 def test_failures_come_first_with_their_tracebacks(study) -> None:
     notes = warnings_of(study(**FEW, patients=None, statuses={"co-teaching quasi:0.2 1": "failed"}))
     assert notes[0].text == "1 of 6 runs failed."
@@ -121,36 +117,11 @@ def test_many_and_long_tracebacks_are_cut(study) -> None:
     assert note.details[0][1].endswith("the end")
 
 
-def test_an_incomplete_study_says_so(study) -> None:
-    statuses = {"standard quasi:0.2 0": "left", "standard quasi:0.2 1": "running"}
-    assert study_facts(study(**FEW, statuses=statuses)).unfinished == "2 of 6 runs"
-
-
-def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
-    singular = {**FEW, "noises": ("quasi:0.2", "truncated:0.4")}
-    assert study_facts(study(**singular)).singular == ""  # nobody inverts it
-    said = study_facts(study(**{**singular, "methods": ("standard", "garg")})).singular
-    assert said.startswith("Truncated-Gaussian noise, rate 0.4: condition number 2")
-    assert "Quasi" not in said
-
-
 def test_a_study_that_has_not_begun_is_a_page_too(study) -> None:
     small = {**FEW, "methods": ("standard",), "folds": 1}
     text = render(study_page(study(**small, statuses={"standard quasi:0.2 0": "left"})))
     assert "No run has finished yet." in text
     assert "1 of 1 run to finish" in text
-
-
-def test_nominal_and_realised_rates_stand_side_by_side(study) -> None:
-    made = study(**FEW)
-    made.noise["realised_rate"] = [0.19, 0.23]
-    section = next(s for s in study_page(made).sections if s.slug == "noise")
-    cells = {
-        c.label: cell.text
-        for c, cell in zip(section.tables[0].columns, section.tables[0].rows[0].cells, strict=True)
-    }
-    assert cells["nominal"] == "0.200"
-    assert cells["realised"] == "0.210 (0.190 … 0.230)"
 
 
 def test_every_run_is_listed_with_its_status_and_scores(study) -> None:

@@ -1,4 +1,4 @@
-"""What the page of a run says is true, for some forty runs made without training."""
+"""What the page of a run says is true, for some twenty runs made without training."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ OF_IMAGES = {"image size", "crop", "resize", "flip"}
 # truth × method gives 20 combinations; the others vary along with them, each at its own pace
 COMBINATIONS = [
     (METHODS[n % 10], NETWORKS[(n // 2) % 5], SIDES[(n + n // 10) % 4], LENGTHS[(n // 3) % 5], n % 20 < 10)
-    for n in range(44)
+    for n in range(24)
 ]
 
 
@@ -140,7 +140,7 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
 
 
 def test_the_combinations_differ_and_cover_every_choice() -> None:
-    assert len({repr(combination) for combination in COMBINATIONS}) == len(COMBINATIONS) > 40
+    assert len({repr(combination) for combination in COMBINATIONS}) == len(COMBINATIONS)
     for place, choices in enumerate((METHODS, NETWORKS, SIDES, LENGTHS, [True, False])):
         assert all(any(combination[place] == choice for combination in COMBINATIONS) for choice in choices)
 

@@ -90,23 +90,27 @@ def test_better_labels_are_the_true_or_verified_grades(column: str) -> None:
     assert plan.given_noise(arms["none"])[0] == 0.3
 
 
-def results_of(values: dict[str, list[float]], *, metric: str = "mae") -> Any:
+def results_of(values: dict[str, list[float]], *, metric: str = "mae", one_grade: float = 0.9) -> Any:
     rows = [
         ("srjt", "", noise, fold, 0, "test", metric, value)
         for noise, own in values.items()
         for fold, value in enumerate(own)
     ]  # fmt: skip
     columns = ["method", "variant", "noise", "fold", "seed", "split", "metric", "value"]
-    return SimpleNamespace(scores=pd.DataFrame(rows, columns=columns))
+    naive = [(noise, metric, one_grade) for noise in values]
+    return SimpleNamespace(
+        scores=pd.DataFrame(rows, columns=columns),
+        naive=pd.DataFrame(naive, columns=["noise", "metric", "value"]),
+    )
 
 
 @pytest.mark.parametrize(
     ("half", "better", "rule"),
     [
-        ([0.5, 0.52], [0.39, 0.4], 2),  # twice the images gain 0.1, half the noise 0.01
-        ([0.41, 0.42], [0.2, 0.22], 1),
-        ([0.5, 0.41], [0.35, 0.3], 3),  # in one fold the one, in the other fold the other
-        ([0.5, 0.52], None, 0),
+        ([0.5, 0.52], [0.39, 0.4], 3),  # twice the images gain 0.1, half the noise 0.01
+        ([0.41, 0.42], [0.2, 0.22], 2),
+        ([0.5, 0.41], [0.35, 0.3], 4),  # in one fold the one, in the other fold the other
+        ([0.5, 0.52], None, 1),
     ],
 )
 def test_the_verdict_follows_from_every_fold(
@@ -121,6 +125,10 @@ def test_the_verdict_follows_from_every_fold(
     assert facts.doubling == pytest.approx((gains.mean(), gains.min(), gains.max()))
     assert first_sentence(VERDICT, facts) == VERDICT[rule][1]
     assert math.isnan(facts.better.mean) == (better is None)
+    poor = results_of(values, one_grade=0.3)
+    assert (
+        first_sentence(VERDICT, curve_facts(poor, "quasi:0.2", ("srjt", ""), metric="mae")) == VERDICT[0][1]
+    )
     section = learning_curve_section(found, metric="mae")
     assert section is not None
     assert VERDICT[rule][1] in section.text[0]

@@ -78,7 +78,8 @@ def doctor(
 
 def examine() -> dict[str, Any]:
     """Facts about this installation, as plain values; ``problems`` stop srjt from working, ``advice`` does not."""
-    required, extras = _requirements()
+    required = [_installed(line) for line in requirements_of(None)]
+    extras = {name: [_installed(line) for line in requirements_of(name)] for name in EXTRAS}
     problems = [
         f"{package.name} {package.wanted} is needed, "
         + (f"{package.installed} is installed" if package.installed else "which is not installed")
@@ -113,19 +114,12 @@ def examine() -> dict[str, Any]:
                 "install": "pip install " + " ".join(f'"{package.requirement}"' for package in packages),
             }
             for name, packages in extras.items()
+            if packages
         },
         "devices": devices,
         "cache": cache,
         "problems": problems,
         "advice": advice,
-    }
-
-
-def _requirements() -> tuple[list[Package], dict[str, list[Package]]]:
-    """The packages that srjt needs, and those of each extra, as its metadata name them."""
-    extras = {name: [_installed(line) for line in requirements_of(name)] for name in EXTRAS}
-    return [_installed(line) for line in requirements_of(None)], {
-        k: found for k, found in extras.items() if found
     }
 
 

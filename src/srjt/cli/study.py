@@ -26,7 +26,6 @@ from srjt.inference.options import COMPUTING, Execution
 if TYPE_CHECKING:
     from srjt.studies.config import StudyConfig
     from srjt.studies.plan import PlannedRun, StudyPlan
-    from srjt.studies.study import Executor
 
 # ``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study export``.
 
@@ -105,10 +104,14 @@ def run(
 
     Give the same command again to resume. Add a method, and only its runs are new.
     """
+    from srjt.cli.output import decoding_bar
     from srjt.cli.samples import read_matrix
+    from srjt.cli.train import print_study_times
     from srjt.data.grades import parse_grade_names
     from srjt.settings import parse_overrides
-    from srjt.studies.study import choose_executor, resolve_config
+    from srjt.studies.folder import error_file, run_status
+    from srjt.studies.plan import BarWatcher, open_data
+    from srjt.studies.study import choose_executor, resolve_config, run_study
 
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items()}
     preset = settings.pop("preset", None)
@@ -137,7 +140,34 @@ def run(
     execute = choose_executor(**computing)
     if time_ and not dry_run:
         raise SrjtError("--time is an option of --dry-run: add --dry-run.")
-    _run(study, out, execute, dry_run=dry_run, timed=time_, device=computing.get("device"), quiet=quiet)
+    with nullcontext() if quiet else decoding_bar() as progress:
+        data = open_data(study, progress=progress, quiet=quiet)
+    if not quiet:
+        _print_notes(study, data)
+    if dry_run:
+        planned_runs = list(data.planned_runs())
+        states = [run_status(out, planned.key) for planned in planned_runs]
+        say(_counts(data, runs=len(states), done=states.count("done")))
+        for planned, state in zip(planned_runs, states, strict=True):
+            typer.echo(f"  {state:8}{planned.key}")
+        if time_:
+            left = [run for run, state in zip(planned_runs, states, strict=True) if state != "done"]
+            device = str(computing.get("device", "")).split(",")[0]
+            print_study_times(data, left, device=device or None)
+        return
+    command = shlex.join(["srjt", *sys.argv[1:]])
+    with nullcontext(BarWatcher()) if quiet else _Watcher(out, data) as watcher:
+        outcome = run_study(data, out, command=command, execute=execute, watcher=watcher)
+    failed = [key for key, state in outcome.items() if state != "done"]
+    for key in failed:
+        say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
+    if not quiet:
+        typer.echo(f"Next: srjt report {shlex.quote(str(out))}")
+    if failed:
+        raise SrjtError(
+            f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
+            "command again."
+        )
 
 
 def status(folder: Folder, import_: options.Import = None) -> None:
@@ -196,56 +226,9 @@ def _names(text: str) -> list[str]:
     return [name for part in text.split() for name in ([part] if ":" in part else part.split(",")) if name]
 
 
-def _run(
-    config: StudyConfig,
-    out: Path,
-    execute: Executor,
-    *,
-    dry_run: bool,
-    timed: bool,
-    device: str | None,
-    quiet: bool,
-) -> None:
-    from srjt.cli.output import decoding_bar
-    from srjt.cli.train import print_study_times
-    from srjt.studies.folder import error_file, run_status
-    from srjt.studies.plan import BarWatcher, open_data
-    from srjt.studies.study import run_study
-
-    with nullcontext() if quiet else decoding_bar() as progress:
-        data = open_data(config, progress=progress, quiet=quiet)
-    if not quiet:
-        _print_notes(config, data)
-    if dry_run:
-        planned_runs = list(data.planned_runs())
-        states = [run_status(out, planned.key) for planned in planned_runs]
-        say(_counts(data, runs=len(states), done=states.count("done")))
-        for planned, state in zip(planned_runs, states, strict=True):
-            typer.echo(f"  {state:8}{planned.key}")
-        if timed:
-            left = [run for run, state in zip(planned_runs, states, strict=True) if state != "done"]
-            print_study_times(data, left, device=None if device is None else device.split(",")[0])
-        return
-    command = shlex.join(["srjt", *sys.argv[1:]])
-    with nullcontext(BarWatcher()) if quiet else _Watcher(out, data) as watcher:
-        outcome = run_study(data, out, command=command, execute=execute, watcher=watcher)
-    failed = [key for key, state in outcome.items() if state != "done"]
-    for key in failed:
-        say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
-    if not quiet:
-        typer.echo(f"Next: srjt report {shlex.quote(str(out))}")
-    if failed:
-        raise SrjtError(
-            f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
-            "command again."
-        )
-
-
 def _print_notes(config: StudyConfig, data: StudyPlan) -> None:
     """What the user should know before the runs begin."""
     from srjt.data.duplicates import describe_duplicates
-    from srjt.methods import lookup
-    from srjt.studies.config import rate_source
 
     if data.manifest.patients is None:
         say(
@@ -263,21 +246,6 @@ def _print_notes(config: StudyConfig, data: StudyPlan) -> None:
         names = ", ".join(dict.fromkeys(estimating))
         say(
             f"The noise rate is estimated from the training labels for {names}, once for each noise, fold and seed."
-        )
-    if not any(spec.kind == "none" for spec in data.noises) or not isinstance(config.noise_rate, float):
-        return
-    needs = {
-        need
-        for spec in config.method_specs()
-        if rate_source(spec.name, spec.variant, study_rate=config.noise_rate) == "given"
-        for need in lookup(spec.name).method.needs
-    }
-    if not needs:
-        say(f"No method of this study uses the rate ε = {config.noise_rate:g}.")
-    elif "transition" in needs and config.transition is None:
-        say(
-            f"Nothing is injected. Methods that need a matrix get the quasi matrix with rate ε = {config.noise_rate:g} "
-            "on the observed class mix."
         )
 
 

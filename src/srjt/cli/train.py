@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -349,38 +347,38 @@ def features(
     from srjt.data.sources.folders import read_images
     from srjt.files import write_atomically
     from srjt.inference.embed import embed
+    from srjt.progress import progress_bar
 
     if out.suffix != ".npz":
         raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
     check_outputs(out, force=force)
-    with _hint_at_train():
-        if ungraded:
-            used = {name: how.pop(name, None) for name in ("images", "image_column", "patient_column")}
-            unused = [word for word in options.as_words(how) if word.startswith("--")]
-            if unused:
-                say(f"Without effect beside --ungraded: {', '.join(dict.fromkeys(unused))}.", err=True)
-            reading = read_images([source], **used)
-        else:
-            reading = read(source, **how)
-        manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
-        with writing(out):
-            pass  # a folder that cannot be made is an error now, not after an hour
-        with _bars() as (decoded, embedded):
-            made, unreadable = embed(
-                manifest,
-                backbone=backbone,
-                pretrained=pretrained,
-                weights=weights,
-                image_size=image_size,
-                crop=crop,
-                resize=resize,  # type: ignore[arg-type]
-                flip=flip,
-                batch_size=batch_size,
-                device=device,
-                on_bad_image=on_bad_image,  # type: ignore[arg-type]
-                decoded=decoded,
-                embedded=embedded,
-            )
+    if ungraded:
+        used = {name: how.pop(name, None) for name in ("images", "image_column", "patient_column")}
+        unused = [word for word in options.as_words(how) if word.startswith("--")]
+        if unused:
+            say(f"Without effect beside --ungraded: {', '.join(dict.fromkeys(unused))}.", err=True)
+        reading = read_images([source], **used)
+    else:
+        reading = read(source, **how)
+    manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    with writing(out):
+        pass  # a folder that cannot be made is an error now, not after an hour
+    with progress_bar("Decoding", True) as decoded, progress_bar("Embedding", True) as embedded:
+        made, unreadable = embed(
+            manifest,
+            backbone=backbone,
+            pretrained=pretrained,
+            weights=weights,
+            image_size=image_size,
+            crop=crop,
+            resize=resize,  # type: ignore[arg-type]
+            flip=flip,
+            batch_size=batch_size,
+            device=device,
+            on_bad_image=on_bad_image,  # type: ignore[arg-type]
+            decoded=decoded,
+            embedded=embedded,
+        )
     with writing(out):
         write_atomically(out, pack_features(made, graded=not ungraded))
     list_unreadable(unreadable, skipped, problems=reading.problems)
@@ -394,43 +392,3 @@ def features(
         if ungraded
         else f"Next: srjt train {file} --noise-rate auto --fold 0 --out run"
     )
-
-
-@contextmanager
-def _hint_at_train() -> Iterator[None]:
-    """A table that has features already needs no network: name the command that has the option for them."""
-    try:
-        yield
-    except SrjtError as problem:
-        text = re.sub(
-            r"(?:read|name) them with `feature_columns(?:=('[^']*'))?`",
-            lambda found: f"srjt train reads them with --feature-columns {found[1] or 'PATTERN'}",
-            str(problem),
-        )
-        if text == str(problem):
-            raise
-        raise SrjtError(text) from None
-
-
-@contextmanager
-def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
-    """A bar over images that are decoded, then embedded, as functions of (done, total)."""
-    from srjt.progress import show_bar
-
-    bar, started = show_bar("Decoding"), False
-
-    def decoded(done: int, total: int) -> None:
-        bar.update(done, total, f"{done:,}/{total:,}")
-
-    def embedded(done: int, total: int) -> None:
-        nonlocal started
-        bar.label = "Embedding"
-        bar.update(done, total, f"{done:,}/{total:,}", now=not started)
-        if not started and 0 < done < total:
-            say(f"Resumed: {done:,} of {total:,} images are done.", err=True)
-        started = True
-
-    try:
-        yield decoded, embedded
-    finally:
-        bar.clear()

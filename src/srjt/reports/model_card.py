@@ -18,7 +18,7 @@ import yaml
 from srjt import methods
 from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
 from srjt.errors import SrjtError
-from srjt.files import is_foreign, write_atomically, write_json
+from srjt.files import explain_write_errors, is_foreign, write_atomically, write_json
 from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.inference.export import OUTPUTS, Exported, export
 from srjt.inference.options import Answering
@@ -68,10 +68,8 @@ LIMITS: list[Rule[Any]] = [
 def write_model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = None) -> Path:
     """Write the card of a finished run beside it. sides: as for ``model_card``."""
     path = folder / FILE
-    try:
+    with explain_write_errors(f"The model card cannot be written to {path}"):
         write_atomically(path, model_card(folder, sides=sides).encode("utf-8", "replace"), follow_links=False)
-    except OSError as problem:
-        raise SrjtError(f"The model card cannot be written to {path}: {problem.strerror}.") from None
     return path
 
 
@@ -254,13 +252,11 @@ def export_folder(
         tags=("onnx",),
     )
     script = (resources.files("srjt.reports") / "standalone_predict.py").read_bytes()
-    try:
+    with explain_write_errors(f"{target} cannot be written"):
         write_atomically(target / FILE, card.encode("utf-8", "replace"), follow_links=False)
         write_json(target / CONFIG, _config(opened, written))
         write_atomically(target / SCRIPT, script, follow_links=False)
         write_atomically(target / NEEDS, REQUIREMENTS.encode(), follow_links=False)
-    except OSError as problem:
-        raise SrjtError(f"{target} cannot be written: {problem.strerror or problem}.") from None
     return written
 
 
@@ -268,11 +264,9 @@ def check_export_folder(folder: Path, *, overwrite: bool = False) -> None:
     """Raise an error if the folder cannot be meant, before minutes are spent."""
     if folder.exists() and not folder.is_dir():
         raise SrjtError(f"{folder} is a file, not a folder: choose another name.")
-    try:
+    with explain_write_errors(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         filled = any(map(is_foreign, folder.iterdir()))
-    except OSError as problem:
-        raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None
     if filled and not overwrite:
         raise SrjtError(
             f"{folder} is not empty: choose another folder, or pass `overwrite=True` to write there."

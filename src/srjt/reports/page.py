@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from srjt._version import __version__
-from srjt.errors import SrjtError
-from srjt.files import write_atomically, write_output
+from srjt.files import explain_write_errors, write_atomically, write_output
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
 from srjt.reports.table import Table, escape_markdown, pipe_row
 
@@ -60,14 +59,11 @@ class Tile:
     share: float | None = None  # 0 … 1, drawn as a bar
     detail: str = ""  # a further line
     text: str = ""  # id of the sample
-    more: Sequence[
-        str | tuple[str, str]
-    ] = ()  # further pictures, or (picture, text), that the reader can open
+    # further pictures, or (picture, text), that the reader can open
+    more: Sequence[str | tuple[str, str]] = ()
     more_title: str = "where they look"
     right: bool = False  # True: shown in grey, because the label is likely to be right
-    beside: Sequence[
-        tuple[str, str]
-    ] = ()  # (picture, title) of further pictures, side by side with the first
+    beside: Sequence[tuple[str, str]] = ()  # (picture, title) of others, side by side with the first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +97,6 @@ class Page:
     key_numbers: Sequence[KeyNumber] = ()
     figure: CaptionedFigure | None = None  # the one that matters, on the first screen
     figure_table: Table | None = None  # its numbers: what a terminal shows instead
-    links: Sequence[tuple[str, str]] = ()  # text, file beside the page
     notes: Sequence[Note] = ()
     sections: Sequence[Section] = ()
     progress: float | None = None  # 0 … 1, of something that is still running
@@ -150,6 +145,11 @@ def first_sentence(rules: Iterable[Rule[Facts]], facts: Facts) -> str:
     return next((template.format(f=facts) for holds, template in rules if holds(facts)), "")
 
 
+def notes_of(warnings: Iterable[str], remarks: Iterable[str]) -> list[Note]:
+    """The notes of a page; an empty text is none."""
+    return [*(Note(text=t) for t in warnings if t), *(Note(text=t, warning=False) for t in remarks if t)]
+
+
 # HTML: a whole file, or the part of it that a notebook shows.
 
 
@@ -192,20 +192,12 @@ def notebook_html(page: Page) -> str:
 def write_page(page: Page, path: Path, *, follow_links: bool = True) -> None:
     """Write the page to an HTML file. follow_links: as in ``write_atomically``."""
     content = render(page).encode("utf-8", "replace")  # file names may be invalid text
-    try:
+    with explain_write_errors(f"The report cannot be written to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         if follow_links:
             write_output(path, content)
         else:
             write_atomically(path, content, follow_links=False)
-    except OSError as problem:
-        raise SrjtError(f"The report cannot be written to {path}: {problem.strerror}.") from None
-
-
-def _size(captioned: CaptionedFigure) -> str:
-    """The CSS class for the width of a figure."""
-    width = captioned.figure.get_figwidth()
-    return "wide" if width > 6 else "small" if width < 4.5 else "usual"
 
 
 @cache  # a live page is written after every epoch
@@ -220,7 +212,7 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
         loader=jinja2.FunctionLoader(_asset),
     )
-    environment.globals |= {"svg": lambda captioned: Markup(inline_svg(captioned)), "size": _size}
+    environment.globals["svg"] = lambda captioned: Markup(inline_svg(captioned))
     return environment
 
 
@@ -234,31 +226,25 @@ def _asset(name: str) -> str:
 
 def terminal(page: Page) -> Iterator[RenderableType]:
     """What a terminal shows, in order: ``Text`` for a sentence, and tables. A warning is yellow."""
+    from rich.table import Table as RichTable
     from rich.text import Text
 
     yield Text(page.lead)
     if page.key_numbers:
-        yield _key_number_table(page.key_numbers)
-    tables = [] if page.figure_table is None else [page.figure_table]
-    for table in tables:
-        yield table.rich()
+        numbers = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
+        numbers.add_column()
+        numbers.add_column(justify="right", style="bold", no_wrap=True)
+        for number in page.key_numbers:
+            numbers.add_row(number.label, number.value, number.interval, number.compared)
+        yield numbers
+    if page.figure_table is not None:
+        yield page.figure_table.rich()
     for section in page.sections:
         if section.brief:
             yield from (table.rich() for table in section.tables)
             yield from map(Text, section.text)
     yield from (Text(note.text, style="yellow") for note in page.warnings)
     yield from (Text(note.text, style="dim") for note in page.remarks[:NOTES])
-
-
-def _key_number_table(numbers: Sequence[KeyNumber]) -> RenderableType:
-    from rich.table import Table as RichTable
-
-    table = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column()
-    table.add_column(justify="right", style="bold", no_wrap=True)
-    for number in numbers:
-        table.add_row(number.label, number.value, number.interval, number.compared)
-    return table
 
 
 def page_text(page: Page) -> str:
@@ -282,22 +268,15 @@ def markdown(page: Page) -> str:
     """The page as Markdown, without pictures and figures. Section headings are of the second level."""
     parts = [f"# {escape_markdown(page.title)}", escape_markdown(page.lead)]
     if page.key_numbers:
-        parts.append(_markdown_numbers(page.key_numbers))
+        rows = [map(escape_markdown, (n.label, n.value, n.interval, n.compared)) for n in page.key_numbers]
+        header = [["", "value", "95 % interval", "compared with"], ["---", "--:", "---", "---"]]
+        parts.append("\n".join(pipe_row(list(row)) for row in [*header, *rows]))
     parts += [f"- {escape_markdown(note.text)}" for note in page.warnings]
     for section in page.sections:
         parts += [f"## {escape_markdown(section.heading)}", *_markdown_section(section)]
     if page.remarks:
         parts += ["## Notes", "\n".join(f"- {escape_markdown(note.text)}" for note in page.remarks)]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _markdown_numbers(numbers: Sequence[KeyNumber]) -> str:
-    rows = [
-        [escape_markdown(text) for text in (number.label, number.value, number.interval, number.compared)]
-        for number in numbers
-    ]
-    header = [["", "value", "95 % interval", "compared with"], ["---", "--:", "---", "---"]]
-    return "\n".join(pipe_row(row) for row in [*header, *rows])
 
 
 def _markdown_section(section: Section) -> Iterator[str]:

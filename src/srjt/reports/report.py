@@ -20,7 +20,7 @@ from srjt.data.grades import Grades
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import read_reader_facts
 from srjt.errors import SrjtError, unknown_name
-from srjt.files import write_atomically, write_json, write_output
+from srjt.files import explain_write_errors, write_atomically, write_json, write_output
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.explain import Explanation
@@ -233,7 +233,10 @@ def _read_page(
         if (folder / "audit.json").exists() or begun_audit(folder):
             return audit_page(folder, maps=maps, grade_names=grade_names), None
         if (folder / "readers.json").exists():
-            return _readers_page(folder, grade_names), None
+            facts = read_reader_facts(folder)
+            names = facts["grade_names"] if grade_names is None else grade_names
+            facts["grade_names"] = Grades(facts["grades"], names).names
+            return readers_page(facts, folder), None
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
@@ -244,13 +247,6 @@ def _read_page(
         f"{folder} is the folder of neither a study, a run, an audit nor readers: it contains no study.json, run.json, "
         "audit.json or readers.json."
     )
-
-
-def _readers_page(folder: Path, grade_names: Mapping[str, str] | None) -> Page:
-    facts = read_reader_facts(folder)
-    if grade_names is not None:
-        facts["grade_names"] = Grades(facts["grades"], grade_names).names
-    return readers_page(facts, folder)
 
 
 def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) -> StudyResults:
@@ -264,7 +260,7 @@ def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) ->
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:
     """Write each table as Markdown, CSV and LaTeX; return the files."""
     written = []
-    try:
+    with explain_write_errors(f"The tables cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for number, table in enumerate(study_tables(results, metrics=metrics), start=1):
             name = re.sub(r"[^a-z0-9]+", "-", table.title.split(": ", 1)[-1].lower()).strip("-")
@@ -273,8 +269,6 @@ def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path)
                 path = folder / f"{number}-{name}{suffix}"
                 write_atomically(path, text.encode(), follow_links=False)
                 written.append(path)
-    except OSError as problem:
-        raise SrjtError(f"The tables cannot be written to {folder}: {problem.strerror}.") from None
     return written
 
 

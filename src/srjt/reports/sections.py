@@ -119,66 +119,54 @@ def model_section(run: Trained) -> Section:
 def made_section(
     run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None
 ) -> Section:
-    """The command, the data with their hashes, the time, the machine and the versions."""
-    made = describe_provenance(run.device, command=command)
-    known: list[tuple[str, str]] = []
-    for source in sources[:SOURCES]:
-        described = describe_source(os.fspath(source))
-        known.append(("data", described["path"]))
-        if "sha256" in described:
-            known.append(("… SHA-256", described["sha256"]))
+    """How a page about new samples was made: enough to make it again."""
+    described = [describe_source(os.fspath(source)) for source in sources[:SOURCES]]
+    facts = [fact for source in described for fact in _file_facts("data", source)]
     if len(sources) > SOURCES:
-        known.append(("… and", f"{len(sources) - SOURCES:,} more"))
-    packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
-    known += [
-        ("written", str(made["started"]).replace("T", " ").replace("+00:00", " UTC")),
-        ("device", str(made["device"])),
-        ("versions", f"srjt {__version__}, Python {made['python']}, {packages}"),
-        ("system", str(made["system"])),
-    ]
-    return Section(slug="reproduce", heading="Reproduce", code=command or "", facts=known, closed=True)
-
-
-# The section of a run's page that says how the run was made: enough to make it again.
+        facts.append(("… and", f"{len(sources) - SOURCES:,} more"))
+    made = describe_provenance(run.device, command=command)
+    facts += _machine_facts("written", made, version=__version__)
+    return Section(slug="reproduce", heading="Reproduce", code=command or "", facts=facts, closed=True)
 
 
 def provenance_section(facts: RunFacts, metrics: pd.DataFrame, *, unused: Collection[str]) -> Section:
-    """The command, the data file with its hash, time, machine and versions, as far as the run has recorded them."""
-    made, source = facts.provenance, facts.data.get("source")
-    known: list[tuple[str, str]] = []
-    if isinstance(source, dict) and "path" in source:
-        known.append(("labels from", str(source["path"])))
-        if "sha256" in source:
-            known.append(("… SHA-256", str(source["sha256"])))
-    known.append(("data fingerprint", str(facts.data.get("fingerprint", ""))))
-    if "started" in made:
-        known.append(("started", str(made["started"]).replace("T", " ").replace("+00:00", " UTC")))
-    if (seconds := training_seconds(metrics)) is not None:
-        known.append(("training time", duration(seconds)))
-    if "device" in made:
-        processes = int(made.get("processes", 1))
-        known.append(("device", str(made["device"]) + (f", {processes} processes" if processes > 1 else "")))
-    versions = [f"srjt {facts.version}"]
-    if "python" in made:
-        versions.append(f"Python {made['python']}")
-    versions += [f"{name} {version}" for name, version in dict(made.get("packages") or {}).items()]
-    known.append(("versions", ", ".join(versions)))
-    if "system" in made:
-        known.append(("system", str(made["system"])))
+    """How a run was made, as far as it has recorded it."""
+    seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
+    entries = [
+        *_file_facts("labels from", facts.data.get("source")),
+        ("data fingerprint", str(facts.data.get("fingerprint", ""))),
+        *([("training time", duration(float(seconds.sum())))] if len(seconds) else []),
+        *_machine_facts("started", facts.provenance, version=facts.version),
+    ]
     return Section(
         slug="reproduce",
         heading="Reproduce",
         closed=True,
-        code=str(made.get("command") or ""),
-        facts=known,
+        code=str(facts.provenance.get("command") or ""),
+        facts=entries,
         parts=settings_section(facts.config.to_dict(), own_network=facts.own_network, unused=unused),
     )
 
 
-def training_seconds(metrics: pd.DataFrame) -> float | None:
-    """Seconds of all epochs, training and evaluation; None if they were not recorded."""
-    seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
-    return float(seconds.sum()) if len(seconds) else None
+def _file_facts(term: str, source: Any) -> list[tuple[str, str]]:
+    if not isinstance(source, dict) or "path" not in source:
+        return []
+    digest = [("… SHA-256", str(source["sha256"]))] if "sha256" in source else []
+    return [(term, str(source["path"])), *digest]
+
+
+def _machine_facts(when: str, made: Mapping[str, Any], *, version: str) -> list[tuple[str, str]]:
+    """When, on which device, with which versions, as far as it is recorded."""
+    processes, device = int(made.get("processes", 1)), str(made.get("device", ""))
+    versions = [f"srjt {version}", *([f"Python {made['python']}"] if "python" in made else [])]
+    versions += [f"{name} {number}" for name, number in dict(made.get("packages") or {}).items()]
+    facts = {
+        when: str(made.get("started", "")).replace("T", " ").replace("+00:00", " UTC"),
+        "device": f"{device}, {processes} processes" if processes > 1 else device,
+        "versions": ", ".join(versions),
+        "system": str(made.get("system", "")),
+    }
+    return [(term, value) for term, value in facts.items() if value]
 
 
 def source_name(facts: RunFacts) -> str:

@@ -401,7 +401,9 @@ class StudyTables:
             host = self.values.get((*row.host, noise, metric), empty) if row.host else empty
             planned = self.planned.get((*row.source, noise), set())
             partial = 0 < len(values) < len(planned)
-            bold = _improves(values, host, metric)
+            gain = (values - host).dropna() if len(host) else host  # over the runs that both have
+            mean = round(float(gain.mean()), 9) if len(gain) else 0.0
+            bold = mean < 0 if metric in LOWER_IS_BETTER else mean > 0
             cells.append(replace(mean_cell(values), mark=marks[place], bold=bold, partial=partial))
         return cells
 
@@ -572,13 +574,6 @@ def _rank(of_row: Sequence[pd.Series[float]], metric: str) -> list[Literal["", "
         return [""] * len(of_row)
     best, second = ranked[0], ranked[1] if len(ranked) > 2 else None
     return ["best" if m == best else "second" if m is not None and m == second else "" for m in means]
-
-
-def _improves(values: pd.Series[float], host: pd.Series[float], metric: str) -> bool:
-    """Whether the mean over the runs that both have is better than the host's."""
-    gain = (values - host).dropna() if len(host) else host
-    mean = round(float(gain.mean()), 9) if len(gain) else 0.0
-    return mean < 0 if metric in LOWER_IS_BETTER else mean > 0
 
 
 def _paper_cell(paper: str | None, row: MeanRow, *, noise: str, metric: str) -> TableCell:

@@ -218,7 +218,7 @@ def looks_like_features(frame: pd.DataFrame, *, taken: Sequence[str] | None = No
         patterns = list(dict.fromkeys(re.sub(r"\d+$", "*", column) for column in numbered))
         how = f"`feature_columns={','.join(patterns)!r}`"
         ends = f"{numbered[0]} … {numbered[-1]}"
-        return f" It has {len(numbered)} columns of features, {ends}: read them with {how}."
+        return f" It has {len(numbered)} columns of features, {ends}: srjt train reads them with {how}."
     free = [] if taken is None else [column for column in map(str, frame.columns) if column not in taken]
     numbers = [name for name in free if pd.to_numeric(frame[name], errors="coerce").notna().all()]
     if len(numbers) < FEWEST_FEATURES:

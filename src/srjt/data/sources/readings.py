@@ -95,33 +95,23 @@ def reading_columns(
     frame: pd.DataFrame,
     *,
     source: str,
-    image_column: str | None = None,
     grade_column: str | Sequence[str] | None = None,
-    reader_column: str | None = None,
-    patient_column: str | None = None,
-    reference_column: str | None = None,
-    date_column: str | None = None,
     images: bool = False,
+    **others: str | None,
 ) -> ReadingColumns:
     """Choose the columns of a table of readings: those that the user gives, others by their usual names.
 
     grade_column: a name or a pattern such as ``"grade_*"``, or several of them: a wide table. images: an item is an
-    image, also if the table has a column of items.
+    image, also if the table has a column of items. others: ``image_column``, ``reader_column`` and so on.
     """
     columns = [str(column) for column in frame.columns]
     patterns = [grade_column] if isinstance(grade_column, str) else list(grade_column or ())
     matched = _matching(columns, patterns, source=source)
-    given = {
-        "image": image_column,
-        "grade": matched[0] if len(matched) == 1 else None,
-        "reader": reader_column,
-        "patient": patient_column,
-        "reference": reference_column,
-        "date": date_column,
-    }
-    known = {role: names for role, names in READING_SYNONYMS.items() if role != "item" or not images}
-    if image_column is not None:
-        known.pop("item", None)
+    given = {name.removesuffix("_column"): column for name, column in others.items()}
+    given["grade"] = matched[0] if len(matched) == 1 else None
+    known = dict(READING_SYNONYMS)
+    if images or given.get("image") is not None:
+        del known["item"]
     several = set(matched) if len(matched) > 1 else set()
     free = [column for column in columns if column not in several]
     chosen, notes = choose_columns(free, given, source=source, required=(), synonyms=known)
@@ -350,10 +340,8 @@ def table_notes(
         who = ": the readings count as those of different readers who are equally good" if several else ""
         notes.append(f"no column of readers{who}")
     elif NO_READER in readings.readers:
-        at = readings.readers.index(NO_READER)
-        unnamed = int((readings.reader == at).sum())
-        one, many = "reading without a reader counts as that", "readings without a reader count as those"
-        notes.append(f"{count_of(unnamed, one, many)} of one reader, {NO_READER!r}")
+        unnamed = int((readings.reader == readings.readers.index(NO_READER)).sum())
+        notes.append(f"readings without a reader count as those of one reader, {NO_READER!r}: {unnamed:,}")
     if empty:
         notes.append(f"empty cells, readings that were not made: {empty:,}")
     if readings.reference is not None:
@@ -362,12 +350,7 @@ def table_notes(
             f"reference: column {chosen.reference!r}; {chosen.noun}s with a trusted grade: {known:,}"
         )
     if readings.times is not None:
-        unknown = int(np.isnat(readings.times).sum())
-        notes.append(
-            f"dates: {count_of(unknown, 'reading has', 'readings have')} none that can be read"
-            if unknown
-            else "dates: all readings have one"
-        )
+        notes.append(f"dates: readings without one that can be read: {np.isnat(readings.times).sum():,}")
     return notes
 
 

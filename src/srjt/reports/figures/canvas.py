@@ -21,8 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from srjt.errors import SrjtError
-from srjt.files import write_atomically
+from srjt.files import explain_write_errors, write_atomically
 from srjt.ordinal.metrics import Interval
 from srjt.studies.results import OURS, is_recipe
 
@@ -129,12 +128,10 @@ def inline_svg(captioned: CaptionedFigure) -> str:
 def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
     """Write ``name.svg`` and ``name.png`` and return their paths."""
     files = [folder / f"{captioned.name}.{kind}" for kind in ("svg", "png")]
-    try:
+    with explain_write_errors(f"The figures cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
             write_atomically(file, figure_bytes(captioned, file.suffix[1:]), follow_links=False)
-    except OSError as problem:
-        raise SrjtError(f"The figures cannot be written to {folder}: {problem.strerror}.") from None
     return files
 
 
@@ -528,30 +525,26 @@ def interval_figure(panels: Mapping[str, Sequence[Estimate]], *, xlabel: str, at
         box = (left / width, y / height, wide / width, ROW * len(rows) / height)
         axes = figure.add_axes(box, sharex=axes)
         axes.set_title(title, pad=8)
-        _draw_intervals(axes, rows, at=at)
+        axes.axvline(at, color=INK, linewidth=0.8)
+        axes.grid(axis="x", color=GREY, alpha=0.22, linewidth=0.6)
+        axes.set_axisbelow(True)
+        for place, row in enumerate(rows):
+            if row.interval is None:
+                continue
+            value, low, high = row.interval
+            colour = PALETTE["blue"] if row.clear else GREY
+            if math.isfinite(low):
+                axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round")
+            axes.plot([value], [place], marker="D" if row.clear else "o", markersize=5, color=colour)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_yticks(range(len(rows)), [printable(row.label, longest=30) for row in rows])
+        for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
+            tick.set_fontweight("bold" if row.interval is None else "normal")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.locator_params(axis="x", nbins=5)
+        axes.margins(x=0.08)
         y -= bottom
     if axes is not None:
         axes.set_xlabel(xlabel, labelpad=2)
     return figure
-
-
-def _draw_intervals(axes: Any, rows: Sequence[Estimate], *, at: float) -> None:
-    axes.axvline(at, color=INK, linewidth=0.8)
-    axes.grid(axis="x", color=GREY, alpha=0.22, linewidth=0.6)
-    axes.set_axisbelow(True)
-    for place, row in enumerate(rows):
-        if row.interval is None:
-            continue
-        value, low, high = row.interval
-        colour = PALETTE["blue"] if row.clear else GREY
-        if math.isfinite(low):
-            axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round")
-        axes.plot([value], [place], marker="D" if row.clear else "o", markersize=5, color=colour)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_yticks(range(len(rows)), [printable(row.label, longest=30) for row in rows])
-    for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
-        tick.set_fontweight("bold" if row.interval is None else "normal")
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.locator_params(axis="x", nbins=5)
-    axes.margins(x=0.08)

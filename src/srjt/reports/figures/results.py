@@ -207,12 +207,9 @@ def decision_figures(decision: Decision, *, grade: str) -> list[CaptionedFigure]
     if decision.roc is not None:
         area, curve = decision.areas["roc_area"], decision.roc
         figures.append(
-            CaptionedFigure(
-                name="roc",
-                figure=_panel(
-                    [([0, 1], [0, 1], THIN), (curve.false_positive_rate, curve.sensitivity, OWN)],
-                    xlabel="1 − specificity", title="Sensitivity", point=(1 - specificity, sensitivity),
-                ),
+            _panel(
+                [([0, 1], [0, 1], THIN), (curve.false_positive_rate, curve.sensitivity, OWN)], name="roc",
+                xlabel="1 − specificity", title="Sensitivity", point=(1 - specificity, sensitivity),
                 caption=f"ROC curve of {referral}; area {_text(area)}. The dot is the operating point, the line that "
                 "of a random decision.",
                 alt=f"ROC curve, area {area.value:.3f}.",
@@ -223,13 +220,10 @@ def decision_figures(decision: Decision, *, grade: str) -> list[CaptionedFigure]
         share = decision.positives / decision.samples
         x, y = np.append(0.0, pairs.sensitivity), np.append(pairs.precision[0], pairs.precision)
         figures.append(
-            CaptionedFigure(
-                name="precision-recall",
-                figure=_panel(
-                    [([0, 1], [share, share], THIN), (x, y, {**OWN, "drawstyle": "steps-pre"})],
-                    xlabel="sensitivity (recall)", title="Positive predictive value (precision)",
-                    point=(sensitivity, precision),
-                ),
+            _panel(
+                [([0, 1], [share, share], THIN), (x, y, {**OWN, "drawstyle": "steps-pre"})],
+                name="precision-recall", xlabel="sensitivity (recall)",
+                title="Positive predictive value (precision)", point=(sensitivity, precision),
                 caption=f"Precision and recall of {referral}; average precision {_text(average)}. The dot is the "
                 "operating point, the line the share of samples to refer.",
                 alt=f"Precision–recall curve, average precision {average.value:.3f}.",
@@ -251,22 +245,19 @@ def _net_benefit(decision: Decision, referral: str) -> CaptionedFigure:
         at = float(np.interp(threshold, curve.threshold, curve.model))
         point = (threshold, at) if bottom <= at else None
     everyone = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (5, 2)), "label": "refer everyone"}
-    figure = _panel(
+    return _panel(
         [
             (curve.threshold, curve.model, {**OWN, "label": "model"}),
             (curve.threshold, curve.refer_all, everyone),
             ([0, 1], [0, 0], {"color": INK, "linewidth": 0.8, "label": "refer nobody"}),
         ],
-        xlabel="threshold", title="Net benefit", point=point, ylim=(bottom, 1.08 * highest), legend=True,
-    )  # fmt: skip
-    return CaptionedFigure(
-        name="decision-curve",
-        figure=figure,
+        name="decision-curve", xlabel="threshold", title="Net benefit", point=point,
+        ylim=(bottom, 1.08 * highest), legend=True,
         caption=f"Decision curve of {referral}: net benefit per sample if a missed one weighs as much as "
         "(1 − threshold)/threshold needless referrals."
         + (f" The model's curve is cut off below {bottom:.2f}.".replace("-", "−") if lowest < bottom else ""),
         alt="Net benefit of the model, of referring everyone and of referring nobody, by threshold.",
-    )
+    )  # fmt: skip
 
 
 def risk_coverage_figure(abstention: Abstention) -> CaptionedFigure:
@@ -278,13 +269,13 @@ def risk_coverage_figure(abstention: Abstention) -> CaptionedFigure:
         marked = f" The dot leaves {abstention.share:.1%} to a person."
         if abstention.share < 1:
             point = (1 - abstention.share, float(np.interp(1 - abstention.share, coverage, risk)))
-    figure = _panel(
-        [(coverage, risk, OWN)], xlabel="share of samples with an answer", title="Share of wrong answers",
-        point=point, ylim=(0, max(1.1 * float(risk.max()), 0.01)),
-    )  # fmt: skip
-    return CaptionedFigure(
+    return _panel(
+        [(coverage, risk, OWN)],
         name="risk-coverage",
-        figure=figure,
+        xlabel="share of samples with an answer",
+        title="Share of wrong answers",
+        point=point,
+        ylim=(0, max(1.1 * float(risk.max()), 0.01)),
         caption=f"Share of wrong {answers} if the least confident answers are left to a person.{marked}",
         alt=f"Risk–coverage curve; without abstention {risk[-1]:.3f} of the {answers} are wrong.",
     )
@@ -303,8 +294,9 @@ def _panel(
     point: tuple[float, float] | None,
     ylim: tuple[float, float] = (0, 1.02),
     legend: bool = False,
-) -> Figure:
-    """A square panel with x from 0 to 1. point: a dot on the curve."""
+    **texts: str,
+) -> CaptionedFigure:
+    """A square panel with x from 0 to 1. point: a dot on the curve. texts: name, caption and alt of the figure."""
     left, bottom, top, right = 0.55, 0.5, 0.3, 1.5 if legend else 0.25
     width, height = left + SIDE + right, bottom + SIDE + top
     figure = new_figure(width, height)
@@ -321,7 +313,7 @@ def _panel(
         axes.legend(
             loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8.5, handlelength=1.8
         )
-    return figure
+    return CaptionedFigure(figure=figure, **texts)
 
 
 # Forest plots: the differences between runs, and the scores of groups, with their intervals.

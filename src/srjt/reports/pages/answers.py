@@ -17,10 +17,10 @@ from srjt.errors import count_of
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
 from srjt.reports.pages.evaluation import evaluation_facts, scores_table, verdict
 from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of
-from srjt.reports.table import Table, data_table
+from srjt.reports.table import Table, between, data_table
 from srjt.training.trained import Trained
 
 LEAST_CERTAIN = 12
@@ -117,7 +117,7 @@ def predictions_page(
         notes=[
             *warnings,
             *([_left_out(left_out)] if left_out else []),
-            *(Note(text=text, warning=False) for text in sentences(NOTES, facts)),
+            *notes_of([], sentences(NOTES, facts)),
         ],
         sections=[section for section in sections if section is not None],
     )
@@ -127,41 +127,32 @@ def _key_numbers(
     run: Trained, table: pd.DataFrame, facts: SimpleNamespace, expected: Evaluation | None
 ) -> list[KeyNumber]:
     """How many answers of each grade, beside the training labels; how many to refer; what error to expect."""
-    numbers = []
-    for count, label, rule in (
-        (facts.refer, "refer", "refer"),
-        (facts.unsure, "unsure: a person decides", "unsure"),
-    ):
-        if count >= 0:
-            why = str((table.attrs.get("how") or {}).get(rule, ""))
-            numbers.append(
-                KeyNumber(
-                    label=label,
-                    value=f"{count:,}",
-                    interval=f"{count / max(len(table), 1):.0%}",
-                    compared=why,
-                )
-            )
-    counts = table["grade"].value_counts()
+    counts, how = table["grade"].value_counts(), table.attrs.get("how") or {}
     trained = (run.facts.data.get("class_counts") if run.facts is not None and not facts.per else None) or []
+    rows = [
+        ("refer", facts.refer, how.get("refer", "")),
+        ("unsure: a person decides", facts.unsure, how.get("unsure", "")),
+    ]
     for place, grade in enumerate(run.grades):
-        count = int(counts.get(grade, 0))
-        shares = f"training labels: {trained[place] / sum(trained):.0%}" if trained and sum(trained) else ""
-        numbers.append(
-            KeyNumber(
-                label=f"grade {run.grades.show(grade)}",
-                value=f"{count:,}",
-                interval=f"{count / max(len(table), 1):.0%}",
-                compared=shares,
-            )
+        share = f"training labels: {trained[place] / sum(trained):.0%}" if trained and sum(trained) else ""
+        rows.append((f"grade {run.grades.show(grade)}", int(counts.get(grade, 0)), share))
+    numbers = [
+        KeyNumber(
+            label=label,
+            value=f"{count:,}",
+            interval=f"{count / max(len(table), 1):.0%}",
+            compared=str(beside),
         )
+        for label, count, beside in rows
+        if count >= 0
+    ]
     if expected is not None:
         value, low, high = expected.intervals["mae"]
         numbers.append(
             KeyNumber(
                 label="mean absolute error to expect",
                 value=f"{value:.2f}",
-                interval=f"{low:.2f} – {high:.2f}" if np.isfinite(low) else "",
+                interval=between(low, high, ".2f") if np.isfinite(low) else "",
                 compared=f"on the run's {expected.side} side",
             )
         )
@@ -312,10 +303,7 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         title=f"Where {looks}",
         lead=f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue lowers it.",
         key_numbers=numbers,
-        notes=[
-            *([Note(text=skipped)] if found.skipped else []),
-            *(Note(text=text, warning=False) for text in remarks),
-        ],
+        notes=notes_of([skipped] if found.skipped else [], remarks),
         sections=[
             Section(
                 slug="images",

@@ -33,7 +33,7 @@ from srjt.reports.figures.canvas import (
     new_figure,
     transition_figure,
 )
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
 from srjt.reports.table import Table, between, data_table
 
 WORST = 60  # labels shown
@@ -179,7 +179,11 @@ def _page(
     f = audit_facts(facts, summary)
     sections = [_doubtful_labels(scores, f, picture, looks)]
     if readings is not None:
-        sections.append(_doubtful_readings(readings, scores, shown, picture))
+        image_of = dict(zip(scores["id"], scores["image"], strict=True))
+        said = readings.head(WORST).replace({"grade": shown, "suggested": shown})
+        said = said.assign(image=said["id"].map(image_of).fillna(""))
+        columns = ["id", "reader", "grade", "suggested", "quality"]
+        sections.append(_doubtful(said, len(readings), "reading", picture, columns, file="readings.csv"))
     entries, figures = _noise(f, summary, scores, grades.shown)
     noise = Section(slug="noise", heading="Noise", facts=entries, figures=figures[1:])
     source = Path(facts["source"]).name
@@ -189,10 +193,7 @@ def _page(
         lead=" ".join(filter(None, (first_sentence(LEAD, f), first_sentence(SUGGESTIONS, f)))),
         key_numbers=_key_numbers(f, summary),
         figure=figures[0] if figures else None,
-        notes=[
-            *(Note(text=text) for text in sentences(WARNINGS, f)),
-            *(Note(text=text[0].upper() + text[1:], warning=False) for text in sentences(REMARKS, f)),
-        ],
+        notes=notes_of(sentences(WARNINGS, f), (t[0].upper() + t[1:] for t in sentences(REMARKS, f))),
         sections=[
             *sections,
             _rates(f, summary, shown),
@@ -293,44 +294,34 @@ def _doubtful_labels(
     worst = scores.head(WORST)
     if not f.judged:
         worst = worst.assign(suggested="", quality=np.nan)
+    columns = ["id", "grade", "suggested", "quality"] if f.judged else ["id", "grade"]
+    section = _doubtful(worst, len(scores), f.noun, picture, columns, file="audit.csv", looks=looks)
     hints = {
         "A number is the probability that the label is right; A → B: label A, suggested grade B.": f.judged,
         "Where they look: orange raises the expected grade of the networks, blue lowers it.": looks
         is not None,
     }
-    section = _doubtful(
-        worst, len(scores), f.noun, pictures=[picture(str(name)) for name in worst["image"]], looks=looks,
-        columns=["id", "grade", "suggested", "quality"] if f.judged else ["id", "grade"], file="audit.csv",
-    )  # fmt: skip
-    hint = " ".join(text for text, holds in hints.items() if holds)
-    heading = section.heading if f.judged else "The labels"
-    return replace(section, slug="doubtful", heading=heading, hint=hint if section.tiles else "")
-
-
-def _doubtful_readings(
-    readings: pd.DataFrame, scores: pd.DataFrame, names: Mapping[str, str], picture: Callable[[str], str]
-) -> Section:
-    """Of an audit of several readers: who said what, and how likely it is right."""
-    worst = readings.head(WORST).replace({"grade": dict(names), "suggested": dict(names)})
-    image_of = dict(zip(scores["id"], scores["image"], strict=True))
-    pictures = [picture(str(image_of.get(name, ""))) for name in worst["id"]]
-    columns = ["id", "reader", "grade", "suggested", "quality"]
-    section = _doubtful(
-        worst, len(readings), "reading", pictures=pictures, columns=columns, file="readings.csv"
-    )
-    return replace(section, slug="readings")
+    hint = " ".join(text for text, holds in hints.items() if holds) if section.tiles else ""
+    return replace(section, slug="doubtful", hint=hint, heading=section.heading if f.judged else "The labels")
 
 
 def _doubtful(
-    worst: pd.DataFrame, total: int, noun: str, *, pictures: Sequence[str], columns: list[str], file: str,
+    worst: pd.DataFrame,
+    total: int,
+    noun: str,
+    picture: Callable[[str], str],
+    columns: list[str],
+    *,
+    file: str,
     looks: list[list[str]] | None = None,
-) -> Section:  # fmt: skip
+) -> Section:
     """A gallery, or without pictures a table. file: that has all of them."""
     heading = f"The {len(worst)} most doubtful {noun}s"
     if len(worst) == total:
         heading = f"All {total} {noun}s, the most doubtful first"
+    pictures = [picture(str(name)) for name in worst["image"]]
     if any(pictures):
-        return Section(slug=noun, heading=heading, tiles=gallery(worst, pictures, looks))
+        return Section(slug=f"{noun}s", heading=heading, tiles=gallery(worst, pictures, looks))
     table = data_table(
         worst[columns].replace({"suggested": {"": "none"}}).rename(columns={"id": "sample"}),
         title="",
@@ -338,7 +329,7 @@ def _doubtful(
         caption=f"All are in {file}.",
         formats={"quality": _probability},
     )
-    return Section(slug=noun, heading=heading, tables=[table])
+    return Section(slug=f"{noun}s", heading=heading, tables=[table])
 
 
 def _read_readings(folder: Path) -> pd.DataFrame:
@@ -466,9 +457,9 @@ def _noise(
 
 
 def form_meaning(summary: Mapping[str, Any]) -> str:
-    if summary["form"] == "quasi" and len(summary["matrix"]) == 2:
-        return "both grades are mistaken equally often"
-    return FORMS[summary["form"]]
+    """The form of the noise in words."""
+    two = summary["form"] == "quasi" and len(summary["matrix"]) == 2
+    return "both grades are mistaken equally often" if two else FORMS[summary["form"]]
 
 
 @house_style

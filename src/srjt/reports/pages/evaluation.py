@@ -4,9 +4,10 @@ that the page of a run shares.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,7 @@ from srjt.reports.figures.results import (
     reliability_figure,
     risk_coverage_figure,
 )
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
 from srjt.reports.pages.evaluation_parts import (
     external_section,
     subgroups_sections,
@@ -146,7 +147,7 @@ def evaluation_notes(found: Evaluation) -> list[Note]:
     if found.not_compared:
         warnings.append(found.not_compared)
     remarks = sentences(NOTES, evaluation_facts(found))
-    return [Note(text=text) for text in warnings] + [Note(text=text, warning=False) for text in remarks]
+    return notes_of(warnings, remarks)
 
 
 def trained_on_words(run: Trained, data: Manifest) -> str:
@@ -207,7 +208,7 @@ def evaluation_page(
         key_numbers=key_numbers(found),
         figure=None if brief else confusion_of(found),
         figure_table=confusion_table(found),
-        notes=[*(Note(text=text) for text in leaks if text), *evaluation_notes(found)],
+        notes=[*notes_of(leaks, []), *evaluation_notes(found)],
         sections=[section for section in sections if section is not None],
     )
 
@@ -327,52 +328,32 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> Section
     if found.per or rows.empty or found.features:  # a patient is not one picture
         return None
     files = [str(file) for file in rows["file" if "file" in rows else "image"]]
-    labels, predicted = (
+    picture = (lambda row: thumbnail(files[row])) if data is None else thumbnails_of(files, data)
+    label, answer = (
         np.array([found.grades.index(grade) for grade in rows[name]], dtype=np.int64)
         for name in ("label", "grade")
     )
-    tiles = example_tiles(
-        labels,
-        predicted,
-        grades=found.grades.shown,
-        ids=[str(image) for image in rows["image"]],
-        owners=[str(patient) for patient in rows["patient"]] if "patient" in rows else None,
-        picture=(lambda row: thumbnail(files[row])) if data is None else thumbnails_of(files, data),
-    )
-    if not tiles:
-        return None
-    text = f"Chosen at random. “A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
-    return Section(slug="examples", heading="Examples", text=[text], tiles=tiles)
-
-
-def example_tiles(
-    labels: Ints,
-    predicted: Ints,
-    *,
-    grades: Sequence[str],
-    ids: Sequence[str],
-    owners: Sequence[str] | None,
-    picture: Callable[[int], str],
-) -> list[Tile]:
-    """Some answers that are right, off by one and off by more, of those whose picture is there."""
-    distance = np.abs(predicted - labels)
-    kinds = {"right": distance == 0, "off by one": distance == 1, "off by more": distance > 1}
+    ids, shown, distance = rows["image"].astype(str).tolist(), found.grades.shown, np.abs(answer - label)
+    owners = rows["patient"].astype(str).tolist() if "patient" in rows else ids
     tiles = []
-    for kind, mask in kinds.items():
-        rows = _spread(np.flatnonzero(mask), owners=owners or ids)
-        pictures = [(row, shown) for row in rows if (shown := picture(row))]
+    for kind, mask in {
+        "right": distance == 0,
+        "off by one": distance == 1,
+        "off by more": distance > 1,
+    }.items():
+        candidates = ((row, picture(row)) for row in _spread(np.flatnonzero(mask), owners=owners))
+        pictures = itertools.islice(((row, one) for row, one in candidates if one), EXAMPLES)
         tiles += [
             Tile(
-                picture=shown,
-                title=grades[labels[row]]
-                if kind == "right"
-                else f"{grades[labels[row]]} → {grades[predicted[row]]}",
+                picture=one,
+                title=shown[label[row]] if kind == "right" else f"{shown[label[row]]} → {shown[answer[row]]}",
                 number=kind,
                 text=ids[row],
             )
-            for row, shown in pictures[:EXAMPLES]
+            for row, one in pictures
         ]
-    return tiles
+    text = f"Chosen at random. “A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
+    return Section(slug="examples", heading="Examples", text=[text], tiles=tiles) if tiles else None
 
 
 def _spread(rows: Ints, *, owners: Sequence[str]) -> list[int]:
@@ -539,7 +520,7 @@ def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
     leaks = [
-        Note(text=f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good.")
+        f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good."
         for run, count in comparison.trained_on.items()
     ]
     return Page(
@@ -549,7 +530,7 @@ def comparison_page(comparison: Comparison) -> Page:
         key_numbers=_differences(comparison, facts),
         figure=forest_figure(comparison),
         figure_table=None if facts.two else _difference_table(comparison, metrics=MAIN),
-        notes=[*leaks, *(Note(text=text, warning=False) for text in sentences(COMPARED_NOTES, facts))],
+        notes=notes_of(leaks, sentences(COMPARED_NOTES, facts)),
         sections=[
             Section(
                 slug="numbers",

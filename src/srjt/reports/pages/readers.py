@@ -23,7 +23,7 @@ from srjt.readers.consensus import NEW_READER, Consensus
 from srjt.readers.readings import ENOUGH
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
 from srjt.reports.pages.audit import gallery, thumbnail
 from srjt.reports.reader_facts import ends
 from srjt.reports.table import Table, between, data_table
@@ -139,7 +139,7 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
                 tables=[_readers(frame.head(READERS), len(frame))],
                 figures=_reader_figures(facts),
             ),
-            *_doubtful(facts, _Pictures(folder)),
+            *_doubtful(facts, folder),
             *_agreement(facts),
         ]
     if facts["next"] is not None:
@@ -151,10 +151,7 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
         key_numbers=_key_numbers(facts, f),
         figure=None if f.nothing_learnt else _bias(frame),
         figure_table=None if f.nothing_learnt else _readers(frame.head(IN_TERMINAL), len(frame)),
-        notes=[
-            *(Note(text=text) for text in sentences(WARNINGS, f)),
-            *(Note(text=text, warning=False) for text in sentences(REMARKS, f)),
-        ],
+        notes=notes_of(sentences(WARNINGS, f), sentences(REMARKS, f)),
         sections=[*sections, _understood(facts)],
     )
 
@@ -216,6 +213,9 @@ def consensus_page(found: Consensus) -> Page:
         consensus_wrong=found.error,
     )
     numbers = [("wrong readings", rate), ("wrong consensus grades", error)]
+    readers = Section(slug="readers", heading="Readers", tables=[table], figures=[figure])
+    by_grade = list(zip(found.grades, counts, strict=True))
+    consensus = Section(slug="consensus", heading="Consensus", counts=by_grade, counted="items")
     return Page(
         kind="Consensus",
         title=f"{count_of(len(found.items), 'item')}, {count_of(int(found.readings.sum()), 'reading')}",
@@ -224,23 +224,8 @@ def consensus_page(found: Consensus) -> Page:
         figure_table=None
         if single
         else _readers(frame.head(IN_TERMINAL), len(frame), than="the true grades"),
-        notes=[
-            *([] if found.determined else [Note(text=found.reason)]),
-            *([] if single else [Note(text=found.assumption, warning=False)]),
-        ],
-        sections=[
-            *(
-                []
-                if single
-                else [Section(slug="readers", heading="Readers", tables=[table], figures=[figure])]
-            ),
-            Section(
-                slug="consensus",
-                heading="Consensus",
-                counts=list(zip(found.grades, counts, strict=True)),
-                counted="items",
-            ),
-        ],
+        notes=notes_of(["" if found.determined else found.reason], ["" if single else found.assumption]),
+        sections=[consensus] if single else [readers, consensus],
     )
 
 
@@ -372,35 +357,28 @@ def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
     return figures
 
 
-class _Pictures:
-    """Item → its picture, "" if there is none; nothing is read before it is asked for."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-        read = None if folder is None else read_readers_folder(folder)
-        self.images = {} if read is None else dict(zip(read.ids, read.images, strict=True))
-
-    def __call__(self, item: str) -> str:
-        name = self.images.get(item, "")
-        return thumbnail(self.folder, name) if name and self.folder is not None else ""
-
-
-def _doubtful(facts: Mapping[str, Any], pictures: _Pictures) -> list[Section]:
+def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
     """The readings that are least probably right, and the items of which the consensus is least certain."""
     grades, noun = grades_of(facts), facts["noun"]
+    read = None if folder is None else read_readers_folder(folder)
+    images = {} if read is None else dict(zip(read.ids, read.images, strict=True))
+
+    def picture(item: str) -> str:
+        return thumbnail(folder, images[item]) if folder is not None and images.get(item) else ""
+
     readings = pd.DataFrame(facts["doubtful_readings"]).assign(
         grade=lambda f: f["grade"].map(grades.show), consensus=lambda f: f["consensus"].map(grades.show)
     )
     items = pd.DataFrame(
         [
-            (item["id"], grades.show(item["grade"]), item["certainty"], said_text(item["said"], grades))
+            (item["id"], grades.show(item["grade"]), item["certainty"], _said(item["said"], grades))
             for item in facts["consensus"]["doubtful"]
         ],
         columns=[noun, "consensus", "certainty", "readings"],
     )
     least = f"The {len(items)} least certain {noun}s" if len(items) else "Consensus"
     titles = f"The {len(readings)} most doubtful readings", least
-    shown = [pictures(name) for name in readings["id"]], [pictures(name) for name in items[noun]]
+    shown = [picture(name) for name in readings["id"]], [picture(name) for name in items[noun]]
     counts = list(zip(grades.shown, facts["consensus"]["counts"], strict=True))
     consensus = Section(slug="uncertain", heading=titles[1], counts=counts, counted=f"{noun}s, by consensus")
     if any(map(any, shown)):
@@ -429,7 +407,7 @@ def _doubtful(facts: Mapping[str, Any], pictures: _Pictures) -> list[Section]:
     ]
 
 
-def said_text(readings: Sequence[Sequence[str]], grades: Grades) -> str:
+def _said(readings: Sequence[Sequence[str]], grades: Grades) -> str:
     """Who said what of an item. readings: reader and grade of each."""
     few = [f"{reader}: {grades.show(grade)}" for reader, grade in readings[:SAID]]
     return ", ".join(few) + (", …" if len(readings) > SAID else "")

@@ -21,7 +21,7 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import combined_networks, realised_noise_figure, run_figures
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, notes_of, sentences
 from srjt.reports.pages.evaluation import (
     by_grade_table,
     calibration_section,
@@ -340,9 +340,9 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
         figure=figure,
         figure_table=None if found is None else confusion_table(found),
         notes=[
-            *(Note(text=text) for text in sentences(WARNINGS, summary)),
+            *notes_of(sentences(WARNINGS, summary), []),
             *([] if found is None else evaluation_notes(found)),
-            *(Note(text=text, warning=False) for text in sentences(NOTES, summary)),
+            *notes_of([], sentences(NOTES, summary)),
         ],
         sections=[] if brief else [one for one in _sections(record, summary, curves) if one is not None],
         progress=summary.reached / max(summary.planned, 1) if running else None,

@@ -129,9 +129,14 @@ class CurveFacts(NamedTuple):
     doubling: Gain  # all training patients instead of half of them
     better: Gain  # with better labels
     labels: str  # what these are
+    learnt: bool  # whether the networks beat one grade for all
 
 
 VERDICT: list[Rule[CurveFacts]] = [
+    (
+        lambda f: not f.learnt,
+        "What would help is not shown: the networks are no better than one grade for all samples.",
+    ),
     (
         lambda f: math.isnan(f.better.mean),
         "Whether better labels would help more cannot be told: no noise was injected, and the data have no column "
@@ -166,6 +171,8 @@ def curve_facts(results: StudyResults, noise: str, method: tuple[str, str], *, m
         return Gain(float(gains.mean()), float(gains.min()), float(gains.max()))
 
     better = better_labels(parse_noise(noise))
+    naive = results.naive[(results.naive["noise"] == noise) & (results.naive["metric"] == metric)]["value"]
+    score = own.loc[own["noise"] == noise, "value"].mean()
     return CurveFacts(
         metric=METRICS[metric].long_name,
         method=method[0],
@@ -174,6 +181,7 @@ def curve_facts(results: StudyResults, noise: str, method: tuple[str, str], *, m
         labels="True or verified grades as labels"
         if better == CORRECTED
         else "Labels with half of the noise",
+        learnt=bool(naive.empty or sign * (naive.mean() - score) > 0),
     )
 
 

@@ -24,7 +24,7 @@ from srjt.reports.figures.study import (
     score_curves,
     study_noises,
 )
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, notes_of, sentences
 from srjt.reports.pages.sample_size import learning_curve_section
 from srjt.reports.sections import settings_section
 from srjt.reports.study_tables import (
@@ -245,10 +245,7 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS)
         lead=first_sentence(LEAD, facts),
         key_numbers=_key_numbers(facts),
         figure=first[0] if first else None,
-        notes=[
-            *study_warnings(facts),
-            *(Note(text=sentence, warning=False) for sentence in sentences(NOISE, facts)),
-        ],
+        notes=[*study_warnings(facts), *notes_of([], sentences(NOISE, facts))],
         sections=[
             *([curve] if (curve := learning_curve_section(results, metric="mae")) else []),
             *(_results(results, metrics) if facts.test else []),
