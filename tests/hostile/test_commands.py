@@ -121,6 +121,7 @@ def test_numbers_that_no_option_means(command: Command, arguments: tuple[object,
             "at most 63 bits",
             "jobs must be between",
             "less than or equal",
+            "is not in the range",
             "seed cannot be negative",
         )
     ), said
