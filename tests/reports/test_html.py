@@ -117,6 +117,14 @@ def test_many_and_long_tracebacks_are_cut(study) -> None:
     assert note.details[0][1].endswith("the end")
 
 
+def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
+    singular = {**FEW, "noises": ("quasi:0.2", "truncated:0.4")}
+    assert study_facts(study(**singular)).singular == ""  # nobody inverts it
+    shown = study_facts(study(**{**singular, "methods": ("standard", "garg")})).singular
+    assert shown.startswith("Truncated-Gaussian noise, rate 0.4: condition number 2")
+    assert "Quasi" not in shown
+
+
 def test_a_study_that_has_not_begun_is_a_page_too(study) -> None:
     small = {**FEW, "methods": ("standard",), "folds": 1}
     text = render(study_page(study(**small, statuses={"standard quasi:0.2 0": "left"})))
