@@ -119,6 +119,7 @@ def test_a_method_in_a_file_of_this_folder_trains_predicts_and_is_compared(tmp_p
     assert (code, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module\n")
     for name, reason in (

@@ -289,6 +289,7 @@ def test_groups_must_be_as_many_as_rows() -> None:
 # ------------------------------------------------------------------ scikit-learn's tools around it
 
 
+@pytest.mark.slow
 def test_a_search_over_rates_and_methods_in_a_pipeline() -> None:
     data = rows(90)
     pipe = make_pipeline(StandardScaler(), quick(epochs=2))
@@ -461,6 +462,7 @@ def test_the_recipe_keeps_every_grade_where_hardly_any_label_is_wrong() -> None:
     assert min(np.mean(said[unseen.true == grade] == grade) for grade in range(4)) > 0.6
 
 
+@pytest.mark.slow
 def test_verified_grades_reach_the_estimate() -> None:
     rng = np.random.default_rng(0)
     true = np.arange(300) % 3

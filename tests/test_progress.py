@@ -249,6 +249,7 @@ def test_a_study_describes_itself() -> None:
     assert repr(study()) == "<StudyResults: study, 6 runs (3 left, 3 done)>"
 
 
+@pytest.mark.slow
 def test_readers_describe_themselves() -> None:
     graded = pd.DataFrame(
         {

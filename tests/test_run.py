@@ -69,6 +69,7 @@ def test_summary_is_the_page_of_the_run(run: Run, data: Data) -> None:
     assert f"{len(data.split.test)} test images of" in " ".join(lines[:2])
 
 
+@pytest.mark.slow
 def test_a_loaded_run_has_the_same_summary_and_plot(run: Run) -> None:
     assert run.folder is not None
     opened = srjt.load_run(run.folder, device="cpu")

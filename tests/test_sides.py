@@ -230,6 +230,7 @@ def corrected(labels: Path, out: Path) -> Path:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["true_grade", "no patients"])
 def test_corrected_labels_leave_every_sample_on_its_side(kind: str, tmp_path: Path) -> None:
     labels, how = make_table(kind, tmp_path / "data")

@@ -136,6 +136,7 @@ def test_a_second_run_and_verified_grades_need_no_new_training(
     assert f"Verify {done.summary['verify_more']} more labels" in page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_every_epoch_is_named_by_its_fold(noisy: Manifest, capsys: pytest.CaptureFixture[str]) -> None:
     """Also those of the trainings that only estimate the rate, and in the order they are trained."""
@@ -148,6 +149,7 @@ def test_every_epoch_is_named_by_its_fold(noisy: Manifest, capsys: pytest.Captur
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_method_that_needs_the_noise_rate_gets_an_estimate(noisy: Manifest, tmp_path: Path) -> None:
     done = audit(noisy, out=tmp_path / "audit", method="co-teaching+ours", folds=2, epochs=2, **HERE)
@@ -160,6 +162,7 @@ def test_a_method_that_needs_the_noise_rate_gets_an_estimate(noisy: Manifest, tm
     assert used == json.loads((tmp_path / "audit" / "warmup" / "noise.json").read_text())["estimate"]["rate"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_images_in_memory_are_written_for_the_review(tmp_path: Path) -> None:
     from PIL import Image
@@ -234,6 +237,7 @@ def test_a_killed_audit_resumes_to_identical_files(launcher: Any, tmp_path: Path
     assert f"Next: srjt review {out}" in (tmp_path / "says").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_page_escapes_names(noisy: Manifest, tmp_path: Path) -> None:
     table = noisy.table.copy()
@@ -293,6 +297,7 @@ def test_every_line_has_a_map_per_network_of_its_own_fold(folder: Path) -> None:
     assert np.asarray(other[0]).tobytes() != np.asarray(pictures[0]).tobytes()
 
 
+@pytest.mark.slow
 def test_the_report_shows_them_on_demand(folder: Path, tmp_path: Path) -> None:
     (page,) = srjt.report(folder, out=tmp_path / "a.html", maps=True)
     text = page.read_text()

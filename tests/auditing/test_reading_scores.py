@@ -63,6 +63,7 @@ def test_the_most_doubtful_reading_is_first() -> None:
     assert ranked["reader"].tolist() == ["y", "y", "'=x"]
 
 
+@pytest.mark.slow
 def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(table: Path, tmp_path: Path) -> None:
     reading = read(table / "f.npz", labels=table / "readings.csv", several_readings="consensus")
     assert reading.readings is not None

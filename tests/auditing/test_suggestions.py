@@ -53,6 +53,7 @@ def offered(scores: pd.DataFrame) -> pd.DataFrame:
     return scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.05, 0.31])
 def test_networks_that_see_little_suggest_nothing_that_harms(rate: float) -> None:
     scores, summary = audited(cross_fit(blur=1.6, rate=rate))
@@ -68,6 +69,7 @@ def test_networks_that_see_little_suggest_nothing_that_harms(rate: float) -> Non
     assert summary["suggestions"]["count"] == len(found)  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_clear_images_are_suggested_for_and_most_suggestions_are_right() -> None:
     scores, summary = audited(cross_fit(blur=0.3, rate=0.2))
     found = offered(scores)
@@ -78,6 +80,7 @@ def test_clear_images_are_suggested_for_and_most_suggestions_are_right() -> None
     assert summary["suggestions"]["count"] == len(found)  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_a_grade_that_the_networks_never_say_is_not_suggested_away() -> None:
     scores, summary = audited(cross_fit(blur=0.3, rate=0.2, unseen=4))
     concerned = scores[(scores["grade"] == "4") & (scores["distance"] > 0)]

@@ -38,6 +38,7 @@ def judged_by(learnt: bool) -> Callable[..., NoiseEstimate]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_summary_says_what_to_know_and_what_to_do(
     command: Srjt, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +147,7 @@ def says_what_was_estimated(said: str, warned: str, noise_file: Path) -> bool:
     return noted == (informed, not informed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_path: Path) -> None:
     order = ["train", labelled, "--official-split", "--out", tmp_path / "run", *SMALL]

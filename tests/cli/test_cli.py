@@ -255,6 +255,7 @@ def test_settings_become_options(message: str, typed: str) -> None:
     assert as_typed(message) == typed
 
 
+@pytest.mark.slow
 def test_every_name_in_backticks_is_an_option() -> None:
     """Of some command: else the command line would name one that does not exist."""
     options = {name for _, one in every_command() for param in one.params for name in param.opts}
@@ -269,6 +270,7 @@ def test_every_name_in_backticks_is_an_option() -> None:
     assert {name for name in named if as_typed(f"`{name}`") not in options} == set()
 
 
+@pytest.mark.slow
 def test_errors_of_the_library_name_no_options() -> None:
     found = []
     package = Path(srjt.__file__).parent

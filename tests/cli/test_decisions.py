@@ -113,6 +113,7 @@ def test_keep_and_per_exclude_each_other(command: Srjt, finished: Path, held_out
     assert "--keep is for rows of images" in err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("terminal")
 def test_names_of_grades_are_shown_and_not_stored_in_place_of_grades(
     command: Srjt, finished: Path, held_out: Path

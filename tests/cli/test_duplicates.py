@@ -34,6 +34,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_inspect_reports_both_kinds_and_draws_the_pairs(command: Srjt, twins: Path) -> None:
     table = pd.read_csv(twins)
     status, out, _ = command("data", "inspect", twins)

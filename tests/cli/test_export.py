@@ -49,6 +49,7 @@ def test_the_training_data_are_read_with_the_same_options(
     assert said.startswith("2 images")
 
 
+@pytest.mark.slow
 def test_a_page_without_a_suffix_gets_one(command: Srjt, finished: Path, labelled: Path) -> None:
     code, said, _ = command("explain", finished, labelled, "--limit", 1, "--out", "maps")
     assert (code, "explained in maps.html" in " ".join(said.split())) == (0, True)
@@ -60,6 +61,7 @@ def test_a_page_without_a_suffix_gets_one(command: Srjt, finished: Path, labelle
 # ``srjt export`` as a person runs it.
 
 
+@pytest.mark.slow
 def test_it_says_what_the_file_takes_and_how_it_was_checked(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
@@ -82,6 +84,7 @@ def test_the_suffix_or_the_option_says_the_format(command: Srjt, finished: Path)
     assert "The format of model.bin is not clear from its name" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from cli.conftest import TRAIN
 
 Srjt = Callable[..., tuple[int, str, str]]
 
 
+@pytest.mark.slow
 def test_a_live_page_and_a_report(command: Srjt, labelled: Path) -> None:
     """Also if the noise is estimated first, when the page is there before the run."""
     auto = ("--method", "co-teaching", "--noise-rate", "auto")

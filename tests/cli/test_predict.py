@@ -211,6 +211,7 @@ def test_file_names_of_any_bytes_get_a_sentence(command: Srjt, finished: Path, l
     assert (code, "is not UTF-8 text: rename it" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None:
     code, out, err = command("predict", finished, labelled, "--coverage", "0.7", "--out", "ranges.csv")
     assert (code, err) == (0, "")
@@ -244,6 +245,7 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
         assert not Path("never.csv").exists()
 
 
+@pytest.mark.slow
 def test_ranges_per_patient_and_of_a_table_with_other_columns(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:

@@ -72,6 +72,7 @@ def lines_of(text: str) -> int:
     return sum(len(textwrap.wrap(line, 80)) for line in text.splitlines())
 
 
+@pytest.mark.slow
 def test_shared_errors_make_the_consensus_less_certain(command: Srjt, tmp_path: Path) -> None:
     table, wrong = save(tmp_path, simulated(per_item=3)), []
     for amount in (0, 1):
@@ -81,6 +82,7 @@ def test_shared_errors_make_the_consensus_less_certain(command: Srjt, tmp_path: 
     assert wrong[0] < wrong[1]
 
 
+@pytest.mark.slow
 def test_the_folder_holds_page_consensus_readings_and_worklist(
     command: Srjt, table: Path, tmp_path: Path
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_folder_with_other_files_is_refused(command: Srjt, table: Path, tmp_pa
     assert "contains other files" in problems
 
 
+@pytest.mark.slow
 def test_a_worklist_needs_a_number_and_replaces_nothing(command: Srjt, table: Path, tmp_path: Path) -> None:
     assert "--worklist belongs to --next" in command("readers", table, "--worklist", "w.csv")[2]
     assert "--per-reader belongs to --next" in command("readers", table, "--per-reader", 2)[2]
@@ -183,6 +186,7 @@ def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_pa
     assert (out / "consensus.csv").read_bytes() != before[out / "consensus.csv"]
 
 
+@pytest.mark.slow
 def test_the_page_names_grades_and_is_written_again_by_report(
     command: Srjt, table: Path, tmp_path: Path
 ) -> None:
@@ -274,6 +278,7 @@ def test_a_reader_who_shares_no_image_with_the_others(command: Srjt, tmp_path: P
     assert "alone" in (tmp_path / "o" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_reader_with_one_reading_and_one_who_always_says_the_same(command: Srjt, tmp_path: Path) -> None:
     frame = simulated()
     once = pd.DataFrame({"image": ["000.png"], "reader": ["once"], "grade": [1], "patient": ["p0"]})
@@ -287,6 +292,7 @@ def test_a_reader_with_one_reading_and_one_who_always_says_the_same(command: Srj
     assert "1 reader of 5 with fewer than 10 readings" in said + (tmp_path / "o" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_readings_that_contradict_a_reference(command: Srjt, tmp_path: Path) -> None:
     frame = simulated()
     frame["histology"] = (
@@ -326,6 +332,7 @@ def test_the_same_reader_twice_on_one_image(command: Srjt, tmp_path: Path) -> No
     assert "same grade, read again 100% 10 images" in " ".join(said.split())
 
 
+@pytest.mark.slow
 def test_names_are_neither_run_nor_interpreted(command: Srjt, tmp_path: Path) -> None:
     frame = simulated()
     frame["reader"] = frame["reader"].map(

@@ -70,6 +70,7 @@ def planned(out: str = "study") -> list[str]:
     return [cell["key"] for cell in read_study(Path(out))["cells"]]
 
 
+@pytest.mark.slow
 def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
     code, out, err = study("--fold", 0, "--dry-run")
     assert (code, err) == (0, "")
@@ -154,6 +155,7 @@ def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt) -> Non
     )
 
 
+@pytest.mark.slow
 def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, command: Srjt) -> None:
     Path("singular.csv").write_text("\n".join([",".join(["0.25"] * 4)] * 4))
     bad = ["--fold", 0, "--noise", "none", "--methods", "garg standard", "--transition", "singular.csv"]

@@ -128,6 +128,7 @@ def test_folds_by_patient(command: Srjt, labelled: Path) -> None:
     assert "There is no fold 7: folds are numbered 0 … 4." in err
 
 
+@pytest.mark.slow
 def test_a_split_file_and_images_that_are_skipped(command: Srjt, labelled: Path) -> None:
     """Samples left out because their image is bad may be missing from what the split file names."""
     data = Path("data")

@@ -212,6 +212,7 @@ def test_a_table_in_memory_that_cannot_be_read(
         srjt.data.read(frame, **options)
 
 
+@pytest.mark.slow
 def test_train_predict_and_evaluate_take_the_same_samples_in_every_form(data: Data, labels: Path) -> None:
     """The manifest has its images in memory; the table names the same images as files."""
     run = srjt.train(labels, **{**SETTINGS, "epochs": 1}, split=data.split)

@@ -137,6 +137,7 @@ def test_kaggle_patients_are_the_numbers(tmp_path: Path) -> None:
         assert reading.manifest.table["eye"].tolist() == ["left", "right"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [published.DR_COUNTS, published.DR_PAPER_COUNTS])
 def test_kaggle_counts_are_known(tmp_path: Path, counts: tuple[int, ...]) -> None:
     kaggle(tmp_path, counts)

@@ -95,6 +95,7 @@ def test_injected_noise_leaves_the_folds_as_they_are(by: str) -> None:
         np.testing.assert_array_equal(clean.test, again.test)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(rows=samples, patients=st.booleans(), data=st.data())
 def test_labels_have_no_say_in_the_folds(

@@ -40,6 +40,7 @@ def readings(data: Manifest, errors: tuple[float, ...]) -> Readings:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_good_network_is_not_inferior_to_careless_readers(trained: tuple[Trained, Manifest]) -> None:
     run, data = trained
     found = srjt.evaluate(run, data, readings=readings(data, (0.4, 0.4, 0.4)), resamples=200)
@@ -52,6 +53,7 @@ def test_a_good_network_is_not_inferior_to_careless_readers(trained: tuple[Train
     assert found.to_dict()["readers"]["not_inferior"] is True
 
 
+@pytest.mark.slow
 def test_samples_and_readings_may_be_in_another_order_and_incomplete(
     trained: tuple[Trained, Manifest],
 ) -> None:

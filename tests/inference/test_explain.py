@@ -243,6 +243,7 @@ def test_tokens_and_channels_last_have_places_too(make: type[nn.Module]) -> None
     assert bool(maps.any())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny", "tiny-gn", "resnet18"])
 def test_our_networks_have_a_feature_map(name: str) -> None:
     network = networks.build(name, head=lambda n: nn.Linear(n, 4), in_shape=(3, 64, 64)).eval()

@@ -26,6 +26,7 @@ def elsewhere(features: Manifest, rows: np.ndarray) -> Manifest:
     return replace(features, table=table, arrays=features.arrays[rows], duplicates=None, hashes=None)
 
 
+@pytest.mark.slow
 def test_another_mix_of_grades_is_told_from_worse_answers(run: Trained, features: Manifest) -> None:
     test = folds(features)[0].test
     true = features.true_labels

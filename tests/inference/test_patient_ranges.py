@@ -97,6 +97,7 @@ def interval(found: np.ndarray) -> tuple[float, float]:
     return float(found.mean()) - error, float(found.mean()) + error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True])
 def test_the_default_keeps_its_promise_whether_labels_are_wrong_one_by_one_or_together(
     together: bool,
@@ -105,6 +106,7 @@ def test_the_default_keeps_its_promise_whether_labels_are_wrong_one_by_one_or_to
     assert interval(found)[0] >= PROMISED
 
 
+@pytest.mark.slow
 def test_products_of_inverse_matrices_keep_the_promise_and_are_narrower() -> None:
     found, width = coverages("class-conditional", images=(2, 2))
     assert interval(found)[1] >= PROMISED
@@ -112,6 +114,7 @@ def test_products_of_inverse_matrices_keep_the_promise_and_are_narrower() -> Non
     assert width < coverages("unknown", images=(2, 2))[1]
 
 
+@pytest.mark.slow
 def test_the_highest_of_many_noisy_labels_taken_as_right_breaks_the_promise() -> None:
     """So that the tests above fail if the noise of the highest label is ignored."""
     taken_as_right, _ = coverages("none", images=(16, 16))

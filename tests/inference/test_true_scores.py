@@ -157,6 +157,7 @@ def simulated(images: int, readers: int, *, seed: int, copies: bool = False) -> 
     return true, answer, readings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [False, True])
 def test_readings_bound_the_score_of_a_network(copies: bool) -> None:
     true, answer, readings = simulated(300, 3, seed=2, copies=copies)

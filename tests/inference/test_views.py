@@ -161,6 +161,7 @@ def test_batches_of_any_size_average_alike(trained: Trained, data: Any) -> None:
         assert a == pytest.approx(b, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_tables_and_judgements_say_how_many_views_they_are_of(trained: Trained, data: Any) -> None:
     table = predict(trained, data.manifest, views=10)
     assert table.attrs["views"] == 10

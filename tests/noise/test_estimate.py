@@ -52,6 +52,7 @@ def quasi() -> tuple[np.ndarray, np.ndarray]:
     return noisy(grade, "quasi", 0.3)[0], p
 
 
+@pytest.mark.slow
 def test_who_knows_the_true_grade_finds_the_empirical_confusion() -> None:
     """Four kinds of rows cannot show how clear the images are: a label one grade off may be the image's doubt.
 
@@ -93,6 +94,7 @@ def test_the_networks_ignorance_is_not_taken_for_noise() -> None:
     assert found.rate < 0.7 * (p.argmax(axis=1) != grade).mean()
 
 
+@pytest.mark.slow
 def test_it_does_not_matter_whether_the_network_learnt_the_noisy_grades_or_is_badly_calibrated() -> None:
     grade, p = graded(1500, blur=0.3)
     label, matrix = noisy(grade, "quasi", 0.3)
@@ -101,6 +103,7 @@ def test_it_does_not_matter_whether_the_network_learnt_the_noisy_grades_or_is_ba
         assert estimate_noise(label, said, bootstrap=0).rate == pytest.approx(0.3, abs=0.06)
 
 
+@pytest.mark.slow
 def test_labels_that_only_err_upwards_need_the_free_form() -> None:
     grade, p = graded(2500, blur=0.15)
     matrix = np.array([[0.6, 0.4, 0, 0], [0, 0.6, 0.4, 0], [0, 0, 0.6, 0.4], [0, 0, 0, 1.0]])
@@ -161,6 +164,7 @@ def test_readers_who_err_at_boundaries_look_like_unclear_images() -> None:
     assert found.rate == pytest.approx((label != grade).mean(), abs=0.1)
 
 
+@pytest.mark.slow
 def test_neither_the_order_of_samples_nor_the_direction_of_the_grades_matters(quasi) -> None:
     label, p = quasi
     groups = np.arange(len(label)) // 4
@@ -173,6 +177,7 @@ def test_neither_the_order_of_samples_nor_the_direction_of_the_grades_matters(qu
     np.testing.assert_allclose(turned.prior[::-1], found.prior, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_estimate_and_widen_when_patients_are_resampled_as_a_whole(quasi) -> None:
     label, p = quasi
     alone = estimate_noise(label, p, bootstrap=40)
@@ -187,6 +192,7 @@ def test_intervals_hold_the_estimate_and_widen_when_patients_are_resampled_as_a_
     assert (alone.transition_interval[0] <= alone.transition_interval[1]).all()
 
 
+@pytest.mark.slow
 def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> None:
     label, p = quasi
     guess = np.random.default_rng(0).dirichlet(np.ones(4), size=len(label))
@@ -214,6 +220,7 @@ def test_the_interval_begins_at_the_lower_tail_of_the_draws_and_the_one_sided_li
     assert found.lower_bound == pytest.approx(0.1 * 0.05)
 
 
+@pytest.mark.slow
 def test_networks_that_hardly_learnt_anything_leave_the_rate_open(quasi) -> None:
     label, _ = quasi
     rng = np.random.default_rng(0)
@@ -258,6 +265,7 @@ def reader(kind: str, grade: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.n
     return np.clip(np.where(rng.random(len(grade)) < rate[grade], grade + step, grade), 0, 3), grade
 
 
+@pytest.mark.slow
 def test_more_samples_settle_the_form_and_narrow_the_interval_which_does_not_collapse_beside_the_truth() -> (
     None
 ):
@@ -295,6 +303,7 @@ def test_the_posterior_is_bayes_rule() -> None:
     np.testing.assert_allclose(never.posterior(), np.eye(2))
 
 
+@pytest.mark.slow
 def test_the_parts_of_an_estimate_agree_and_survive_json(quasi) -> None:
     found = estimate_noise(*quasi, bootstrap=5)
     np.testing.assert_allclose(found.transition.sum(axis=1), 1.0)

@@ -92,6 +92,7 @@ def test_with_calibrated_probabilities_and_the_matrix_it_is_bayes_rule() -> None
     np.testing.assert_array_equal(quality, found[np.arange(len(labels)), labels])
 
 
+@pytest.mark.slow
 def test_it_means_what_it_says_and_ranks_wrong_labels_first() -> None:
     true, labels, p, _ = observed(2500)
     posterior = true_grade_posterior(labels, p)
@@ -106,6 +107,7 @@ def test_it_means_what_it_says_and_ranks_wrong_labels_first() -> None:
     assert (posterior.argmax(axis=1) == true).mean() > right.mean()
 
 
+@pytest.mark.slow
 def test_a_known_matrix_and_an_estimated_one_agree() -> None:
     _, labels, p, _ = observed()
     found = estimate_noise(labels, p, bootstrap=0)

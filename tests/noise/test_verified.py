@@ -155,6 +155,7 @@ def test_a_model_without_an_error_is_worth_no_more_than_all_labels() -> None:
     assert found.interval == pytest.approx((0.1, 0.1), abs=1e-12)  # all are verified
 
 
+@pytest.mark.slow
 def test_verified_grades_replace_the_assumption() -> None:
     true, label, p = simulated(0, samples=600)
     rng = np.random.default_rng(1)
@@ -218,6 +219,7 @@ def test_bad_verified_grades_get_one_sentence(verified, sentence: str) -> None:
         read_verified(verified, samples=2, classes=3)
 
 
+@pytest.mark.slow
 def test_a_few_verified_labels_determine_nothing() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, size=300)
@@ -232,6 +234,7 @@ def test_a_few_verified_labels_determine_nothing() -> None:
     assert estimate_noise(labels, guesses, verified=verified, bootstrap=5).informed
 
 
+@pytest.mark.slow
 def test_a_few_wrong_ones_do_not_make_all_labels_wrong() -> None:
     """The rate is the model's as far as the exact interval allows; rate, matrix and expected errors agree."""
     count = 6
@@ -254,6 +257,7 @@ def test_a_few_wrong_ones_do_not_make_all_labels_wrong() -> None:
     assert (1 - quality).mean() == pytest.approx(found.rate, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_no_wrong_label_among_the_verified_leaves_an_order() -> None:
     true, label, p = simulated(4, samples=300)
     rows = np.flatnonzero(label == true)[:60]

@@ -153,6 +153,7 @@ def test_for_kappa_the_thresholds_follow_the_closed_form() -> None:
 # ---------------------------------------------------------------------- soft labels
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.integers(2, 7))
 def test_undoing_finds_the_labels_probabilities(seed: int, classes: int) -> None:
     q, soft = drawn(20, classes, seed), soft_label_matrix(classes, dtype=torch.float64)
@@ -219,6 +220,7 @@ def test_on_the_validation_side_no_plain_rule_has_a_higher_macro_f1(seed: int, p
     )
 
 
+@pytest.mark.slow
 def test_macro_f1_of_other_samples_is_not_lowered_on_average() -> None:
     """Rare severe grades, a quarter of the validation labels wrong by one grade, and networks that are right,
     far too cautious, or take rare grades for too common or too rare."""

@@ -84,6 +84,7 @@ def check(found) -> None:
     json.dumps(found.to_dict(), allow_nan=False)  # no nan anywhere
 
 
+@pytest.mark.slow
 def test_it_beats_the_median_vote_and_is_calibrated() -> None:
     readings, true = make(items=1500, bias=0.8)
     found = alone(readings)
@@ -103,6 +104,7 @@ def test_the_reader_who_reads_higher_is_found() -> None:
     assert found.noise_rate.argmax() == 0
 
 
+@pytest.mark.slow
 def test_a_matrix_outside_the_family_is_learnt() -> None:
     """Reader 0 calls every 0 a 3; with many readings the row is that of Dawid and Skene."""
     readings, true = make(items=2000, readers=4, count=4, spread=0.3)
@@ -122,6 +124,7 @@ def test_the_reference_is_certain() -> None:
     assert found.certainty[:30] == pytest.approx(np.ones(30))
 
 
+@pytest.mark.slow
 def test_a_common_bias_is_seen_with_a_reference_only() -> None:
     readings, true = make(items=600, readers=3, spread=0.3)
     high = replace(readings, grade=(readings.grade + 1).clip(0, 3))
@@ -146,6 +149,7 @@ def test_a_good_network_helps_and_a_useless_one_is_ignored() -> None:
     assert (ignored.grade == true).mean() > (alone.grade == true).mean() - 0.03
 
 
+@pytest.mark.slow
 def test_one_reading_of_each_item_is_not_determined() -> None:
     readings, _ = make(count=1)
     found = consensus(readings)
@@ -161,6 +165,7 @@ def test_one_reading_of_each_item_is_not_determined() -> None:
     assert high - low < 0.15
 
 
+@pytest.mark.slow
 def test_a_constant_reader_and_one_with_a_single_reading() -> None:
     readings, true = make(items=300, readers=4, count=3)
     item = np.concatenate([readings.item, np.arange(300), [0]])
@@ -235,6 +240,7 @@ def test_names_and_order_do_not_matter(seed: int) -> None:
     assert other.matrices[readers] == pytest.approx(one.matrices, abs=1e-8)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 5))
 def test_any_readings_give_distributions(seed: int, classes: int) -> None:
@@ -374,6 +380,7 @@ def width(readings: Readings) -> tuple[float, float]:
     return float(np.diff(found.overall_noise_rate_interval)[0]), float((high - low).mean())
 
 
+@pytest.mark.slow
 def test_copies_of_an_image_tell_nothing_new_of_the_readers() -> None:
     readings = three_of_four(60)
     once, grouped = width(readings), width(copied(readings))
@@ -389,6 +396,7 @@ def test_one_image_per_patient_changes_nothing() -> None:
     assert width(replace(readings, groups=names)) == pytest.approx(width(readings))
 
 
+@pytest.mark.slow
 def test_the_design_effect_is_the_number_of_copies_and_near_one_for_independent_errors() -> None:
     readings = three_of_four(100)
     found = consensus(copied(readings))
@@ -562,6 +570,7 @@ def test_the_disagreement_is_the_share_of_other_readings_that_differ() -> None:
     assert differ == pytest.approx([(0 + 0.5 + 1 + 1) / 4, (0 + 0.5 + 0.5 + 1) / 4, (0 + 1 + 0.5 + 1) / 4])
 
 
+@pytest.mark.slow
 def test_rates_hold_when_something_misleads_all_readers_as_often_as_one() -> None:
     held, wrong, former_held = [], [], []
     for seed in range(3):
@@ -580,6 +589,7 @@ def test_rates_hold_when_something_misleads_all_readers_as_often_as_one() -> Non
     assert np.mean(former_held) < 0.5  # what readings alone tell
 
 
+@pytest.mark.slow
 def test_shared_errors_blur_the_posterior_by_the_mean_matrix_and_move_no_grade() -> None:
     readings = make(items=200)[0]
     none, half, all_of_them = (consensus(readings, shared_errors=amount) for amount in (0.0, 0.5, 1.0))

@@ -185,6 +185,7 @@ def _tables(page: Page) -> dict[str, Any]:
     return {table.title: table for section in all_sections(page) for table in section.tables}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wrong", "truth"), [(0.0, True), (0.3, True), (0.3, False)])
 def test_a_held_out_side_is_judged_by_its_true_grades_where_they_are_known(wrong: float, truth: bool) -> None:
     side = drawn_side(300, wrong=wrong, truth=truth)
@@ -213,6 +214,7 @@ def test_long_grade_names_are_not_column_headings_of_a_terminal() -> None:
         assert [row.cells[0].text for row in table.rows] == named.shown
 
 
+@pytest.mark.slow
 def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     grades = np.arange(90) % 3

@@ -238,6 +238,7 @@ def test_a_study_without_a_single_result_has_no_figures_but_the_noise(study) -> 
 HOSTILE = ("$x^{$", "<script>alert(1)</script>", "グレード \u202e\x00\x07", "z" * 200)
 
 
+@pytest.mark.slow
 def test_any_name_can_be_drawn_and_stays_text(study, tmp_path: Path) -> None:
     made = study(**{**FEW, "grades": HOSTILE})
     for captioned in (
@@ -270,6 +271,7 @@ def test_figures_of_one_page_share_no_id_and_take_its_colours(study) -> None:
     assert "#ffffff" not in both  # no white card on a dark page
 
 
+@pytest.mark.slow
 def test_the_same_figure_gives_the_same_bytes(study) -> None:
     first, second = (precision_curves(study(**FEW), "quasi:0.2") for _ in range(2))
     assert inline_svg(first) == inline_svg(second)

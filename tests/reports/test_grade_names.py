@@ -55,6 +55,7 @@ def test_damaged_names_are_one_sentence(make_audit_folder, tmp_path: Path) -> No
             read_audit(folder)
 
 
+@pytest.mark.slow
 def test_a_study_keeps_and_shows_them(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "study", folds=1, methods=("standard",))
     assert "(severe)" not in srjt.report(folder)[0].read_text()

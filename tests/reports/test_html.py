@@ -60,6 +60,7 @@ def test_names_from_files_stay_text(page: str) -> None:
     assert "<b>boom</b>" in "".join(tree.text)  # from the traceback
 
 
+@pytest.mark.slow
 def test_hostile_text_stays_text_wherever_it_comes_from(study) -> None:
     evil = "</style></script><script>alert(1)</script>\"'"
     made = study(
@@ -132,6 +133,7 @@ def test_a_study_that_has_not_begun_is_a_page_too(study) -> None:
     assert "1 of 1 run to finish" in text
 
 
+@pytest.mark.slow
 def test_every_run_is_listed_with_its_status_and_scores(study) -> None:
     made = study(**FEW, statuses={"standard quasi:0.2 1": "failed"})
     section = next(s for s in study_page(made).sections if s.slug == "runs")
@@ -142,6 +144,7 @@ def test_every_run_is_listed_with_its_status_and_scores(study) -> None:
     assert failed[5:] == ["–"] * 4
 
 
+@pytest.mark.slow
 def test_the_paired_test_knows_the_true_sizes_of_the_sides(study, tmp_path: Path) -> None:
     sides = ["train"] * 8 + ["validation"] + ["test"] * 2
     lines = [f"{n},{fold},{side}" for fold in range(3) for n, side in enumerate(sides)]
@@ -170,6 +173,7 @@ def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         write_page(Page(kind="Run", title="", lead=""), tmp_path)
 
 
+@pytest.mark.slow
 def test_figures_of_parts_are_found(study) -> None:
     made = study_page(study(**FEW))
     inner = [d for section in made.sections for part in section.parts for d in part.figures]

@@ -20,6 +20,7 @@ from srjt.training.reporters import BarReporter
 COUNTS = {"validation_counts": [6, 3, 2, 1]}
 
 
+@pytest.mark.slow
 def test_it_shows_validation_beside_one_grade_for_all_and_not_the_test_side(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", finished=False, seconds=90.0, data=COUNTS, network="tiny")
     options: dict[str, Any] = {"live": "training", "messages": ["<b>hello"]}
@@ -78,6 +79,7 @@ def settings(data: Any) -> dict[str, Any]:
             "device": "cpu"}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_training_writes_it_and_the_report(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     seen = []
 
@@ -128,6 +130,7 @@ def fail_after_a_step(folder: Path) -> None:
         raise ValueError("boom")
 
 
+@pytest.mark.slow
 def test_an_error_is_on_the_page_but_not_in_the_folder_of_another_run(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", finished=False)
     with pytest.raises(ValueError, match="boom"), LiveReporter(BarReporter(), folder):

@@ -115,6 +115,7 @@ def test_a_page_of_files_that_the_run_has_not_written_is_refused(
             srjt.load_run(run)
 
 
+@pytest.mark.slow
 def test_without_images_weights_or_sides_nothing_untrue_is_said(folder: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(folder, moved)

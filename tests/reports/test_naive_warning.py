@@ -22,6 +22,7 @@ from srjt.reports.pages.run import run_page
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
 def test_every_place_judges_the_answers_of_predict(
     run_with_images: Path, tmp_path: Path, right: bool

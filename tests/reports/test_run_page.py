@@ -226,6 +226,7 @@ def command() -> object:
     return app
 
 
+@pytest.mark.slow
 def test_the_command_writes_page_and_figures(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     done = CliRunner().invoke(command(), [str(folder), "--figures", str(tmp_path / "figures")])

@@ -143,6 +143,7 @@ def test_cells_that_are_no_list_of_runs_are_refused(cells: object, tmp_path: Pat
         report(folder)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_run_is_not_read_from_outside(secret: Path, tmp_path: Path) -> None:
     folder = make_study(tmp_path / "study", statuses={"sord_fold1": "failed"})
     error = folder / "errors" / "sord_fold1.txt"
@@ -155,6 +156,7 @@ def test_the_error_of_a_run_is_not_read_from_outside(secret: Path, tmp_path: Pat
     assert "1 of 4 runs failed" in page.read_text()
 
 
+@pytest.mark.slow
 def test_the_metrics_of_a_run_outside_are_not_quoted(secret: Path, tmp_path: Path) -> None:
     folder = make_study(tmp_path / "study")
     metrics = folder / "runs" / "sord_fold1" / "metrics.csv"

@@ -328,6 +328,7 @@ def test_markdown_keeps_text_as_text() -> None:
     assert "**0.5 ± 0.1** ¹ †2" in text
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1, max_size=30))
 def test_latex_has_balanced_braces_and_the_right_number_of_columns_whatever_the_text(text: str) -> None:
     latex = tricky(text).latex().replace(r"\\", "")  # the ends of rows; a person's \ is spelt out
@@ -461,6 +462,7 @@ def ablation_axes(made, start: str = "ablation-label-precision") -> dict[str, Ax
     return {one.get_title(loc="left").partition(":")[0]: one for one in axes}
 
 
+@pytest.mark.slow
 def test_each_host_has_a_figure_and_each_cell_its_mean_over_folds(study) -> None:
     values = {
         ("co-teaching", ""): (0.70, 0.80),
@@ -489,6 +491,7 @@ def test_cells_differ_without_their_colour() -> None:
     assert [cell for cell, look in USAGE_STYLES.items() if look.bold] == [("hard", "soft")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["ramp_epochs=13", "select=soft,ramp_epochs=13", "update=soft"])
 def test_no_figure_without_a_cell_that_selects_by_the_soft_loss(study, variant: str) -> None:
     made = study(**{**SMALL, "methods": ("co-teaching", "co-teaching+ours", f"co-teaching:{variant}")})
@@ -522,6 +525,7 @@ def test_runs_that_are_missing_are_named(study) -> None:
     assert incomplete == ["ablation-label-precision-jocor-quasi-0.4", "ablation-mae-jocor-quasi-0.4"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_the_figures_stand_below_their_table_and_above_the_paired_comparison(study, tmp_path: Path) -> None:
     made = study(**SMALL)

@@ -112,6 +112,7 @@ def test_a_damaged_run_is_named_and_the_others_are_read(
     assert set(results.scores["key"]) == set(results.confusions) == set(others)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_the_commands_name_a_damaged_run_and_show_the_others(copied: Path, tmp_path: Path) -> None:
     key, *others = collect_results(copied).runs["key"]
@@ -128,6 +129,7 @@ def test_the_commands_name_a_damaged_run_and_show_the_others(copied: Path, tmp_p
     assert "1 of 3 runs failed." in (copied / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_with_a_cut_summary_is_trained_again(
     copied: Path, small: Small, run: Callable[..., Any]
 ) -> None:
@@ -161,6 +163,7 @@ def test_a_damaged_file_about_a_noise_is_left_out(copied: Path, damage: Callable
     assert file.name in srjt("study", "status", copied).output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_the_commands_name_a_damaged_file_about_a_noise(copied: Path, tmp_path: Path) -> None:
     (file,) = (copied / "noise").glob("*.json")

@@ -180,6 +180,7 @@ def test_choosing_by_other_folds_is_unbiased_where_all_methods_are_alike() -> No
     assert abs(np.mean(found)) < 3 * np.std(found) / math.sqrt(len(found))  # chosen by the same folds: −0.5
 
 
+@pytest.mark.slow
 def test_over_folds_that_share_training_data_the_coverage_is_nominal() -> None:
     """Patients and trainings both vary; the shared data correlates folds by test/(test + train), as assumed."""
     random, n, folds = np.random.default_rng(1), 2000, 3

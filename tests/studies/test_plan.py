@@ -265,6 +265,7 @@ def test_a_table_and_folds_from_a_file(small: Small, labels: Path, tmp_path: Pat
     assert [c.key for c in given.planned_runs()] == [c.key for c in expected.planned_runs()]
 
 
+@pytest.mark.slow
 def test_other_images_of_the_same_names_are_other_runs(small: Small, labels: Path, tmp_path: Path) -> None:
     other = write(generate(images=40, patients=10, size=36), tmp_path / "set")
     copy = write(generate(images=40, patients=10, size=32), tmp_path / "copy")

@@ -132,6 +132,7 @@ def weights(folder: Path) -> dict[str, int]:
     return {p.parent.name: p.stat().st_mtime_ns for p in folder.glob("runs/*/weights.safetensors")}
 
 
+@pytest.mark.slow
 def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(
     finished: Path, small: Small, run: Run, witness: Any
 ) -> None:

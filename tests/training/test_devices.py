@@ -100,6 +100,7 @@ def test_networks_are_compiled_for_many_sizes_of_evaluation_batches(graphs: list
     assert len(graphs) == 1 + 10
 
 
+@pytest.mark.slow
 def test_all_sides_are_evaluated_in_batches_of_one_size(graphs: list[Any]) -> None:
     feed = ResidentFeed(torch.rand(500, 3))
     networks = StackedNetworks([network()])

@@ -267,6 +267,7 @@ def by_name(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[sorted(frame.columns, reverse=True)]
 
 
+@pytest.mark.slow
 def test_features_are_matched_by_name(rows: Rows, tmp_path: Path) -> None:
     """The order of a table's columns says nothing, in a file, in memory, and beside other columns."""
     names = [f"f{i}" for i in range(9)] + ["f10"]  # sorted as text, f10 comes second

@@ -395,6 +395,7 @@ def stopped(files: Manifest, settings: dict[str, Any], tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_a_run_is_not_resumed_with_another_image(
     files: Manifest, settings: dict[str, Any], stopped: Path
 ) -> None:

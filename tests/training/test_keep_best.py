@@ -79,6 +79,7 @@ def test_the_networks_are_those_of_the_best_epoch(contrary: Any, whole: Path) ->
     assert averages["test", "accuracy"] == pytest.approx(single["value"].mean())
 
 
+@pytest.mark.slow
 def test_the_training_itself_is_that_of_keep_last(contrary: Any, whole: Path) -> None:
     best, last = trained(contrary, out=whole), trained(contrary, keep="last")
     timed = ["seconds", "images_per_second", "peak_memory_mb", "best_epoch"]
@@ -114,6 +115,7 @@ def test_results_that_were_not_written_are_written_later(contrary: Any, whole: P
     assert (out / "weights.safetensors").read_bytes() == (whole / "weights.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_patience_stops_early_and_finished_is_finished(contrary: Any, tmp_path: Path) -> None:
     reporter = BarReporter()
     run = trained(contrary, patience=2, epochs=40, out=tmp_path, reporter=reporter)

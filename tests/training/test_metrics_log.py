@@ -139,6 +139,7 @@ def test_pooled_predictions_are_counted_together() -> None:
     assert {r.network for r in metric_rows(1, "test", np.stack([one, one]))} == {"1"}
 
 
+@pytest.mark.slow
 def test_the_summary_is_the_average(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     import json
 

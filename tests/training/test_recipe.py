@@ -54,6 +54,7 @@ def test_soft_labels_are_not_for_the_recipe() -> None:
         needs_estimate(TrainConfig(soft_labels="estimated", noise_rate="auto"))
 
 
+@pytest.mark.slow
 def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
     data: Any, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

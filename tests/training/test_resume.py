@@ -219,6 +219,7 @@ def test_a_folder_with_other_files_is_refused_and_not_changed(
         srjt.train(data.manifest, out=tmp_path / "thesis.tex", **settings)
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_work_on_one_run(
     data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
 ) -> None:
