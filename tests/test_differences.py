@@ -64,6 +64,7 @@ def test_with_both_sources_the_interval_covers_at_least_its_level(
         assert found <= 0.97 + error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainings", [2, 4])
 def test_with_one_source_the_coverage_is_nominal(trainings: int) -> None:
     n = 800

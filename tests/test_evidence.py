@@ -170,6 +170,7 @@ def test_others_may_be_scored_as_in_the_paper(compare: Compare, tables: Path) ->
     assert "`single` | 1.000, 0.000:" in said
 
 
+@pytest.mark.slow
 def test_the_figure_and_the_table_in_one_file(compare: Compare, tables: Path, tmp_path: Path) -> None:
     whole = tmp_path / "all.csv.xz"
     pd.concat(pd.read_csv(file) for file in sorted(tables.glob("*.csv"))).to_csv(whole, index=False)

@@ -57,6 +57,7 @@ def test_repr_is_one_short_line(run: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_summary_is_the_page_of_the_run(run: Run, data: Data) -> None:
     lines = str(run.summary()).splitlines()
     assert max(map(len, lines)) <= 80
@@ -101,6 +102,7 @@ def test_without_patients_the_intervals_are_said_to_be_too_narrow() -> None:
     assert all(not number.compared for number in page.key_numbers)  # the training labels are not known
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_numbers_and_matrix_and_escapes_names(run: Run) -> None:
     shown = run._repr_html_()
     assert "mean absolute error" in shown

@@ -46,6 +46,7 @@ def decided(current: CurrentDecisions) -> dict[str, LogEntry]:
     return {entry.id: entry for entry in current.all()}
 
 
+@pytest.mark.slow
 @settings(max_examples=15)  # every step waits for the disk
 @given(st.lists(STEP, min_size=5, max_size=15))
 def test_current_decisions_follow_from_the_log(steps: list[tuple[str, ...]]) -> None:

@@ -332,6 +332,7 @@ def test_dr_counts_labels_and_images(srjt: Run, monkeypatch: pytest.MonkeyPatch)
     assert "as published by Kaggle; no image is missing" in out
 
 
+@pytest.mark.slow
 def test_grades_are_no_markup(srjt: Run, labels: Path) -> None:
     text = labels.read_text().splitlines()
     marked = [text[0], *(",".join((i, f"[/] {g}", p)) for i, g, p in (row.split(",") for row in text[1:]))]
@@ -346,6 +347,7 @@ def test_grades_are_no_markup(srjt: Run, labels: Path) -> None:
         assert "[/] 3" in out or "split" in arguments
 
 
+@pytest.mark.slow
 def test_files_of_an_earlier_inspection_are_not_replaced_in_silence(srjt: Run, labels: Path) -> None:
     assert "replaced" not in srjt("inspect", labels)[1]
     assert "contact_sheet.png (the previous file was replaced)" in srjt("inspect", labels)[1]

@@ -63,6 +63,7 @@ def test_a_missing_extra_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["problems"] == []
 
 
+@pytest.mark.slow
 def test_a_missing_or_old_requirement_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "scipy")
     text = " ".join(ran(status=1).split())

@@ -339,6 +339,7 @@ def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labell
     assert out.startswith("No better than one grade for all") == worse
 
 
+@pytest.mark.slow
 def test_samples_that_were_learnt_from_get_no_score_unless_asked_for(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
@@ -358,6 +359,7 @@ def test_samples_that_were_learnt_from_get_no_score_unless_asked_for(
     assert "trained on" not in out
 
 
+@pytest.mark.slow
 def test_without_truth_and_patients(command: Srjt, finished: Path, labelled: Path) -> None:
     table = pd.read_csv(labelled)
     table.loc[table["split"] == "test", ["image", "grade"]].to_csv("plain.csv", index=False)
@@ -394,6 +396,7 @@ def test_a_file_where_a_run_is_expected(command: Srjt, labelled: Path, verb: str
     assert "NotADirectoryError" not in err
 
 
+@pytest.mark.slow
 def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> None:
     table = pd.read_csv(labelled)
     code, out, _ = command("evaluate", finished, labelled, "--side", "test")
@@ -412,6 +415,7 @@ def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> N
     assert "test" in err
 
 
+@pytest.mark.slow
 def test_samples_that_were_calibrated_on_are_counted(command: Srjt, finished: Path, labelled: Path) -> None:
     table = pd.read_csv(labelled)
     test = table[table["split"] == "test"]

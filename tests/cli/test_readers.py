@@ -58,6 +58,7 @@ def save(tmp_path: Path, frame: pd.DataFrame) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_it_prints_agreement_and_readers_on_one_screen(command: Srjt, table: Path) -> None:
     status, said, problems = command("readers", table)
     assert (status, problems) == (0, "")
@@ -266,6 +267,7 @@ def test_readers_without_an_image_in_common(command: Srjt, tmp_path: Path) -> No
     assert "No image was read by two readers" in " ".join(said.split())
 
 
+@pytest.mark.slow
 def test_a_reader_who_shares_no_image_with_the_others(command: Srjt, tmp_path: Path) -> None:
     alone = simulated(readers=1, per_item=1).assign(reader="alone")
     alone["image"] = "other-" + alone["image"]
@@ -324,6 +326,7 @@ def test_a_grade_outside_the_scale_in_one_column(command: Srjt, tmp_path: Path) 
     assert "is not one of 0, 1, 2" in (tmp_path / "o" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_same_reader_twice_on_one_image(command: Srjt, tmp_path: Path) -> None:
     frame = simulated()
     again = frame[frame["reader"] == "r0"].head(10)

@@ -445,6 +445,7 @@ def test_the_demo_tells_what_its_files_hold(command: Srjt, opened: list[str]) ->
     assert (code, "choose another folder" in " ".join(err.split())) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_demo_with_a_failed_training_fails(command: Srjt, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = pd.DataFrame({"key": ["a", "b"], "status": ["done", "failed"]})
     monkeypatch.setattr("srjt.reports.demo.study", lambda *_, **__: SimpleNamespace(runs=runs))

@@ -34,6 +34,7 @@ TRAIN = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_whole_training(command: Srjt, labelled: Path) -> None:
     code, out, err = command("train", labelled, "--out", "runs/mine", *TRAIN)
     assert (code, err) == (0, "")
@@ -93,6 +94,7 @@ def test_quiet(command: Srjt, labelled: Path) -> None:
     assert command("train", labelled, "--out", "run", "-q", *TRAIN) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_the_data_s_own_split_is_used_unless_told_otherwise(command: Srjt, labelled: Path) -> None:
     """Rows marked as test must not be trained on because nobody said so."""
     arguments = [a for a in TRAIN if a != "--official-split"]
@@ -231,6 +233,7 @@ def test_another_configuration_in_the_folder(command: Srjt, labelled: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_spoken_of_at_once(
     command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -420,6 +423,7 @@ def test_ungraded_images_have_patients(command: Srjt, labelled: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_features_made_in_another_way_are_refused(command: Srjt, embedded: Path, labelled: Path) -> None:
     assert command("train", embedded, "--out", "run", *QUICK, "--quiet")[0] == 0
     assert command("features", labelled, *SMALL, "--flip", "--out", "flipped.npz")[0] == 0

@@ -58,6 +58,7 @@ def test_processes_decode_the_same(
     assert len(names) == (40 if program else 0)  # decoded by this process
 
 
+@pytest.mark.slow
 def test_processes_leave_bad_files_to_be_judged(
     broken: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

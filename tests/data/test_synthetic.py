@@ -206,6 +206,7 @@ def test_an_image_drawn_again_at_its_own_size_is_the_same() -> None:
     assert np.abs(means.mean(axis=(0, 1)) - data.arrays[4].mean(axis=(0, 1))).max() < 12  # the same scene
 
 
+@pytest.mark.slow
 def test_a_reader_errs_near_boundaries_by_one_grade_and_to_one_side() -> None:
     severity = np.arange(4000) / 1000
     names = [f"{row}.png" for row in range(4000)]

@@ -46,6 +46,7 @@ def run(data: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return srjt.train(data, out=folder, split=srjt.data.folds(data)[0], **SETTINGS)
 
 
+@pytest.mark.slow
 def test_every_image_gets_a_map_of_each_network(run: Trained, data: Manifest) -> None:
     found = srjt.explain(run, data.select(np.arange(18)))  # more than a batch
     assert found.maps.shape[:2] == (2, 18)

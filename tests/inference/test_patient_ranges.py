@@ -270,6 +270,7 @@ def test_for_each_value_of_a_column_and_each_grade(run: Trained, features: Manif
 # ---------------------------------------------------------------------- a rate that was given
 
 
+@pytest.mark.slow
 def test_a_given_rate_is_doubted_and_a_given_matrix_is_not() -> None:
     side = drawn_side(240, patients=80, wrong=0.3)
     base = made_run(held_out={"validation": side})

@@ -88,6 +88,7 @@ def test_decoding(run_of_images: Trained, data: Any) -> None:
     assert np.abs(expected.to_numpy() - p @ np.arange(4)).max() <= 0.5 + 1e-6
 
 
+@pytest.mark.slow
 def test_opened_from_its_folder_it_predicts_the_same(
     data: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -275,6 +276,7 @@ def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest
     assert srjt.evaluate(run, (severe.arrays, severe.labels), resamples=0).samples == len(severe)
 
 
+@pytest.mark.slow
 def test_row_numbers_of_other_arrays_are_no_overlap(run: Trained, features: Manifest) -> None:
     assert features.arrays is not None
     other = from_arrays(features.arrays[::-1].copy(), features.labels[::-1].copy()).manifest

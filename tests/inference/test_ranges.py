@@ -177,6 +177,7 @@ def test_more_noise_and_more_coverage_widen_the_ranges() -> None:
     assert (np.diff(widths, axis=1) >= 0).all()
 
 
+@pytest.mark.slow
 def test_for_each_grade() -> None:
     new, true = drawn(2000, seed=1000)
     found = []

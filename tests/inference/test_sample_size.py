@@ -75,6 +75,7 @@ def test_a_pilot_counts_patients_and_agrees_with_the_design_effect() -> None:
     assert by_cut.value == pytest.approx(0.8, abs=0.03)
 
 
+@pytest.mark.slow
 def test_the_planned_number_reaches_the_half_width() -> None:
     """Of studies of the planned size, 95 % of the values lie within the half-width."""
     wanted = plan(judged(answers(300, seed=1)), metric="mae", half_width=0.04)

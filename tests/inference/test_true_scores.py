@@ -197,6 +197,7 @@ def test_intervals_from_verified_grades_hold() -> None:
 # In an evaluation.
 
 
+@pytest.mark.slow
 def test_an_evaluation_says_what_is_known_of_the_true_grades(features: Manifest, run: Trained) -> None:
     test = features.select(srjt.data.folds(features)[0].test)
     truth = test.true_labels

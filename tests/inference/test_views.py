@@ -133,6 +133,7 @@ def test_an_ordinal_head_counts_thresholds_of_the_average_too(trained: Trained) 
     assert predict(run, images, views=2)["grade"].tolist() == ["2"]
 
 
+@pytest.mark.slow
 def test_a_symmetric_network_predicts_the_same_for_both(trained: Trained, data: Any) -> None:
     run = with_networks(trained, Everywhere())
     images = data.manifest.arrays
@@ -153,6 +154,7 @@ def test_one_view_is_the_centre_bit_for_bit_as_in_training(trained: Trained, dat
         assert np.array_equal(a, c)
 
 
+@pytest.mark.slow
 def test_batches_of_any_size_average_alike(trained: Trained, data: Any) -> None:
     images = data.manifest.arrays
     whole = trained.probabilities(images, views=10)

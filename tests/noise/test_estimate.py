@@ -72,6 +72,7 @@ def test_who_knows_the_true_grade_finds_the_empirical_confusion() -> None:
     assert np.mean(errors) == pytest.approx(0.0, abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rate"), [("quasi", 0.3), ("truncated", 0.1)])
 def test_what_was_put_in_is_found(kind: str, rate: float) -> None:
     grade, p = graded(3000, blur=0.3)
@@ -83,6 +84,7 @@ def test_what_was_put_in_is_found(kind: str, rate: float) -> None:
     assert found.identifiable, found.reason
 
 
+@pytest.mark.slow
 def test_the_networks_ignorance_is_not_taken_for_noise() -> None:
     grade, p = graded(2000, blur=0.5)
     assert (p.argmax(axis=1) != grade).mean() > 0.25
@@ -114,6 +116,7 @@ def test_labels_that_only_err_upwards_need_the_free_form() -> None:
     assert found.transition[1, 2] > 5 * found.transition[1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "side"), [(0.55, "lowered"), (0.65, "raised")])
 def test_most_labels_of_a_grade_may_be_wrong_to_one_side_where_clear_images_show_it(
     rate: float, side: str
@@ -133,6 +136,7 @@ def test_most_labels_of_a_grade_may_be_wrong_to_one_side_where_clear_images_show
     assert f"too {'low' if side == 'lowered' else 'high'}" in found.assumption
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [150, 500])
 def test_a_form_without_limit_must_gain_ten_units_of_held_out_likelihood(samples: int) -> None:
     grade, p = graded(samples, blur=0.1)
@@ -210,6 +214,7 @@ def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> 
     assert rare.reason.startswith("only 1 label is of grade 3: ")  # labels, as everywhere
 
 
+@pytest.mark.slow
 def test_the_interval_begins_at_the_lower_tail_of_the_draws_and_the_one_sided_limit_at_twice_it(
     quasi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ def test_a_prior_moves_the_posterior_towards_it() -> None:
         true_grade_posterior(labels, p, transition=matrix, prior=[1.0, 0.0])
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 30), st.integers(2, 6), st.booleans())
 def test_quality_lies_between_0_and_1_for_anything(

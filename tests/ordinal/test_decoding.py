@@ -202,6 +202,7 @@ def macro_f1(grades: torch.Tensor, labels: torch.Tensor) -> float:
     return METRICS["macro_f1"](confusion_matrix(labels, grades, num_classes=4).numpy())
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.floats(0.2, 5.0))
 def test_on_the_validation_side_no_plain_rule_has_a_higher_macro_f1(seed: int, power: float) -> None:
     """The labels follow other probabilities than the predicted ones."""

@@ -115,6 +115,7 @@ def test_a_matrix_outside_the_family_is_learnt() -> None:
     assert (found.grade == true).mean() > 0.97
 
 
+@pytest.mark.slow
 def test_the_reference_is_certain() -> None:
     readings, true = make(items=100)
     reference = np.where(np.arange(100) < 30, (true + 1) % 4, -1)  # it contradicts the readings
@@ -607,6 +608,7 @@ def test_shared_errors_blur_the_posterior_by_the_mean_matrix_and_move_no_grade()
         consensus(readings, shared_errors=2.0)
 
 
+@pytest.mark.slow
 def test_a_reference_shows_how_many_errors_readers_share() -> None:
     rng = np.random.default_rng(1)
     true = rng.integers(0, 4, size=600)

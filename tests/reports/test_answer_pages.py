@@ -247,6 +247,7 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     assert found.not_compared in [note.text for note in found.report().warnings]
 
 
+@pytest.mark.slow
 def test_report_takes_predictions_and_evaluations(
     run: Trained, run_with_images: Path, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 NAMES = {"Mayo 0": "normal", "Mayo 1": "<b>mild", "Mayo 2": "moderate", "Mayo 3": "severe"}
 
 
+@pytest.mark.slow
 def test_an_audit_keeps_and_shows_them(make_audit_folder, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "audit", make_audit_folder, truth=True)
     (path,) = srjt.report(folder)

@@ -76,6 +76,7 @@ def test_each_sample_counts_once(folder: Path) -> None:
     assert pooled.naive is None  # that of images
 
 
+@pytest.mark.slow
 def test_the_page_has_scores_examples_and_how_the_run_was_made(folder: Path) -> None:
     sections = {section.slug: section for section in run_page(folder).sections}
     assert {"scores", "examples", "calibration", "reproduce"} <= set(sections)

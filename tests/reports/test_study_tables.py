@@ -546,6 +546,7 @@ def test_the_figures_stand_below_their_table_and_above_the_paired_comparison(stu
     assert all(file.stat().st_size for file in files)
 
 
+@pytest.mark.slow
 def test_of_several_noises_those_with_an_ablation_have_figures(study) -> None:
     made = study(**{**SMALL, "noises": ("quasi:0.2", "quasi:0.4")})
     runs = made.runs[(made.runs["noise"] == "quasi:0.4") | (made.runs["variant"] == "")]

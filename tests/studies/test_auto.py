@@ -30,6 +30,7 @@ def as_used(shown: dict[str, str]) -> str:
     return shown.get("estimated") or shown["used after estimating"]
 
 
+@pytest.mark.slow
 def test_methods_get_what_they_need_and_nothing_else(small: Small) -> None:
     auto = plan(small(methods=METHODS, noise_rate="auto", only_folds=(0,)))
     known = plan(small(methods=METHODS[:3], only_folds=(0,)))

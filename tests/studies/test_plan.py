@@ -63,6 +63,7 @@ def test_the_grid(small: Small) -> None:
     assert [c.method.name for c in planned_runs[:3]] == ["standard", "garg", "co-teaching+ours"]
 
 
+@pytest.mark.slow
 def test_comparisons_are_paired(small: Small) -> None:
     data = open_data(small(noises=("quasi:0.4", "truncated:0.4"), seeds=(0, 1)))
     draws = {}
@@ -311,6 +312,7 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write(generate(images=40, patients=10, size=32), tmp_path / "set")
 
 
+@pytest.mark.slow
 def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
     small: Small, images: Path, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_the_compiler_knows_the_steps_that_are_left_out() -> None:
     assert LEFT_OUT.keys() <= set(torch._inductor.list_options())
 
 
+@pytest.mark.slow
 def test_compiled_code_does_not_keep_the_networks(graphs: list[Any]) -> None:
     networks = StackedNetworks([network(), network()])
     train_and_evaluate(networks, batch=4)

@@ -30,6 +30,7 @@ class Explodes(nn.Module):
         return features if self.after >= 0 else features / 0.0
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_with_epoch_and_step(
     data: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -448,6 +448,7 @@ def test_without_the_hashes_of_each_image_a_change_is_still_noticed(
 CONFIG = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16)
 
 
+@pytest.mark.slow
 def test_an_audit_is_not_repeated_with_another_image(files: Manifest, tmp_path: Path) -> None:
     cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", setup=Setup(device="cpu"))
     invert(files.paths[7])

@@ -97,6 +97,7 @@ def assert_equal(run: TrainingResult, networks: list[nn.Module]) -> None:
             torch.testing.assert_close(ours[name], theirs[name], rtol=1e-9, atol=1e-9, msg=name)
 
 
+@pytest.mark.slow
 def test_standard(data: Any) -> None:
     (network,) = first_networks("standard")
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-4, fused=True)
@@ -117,6 +118,7 @@ def test_standard(data: Any) -> None:
     assert logged == pytest.approx(means, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_adamw_along_a_cosine(data: Any) -> None:
     """The rates of four epochs, of which one is a warm-up, by hand; the decay acts on the weights, not the gradient."""
     (network,) = first_networks("standard")

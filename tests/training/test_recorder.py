@@ -13,6 +13,7 @@ from srjt.training.loop import PATIENCE, StarvationMonitor
 from srjt.training.step import SMOOTHING, Recorder
 
 
+@pytest.mark.slow
 def test_selections_add_up_to_what_was_to_be_kept(data: Any, settings: dict[str, Any]) -> None:
     run = srjt.train(data.manifest, **{**settings, "method": "co-teaching+ours", "epochs": 4})
     steps = len(data.split.train) // 16
@@ -128,6 +129,7 @@ def test_a_grade_that_is_not_in_the_data_is_not_starved() -> None:
     assert [monitor.update(absent) for _ in range(6)] == [None] * 6
 
 
+@pytest.mark.slow
 def test_a_training_that_starves_a_grade_warns(data: Any, settings: dict[str, Any]) -> None:
     """A network that answers the mildest grade to everything, with nine tenths dropped."""
     from srjt.training.reporters import BarReporter

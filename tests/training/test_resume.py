@@ -87,6 +87,7 @@ def test_stopped_within_an_epoch(
     assert reporter.notes[1:] == ["Resuming at epoch 3, step 4 of 5."]
 
 
+@pytest.mark.slow
 def test_stopped_at_the_last_step_of_an_epoch(
     data: Any, settings: dict[str, Any], uninterrupted: Trained, tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_damaged_checkpoint_is_passed_over(
         checkpoint.read(path)
 
 
+@pytest.mark.slow
 def test_two_damaged_checkpoints_restart_and_do_not_displace_new_ones(
     data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
 ) -> None:
@@ -236,6 +238,7 @@ def test_two_processes_do_not_work_on_one_run(
 # ------------------------------------------------------------------------------------------------ a full disk
 
 
+@pytest.mark.slow
 def test_no_room_for_a_checkpoint(
     data: Any,
     settings: dict[str, Any],
@@ -312,6 +315,7 @@ def cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lose", [Path.unlink, cut_in_half], ids=["deleted", "cut"])
 def test_lost_metrics_are_restored_from_the_checkpoint(
     data: Any, settings: dict[str, Any], uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any

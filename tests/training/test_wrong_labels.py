@@ -19,6 +19,7 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_last_epoch_is_what_the_networks_say(data: Any, tmp_path: Path) -> None:
     common = {"split": data.split, **SETTINGS}
     run = srjt.train(data.manifest, out=tmp_path / "run", track_wrong_labels=True, **common)
