@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any
 
@@ -16,9 +17,13 @@ def on_page_markdown(markdown: str, **page: Any) -> str:
 
 
 class WrappedFunctions(griffe.Extension):
-    """``srjt.run`` wraps functions of ``srjt.training``: the site shows their signatures and docstrings."""
+    """``srjt.run`` wraps functions of ``srjt.training``: the site shows their signatures and docstrings. What packages
+    export is computed, which cannot be seen without importing them.
+    """
 
     def on_package(self, *, pkg: griffe.Module, **context: Any) -> None:
+        for package in ("data", "methods", "ordinal"):
+            pkg[package].exports = list(importlib.import_module(f"srjt.{package}").__all__)
         for name, path in {"train": "training.train.train", "load_run": "training.trained.load_run"}.items():
             for shown in (pkg, pkg["run"]):
                 shown.members[name] = griffe.Alias(name, pkg[path], parent=shown)
