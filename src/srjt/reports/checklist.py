@@ -51,7 +51,7 @@ SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # col
 
 # fact: the file that it comes from, then its sentences. A sentence is used if all that it names is known.
 FACTS: dict[str, tuple[str, ...]] = {
-    "source": ("run.json", "Labels and {what} come from {source}."),
+    "source": ("run.json", "The data were read from {source}."),
     "sha256": ("run.json", "Its SHA-256 is {sha256}."),
     "flow": ("run.json", "{used} were used: {sides}."),
     "left_out": ("run.json", "{left_out}"),
