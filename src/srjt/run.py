@@ -57,7 +57,7 @@ class Run(Trained, Reported):
     >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
     >>> run = srjt.train(data, split=srjt.data.folds(data)[0], **settings)
     >>> list(run.scores.loc["test"].index)
-    ['accuracy', 'mae', 'macro_f1', 'qwk']
+    ['mae', 'accuracy', 'macro_f1', 'qwk']
     >>> len(run.predict(data))
     60
     """
@@ -74,7 +74,7 @@ class Run(Trained, Reported):
         Returns
         -------
         DataFrame
-            Rows (side, metric): accuracy, mae, macro_f1 and qwk of the test and the validation side. Columns:
+            Rows (side, metric): mae, accuracy, macro_f1 and qwk of the test and the validation side. Columns:
             ``value``, ``low`` and ``high`` (95 % interval) and ``naive``, the score of one grade for all samples. The
             test side is compared with the true grades where they are known.
         """

@@ -166,7 +166,7 @@ def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:
     assert reading.manifest.patients is None
 
     np.savez(path, **{**arrays, "val_labels": np.zeros((3, 14))})
-    with pytest.raises(SrjtError, match="several labels"):
+    with pytest.raises(SrjtError, match="one label per image"):
         read(path)
     del arrays["test_labels"]
     np.savez(path, **arrays)

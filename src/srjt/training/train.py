@@ -489,7 +489,7 @@ def train(
     >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1}
     >>> run = srjt.train(data, split=srjt.data.folds(data)[0], noise_rate=0.2, **settings)
     >>> list(run.scores.loc["test"].index)
-    ['accuracy', 'mae', 'macro_f1', 'qwk']
+    ['mae', 'accuracy', 'macro_f1', 'qwk']
     """
     sides = split_or_own(split)
     if not {"fold", "folds"}.isdisjoint(settings):

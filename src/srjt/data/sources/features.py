@@ -284,7 +284,10 @@ def _from_npz(path: Path) -> FeatureFile:
 
 
 def _from_npy(path: Path) -> FeatureFile:
-    features = as_features(load_numpy(path)[""], what=f"The array in {path.name}")
+    arrays = load_numpy(path)
+    if "" not in arrays:
+        raise SrjtError(f"{path} is an archive of arrays, not one array: rename it to {path.stem}.npz.")
+    features = as_features(arrays[""], what=f"The array in {path.name}")
     return FeatureFile(
         features=features,
         frame=pd.DataFrame(index=range(len(features))),

@@ -607,8 +607,8 @@ def read_medmnist(path: Path, options: ReadOptions) -> LoadedData:
             raise SrjtError(f"{path} is not in MedMNIST's format: it lacks the array {missing[0]!r}.")
         images.append(as_colour(arrays[f"{side}_images"]))
         label = arrays[f"{side}_labels"]
-        if label.reshape(len(label), -1).shape[1] != 1:
-            raise SrjtError(f"{path} has several labels per image; an ordinal grade is one number.")
+        if label.ndim == 0 or label.size != len(label):
+            raise SrjtError(f"{path} must have one label per image: an ordinal grade is one number.")
         labels.append(label.reshape(-1))
         sides += [side] * len(label)
         ids += [f"{side}/{row}" for row in range(len(label))]
