@@ -6,7 +6,7 @@
 
 With ``--decoders`` only: CPU time per image of a plain Pillow loop, of ``read_image`` and, where it is installed, of
 simplejpeg, and how far their pixels differ from those of ``read_image``. With ``--threads`` only: a plain Pillow loop
-in so many threads, and the store in as many.
+in so many threads, and the store in as many, which are processes from six on.
 
 Expected: building is at least as fast per core as a plain Pillow loop (faster on large JPEGs, by draft
 decoding), and peak memory is the same for 1,000 and for 4,000 images. With a GPU also the rates of the
@@ -154,7 +154,7 @@ def building_in_threads(paths: list[Path], root: Path, counts: list[int]) -> Non
             shutil.rmtree(cache)
         base, store = statistics.median(plain), statistics.median(ours)
         print(
-            f"{workers:3d} threads: plain {base:6,.0f}, store {store:6,.0f} ({store / base:.2f})", flush=True
+            f"{workers:3d} workers: plain {base:6,.0f}, store {store:6,.0f} ({store / base:.2f})", flush=True
         )
 
 
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--decoders", action="store_true", help="only compare decoders, on a few images")
     parser.add_argument(
-        "--threads", type=int, nargs="+", metavar="N", help="only the store in so many threads"
+        "--threads", type=int, nargs="+", metavar="N", help="only the store in so many workers"
     )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

@@ -467,3 +467,33 @@ def test_a_stopped_command_continues(
     code, out, err = command(*arguments)
     assert (code, err) == (0, "")
     assert out.startswith("120 images, 1,536 features each")
+
+
+@pytest.mark.slow
+def test_a_study_on_features(command: Srjt, embedded: Path) -> None:
+    options: list[Any] = [
+        "--methods",
+        "sord co-teaching+ours",
+        "--noise",
+        "quasi:0.3",
+        "--folds",
+        3,
+        "--fold",
+        0,
+    ]
+    options += ["--set", "batch_size=16", "--epochs", 2, "--device", "cpu", "--jobs", 1, "--out", "study"]
+    with np.load(embedded) as made:
+        clean = {name: made[name] for name in made.files if name != "true_grades"}
+    np.savez("clean.npz", **clean)
+    code, said, error = command("study", "clean.npz", *options)
+    assert code == 0, said + error
+    assert "120 rows of features" in said
+    runs = sorted(Path("study/runs").iterdir())
+    assert len(runs) == 2
+    assert json.loads((runs[0] / "run.json").read_text())["config"]["network"] == "mlp"
+    code, said, _ = command("study", "clean.npz", *options, "--dry-run")
+    assert "2 done, 0 to do" in said
+    clean["features"][0, 0] += 1  # other features under the same names are other runs
+    np.savez("clean.npz", **clean)
+    code, said, _ = command("study", "clean.npz", *options, "--dry-run")
+    assert "0 done, 2 to do" in said
