@@ -67,9 +67,9 @@ def test_a_missing_extra_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_or_old_requirement_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "scipy")
     text = " ".join(ran(status=1).split())
-    assert 'scipy >=1.11.1 is needed, which is not installed: pip install "scipy>=1.11.1"' in text
+    assert 'scipy>=1.11.1 is needed, which is not installed: pip install "scipy>=1.11.1"' in text
     monkeypatch.setattr(metadata, "version", lambda name: "0.1")
-    assert "numpy >=1.26 is needed, 0.1 is installed" in " ".join(ran(status=1).split())
+    assert "numpy>=1.26 is needed, 0.1 is installed" in " ".join(ran(status=1).split())
 
 
 def test_a_cache_that_cannot_be_written_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

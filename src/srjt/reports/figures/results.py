@@ -21,6 +21,7 @@ from srjt.inference.populations import Subgroups
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures.canvas import (
+    CONFUSION,
     GREY,
     INK,
     PALETTE,
@@ -30,14 +31,15 @@ from srjt.reports.figures.canvas import (
     Floats,
     ShownFigure,
     chart,
-    confusion_figure,
     correct_labels,
     draw_matrix,
+    draw_shares,
     house_style,
     interval_figure,
     mean_over_networks,
     new_figure,
     panel,
+    prepare_axes,
     printable,
     transition_figure,
 )
@@ -51,11 +53,9 @@ PANEL = 2.3  # inches
 @house_style
 def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure:
     """panels: title → bins. The area of a point is its share of the samples; the diagonal is perfect."""
-    width, height = 0.55 + len(panels) * (PANEL + 0.3), PANEL + 0.85
-    figure = new_figure(width, height)
-    for place, (title, bins) in enumerate(panels.items()):
-        left = 0.55 + place * (PANEL + 0.3)
-        axes = figure.add_axes((left / width, 0.5 / height, PANEL / width, PANEL / height))
+    figure = new_figure(0.55 + len(panels) * (PANEL + 0.3), PANEL + 0.85)
+    every = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
+    for axes, (title, bins) in zip(every, panels.items(), strict=True):
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
         confidence, accuracy, samples = zip(*bins, strict=True)
         axes.plot(confidence, accuracy, color=PALETTE["blue"], linewidth=1.2)
@@ -63,10 +63,7 @@ def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure
         axes.scatter(confidence, accuracy, s=areas, color=PALETTE["blue"], alpha=0.75, linewidths=0)
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal", xlabel="probability of the predicted grade")
         axes.set_title(printable(title, longest=36), pad=6)
-        if place == 0:
-            axes.set_ylabel("share predicted right")
-        else:
-            axes.set_yticklabels([])
+    every[0].set_ylabel("share predicted right")
     return figure
 
 
@@ -166,16 +163,17 @@ def run_overview(
     panels = {title: curves for title, curves in panels.items() if curves}
     if not panels and judged is None:
         raise SrjtError("There is nothing to plot: the run has neither scores per epoch nor a held-out side.")
-    if judged is None:
-        figure = new_figure(CURVES * len(panels), 2.9)
-    else:
-        title, rows = f"Confusion matrix, {judged.side} side", judged.judged_by.removesuffix("s")
-        figure = confusion_figure(
-            {title: judged.confusion}, grades=grades, rows=rows, beside=CURVES * len(panels)
-        )
-    share = CURVES / figure.get_figwidth()
-    for place, (title, curves) in enumerate(panels.items()):
-        panel(figure, curves, xlabel="epoch", title=title, part=(place * share, (place + 1) * share))
+    count = len(panels) + (judged is not None)
+    figure = new_figure(CURVES * len(panels) + (3.0 if judged else 0), 2.9)
+    every = figure.subplots(
+        1, count, squeeze=False, width_ratios=[CURVES] * len(panels) + [2.8] * bool(judged)
+    )
+    for axes, (title, curves) in zip(every.ravel(), panels.items(), strict=False):
+        panel(axes, curves, xlabel="epoch", title=title)
+    if judged is not None:
+        axes, options = every[0, -1], {**CONFUSION, "rows": judged.judged_by.removesuffix("s")}
+        draw_shares(axes, judged.confusion, grades, **options)
+        axes.set_title(f"Confusion matrix, {judged.side} side", pad=5)
     return figure
 
 
@@ -297,14 +295,9 @@ def _panel(
     **texts: str,
 ) -> CaptionedFigure:
     """A square panel with x from 0 to 1. point: a dot on the curve. texts: name, caption and alt of the figure."""
-    left, bottom, top, right = 0.55, 0.5, 0.3, 1.5 if legend else 0.25
-    width, height = left + SIDE + right, bottom + SIDE + top
-    figure = new_figure(width, height)
-    axes = figure.add_axes((left / width, bottom / height, SIDE / width, SIDE / height))
-    axes.set(xlabel=xlabel, xlim=(0, 1), ylim=ylim)
-    axes.set_title(title, pad=8)
-    axes.grid(color=GREY, alpha=0.22, linewidth=0.6)
-    axes.set_axisbelow(True)
+    figure = new_figure(SIDE + (2.05 if legend else 0.8), SIDE + 0.8)
+    axes = figure.subplots()
+    prepare_axes(axes, title, grid="both", xlabel=xlabel, xlim=(0, 1), ylim=ylim, box_aspect=1)
     for x, y, options in lines:
         axes.plot(x, y, **options)
     if point is not None and np.isfinite(point).all():
@@ -386,11 +379,9 @@ CELL = 0.42  # inches
 def kappa_figure(names: Sequence[str], kappa: Floats) -> Figure:
     """kappa: (R, R), NaN where two readers have no image in common. The darker a cell, the better they agree."""
     shown = [printable(name, longest=16) for name in names]
-    label = 0.25 + 0.075 * max(map(len, shown), default=1)
-    side = max(len(names) * CELL, 1.2)
-    size = label + side + 0.15
+    size = 0.4 + 0.075 * max(map(len, shown), default=1) + max(len(names) * CELL, 1.2)
     figure = new_figure(size, size)
-    axes = figure.add_axes((label / size, label / size, side / size, side / size))
+    axes = figure.subplots()
     values = kappa + np.diag(np.full(len(names), np.inf))  # a reader and herself
 
     def write(value: float, share: float) -> str:
