@@ -247,7 +247,7 @@ def test_test_labels_stay_clean_unless_told(srjt: Run, labels: Path) -> None:
 
     code, out, _ = srjt("corrupt", labels, "--rate", 0.5, "--out", "noisy.csv")
     assert code == 0
-    assert "The 20 test labels stay clean." in out
+    assert "Test labels that stay clean: 20." in out
     assert wrong("test") == 0 < wrong("train")
     srjt("corrupt", labels, "--rate", 0.5, "--out", "noisy.csv", "--include-test", "--force")
     assert wrong("test") > 0

@@ -190,39 +190,31 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
     "+ours" and its host share a colour and a marker: "+ours" has a solid line and filled markers, the host a dashed
     line and open markers. With more than six methods all others are grey, except a recipe.
     """
-    hosts = [name.removesuffix(OURS) for name in methods if name.endswith(OURS)]
-    families = list(dict.fromkeys(hosts))
+    families = list(dict.fromkeys(name.removesuffix(OURS) for name in methods if name.endswith(OURS)))
+    alone = [name for name in methods if name.removesuffix(OURS) not in families]
     crowded = len(methods) > FEW and bool(families)
-    colours = list(PALETTE.values())
     chosen: dict[str, Style] = {}
-    alone = 0
     for name in methods:
-        family = name.removesuffix(OURS)
-        if family in families:
-            place = families.index(family)
-            ours = name.endswith(OURS)
-            chosen[name] = Style(
-                colour=colours[place % len(colours)],
-                dashes="-" if ours else _DASHES[place % len(_DASHES)],
-                marker=_MARKERS[place % len(_MARKERS)],
-                filled=ours,
-                width=2.0 if ours else 1.5,
-                bold=ours,
-            )
-            continue
-        place = len(families) + alone
-        dashes: Dashes = ("-", *_DASHES)[alone % (1 + len(_DASHES))]
-        alone += 1
-        if crowded and is_recipe(name):
-            chosen[name] = Style(
-                colour=INK, marker=_MARKERS[len(families) % len(_MARKERS)], width=2.0, bold=True
-            )
-        elif crowded:
-            chosen[name] = Style(colour=GREY, dashes=dashes, width=0.9, prominent=False)
+        if name in alone:
+            place, ours = len(families) + alone.index(name), is_recipe(name)
+            dashes: Dashes = ("-", *_DASHES)[alone.index(name) % (1 + len(_DASHES))]
+            if crowded and not ours:
+                chosen[name] = Style(colour=GREY, dashes=dashes, width=0.9, prominent=False)
+                continue
+            if crowded:
+                place, dashes = len(families), "-"
         else:
-            colour = (*colours, INK)[place % (1 + len(colours))]
-            marker = _MARKERS[place % len(_MARKERS)]
-            chosen[name] = Style(colour=colour, dashes=dashes, marker=marker, bold=is_recipe(name))
+            place, ours = families.index(name.removesuffix(OURS)), name.endswith(OURS)
+            dashes = "-" if ours else _DASHES[place % len(_DASHES)]
+        colours = (*PALETTE.values(), INK)
+        chosen[name] = Style(
+            colour=INK if crowded and name in alone else colours[place % len(colours)],
+            dashes=dashes,
+            marker=_MARKERS[place % len(_MARKERS)],
+            filled=ours or name in alone,
+            width=2.0 if ours else 1.5,
+            bold=ours,
+        )
     return chosen
 
 
