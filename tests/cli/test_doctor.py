@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from srjt.cli import app, doctor
-from srjt.errors import missing_extra, requirements_of
+from srjt.errors import requirements_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,18 +86,3 @@ def test_a_broken_torchvision_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     text = " ".join(ran().split())
     assert "torchvision is installed but cannot be imported (RuntimeError: operator torchvision::nms" in text
-
-
-def test_the_error_for_a_missing_extra_names_what_pip_can_install() -> None:
-    assert requirements_of("timm") == ["timm>=1.0"]
-    assert "torch>=2.8,<2.14" in [
-        line.replace("<2.14,>=2.8", ">=2.8,<2.14") for line in requirements_of(None)
-    ]
-    assert (
-        str(missing_extra("timm", "timm", "It"))
-        == 'It needs timm, which is not installed: pip install "timm>=1.0"'
-    )
-    assert (
-        str(missing_extra("x", "no-such-extra", "It"))
-        == 'It needs x, which is not installed: pip install "x"'
-    )

@@ -34,7 +34,6 @@ def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) 
     assert "used to fit" not in page  # the test side was not learnt from
 
 
-@pytest.mark.parametrize("verb", ["predict", "evaluate"])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -43,13 +42,10 @@ def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) 
         (["--html", "same.html", "--out", "same.html"], "--html and --out are the same file"),
     ],
 )
-def test_mistakes(
-    command: Srjt, finished: Path, labelled: Path, verb: str, arguments: list[str], said: str
-) -> None:
+def test_mistakes(command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str) -> None:
     Path("there.html").write_text("mine")
     Path("here").mkdir()
-    side = ["--side", "test"] if verb == "evaluate" else []
-    code, _, err = command(verb, finished, labelled, *side, *arguments)
+    code, _, err = command("predict", finished, labelled, *arguments)
     assert (code, len(err.splitlines())) == (2, 1)
     assert said in err
     assert Path("there.html").read_text() == "mine"
