@@ -496,9 +496,9 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
         title=f"{CHECKLISTS[name].partition(' (')[0].partition(',')[0]}: {folder.resolve().name}",
         lead=f"{CHECKLISTS[name]}, each item in our words.",
         key_numbers=[
-            KeyNumber(label="answered from files", value=str(whole)),
-            KeyNumber(label="in part", value=str(partly)),
-            KeyNumber(label="for the authors", value=str(len(items) - whole - partly)),
+            KeyNumber("answered from files", str(whole)),
+            KeyNumber("in part", str(partly)),
+            KeyNumber("for the authors", str(len(items) - whole - partly)),
         ],
         sections=[
             *(
@@ -506,7 +506,7 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
                 for heading, text in paragraphs.items()
                 if text
             ),
-            Section(slug="items", heading="Items", tables=[data_table(frame, title="All items"), *tables]),
+            Section("items", "Items", tables=[data_table(frame, title="All items"), *tables]),
         ],
     )
 

@@ -134,8 +134,8 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
     if not f.nothing_learnt:
         sections = [
             Section(
-                slug="readers",
-                heading="Readers",
+                "readers",
+                "Readers",
                 tables=[_readers(frame.head(READERS), len(frame))],
                 figures=_reader_figures(facts),
             ),
@@ -172,7 +172,7 @@ def agreement_page(found: Agreement) -> Page:
         figure=_bias(frame),
         figure_table=_readers(frame.head(IN_TERMINAL), len(frame)),
         sections=[
-            Section(slug="readers", heading="Readers", tables=[_readers(frame.head(READERS), len(frame))]),
+            Section("readers", "Readers", tables=[_readers(frame.head(READERS), len(frame))]),
             *_agreement(
                 {
                     "agreement": overall,
@@ -213,9 +213,9 @@ def consensus_page(found: Consensus) -> Page:
         consensus_wrong=found.error,
     )
     numbers = [("wrong readings", rate), ("wrong consensus grades", error)]
-    readers = Section(slug="readers", heading="Readers", tables=[table], figures=[figure])
+    readers = Section("readers", "Readers", tables=[table], figures=[figure])
     by_grade = list(zip(found.grades, counts, strict=True))
-    consensus = Section(slug="consensus", heading="Consensus", counts=by_grade, counted="items")
+    consensus = Section("consensus", "Consensus", counts=by_grade, counted="items")
     return Page(
         kind="Consensus",
         title=f"{count_of(len(found.items), 'item')}, {count_of(int(found.readings.sum()), 'reading')}",
@@ -234,8 +234,8 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
     by = "" if names == [NO_READER] else f" by {count_of(len(names), 'reader')}"
     numbers = [
         KeyNumber(
-            label="readings",
-            value=f"{facts['number_of_readings']:,}",
+            "readings",
+            f"{facts['number_of_readings']:,}",
             compared=f"of {count_of(facts['items'], facts['noun'])}{by}",
         )
     ]
@@ -247,21 +247,21 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
         count = sum(reader["repeated"] for reader in repeated)
         share = sum(reader["repeated"] * reader["repeated_exact"] for reader in repeated) / count
         label = "same grade" if names == [NO_READER] else "same grade, read again"
-        numbers.append(KeyNumber(label=label, value=f"{share:.0%}", compared=count_of(count, facts["noun"])))
+        numbers.append(KeyNumber(label, f"{share:.0%}", compared=count_of(count, facts["noun"])))
     found = facts["consensus"]
     numbers += _number("wrong readings", found["wrong_readings"], ".0%")
     numbers.append(
         KeyNumber(
-            label="wrong consensus grades",
-            value=f"{f.consensus_wrong:.0%}",
+            "wrong consensus grades",
+            f"{f.consensus_wrong:.0%}",
             compared=f"{found['uncertain']:,} less than 60 % certain",
         )
     )
     if (known := facts["reference"]) is not None:
         numbers.append(
             KeyNumber(
-                label=f"equal to {count_of(known['items'], 'trusted grade')}",
-                value=f"{known['consensus_equal']:.0%}",
+                f"equal to {count_of(known['items'], 'trusted grade')}",
+                f"{known['consensus_equal']:.0%}",
                 compared=f"single readings: {known['readings_equal']:.0%}; off by {known['consensus_error']:.2f} and "
                 f"{known['readings_error']:.2f} grades",
             )
@@ -279,7 +279,7 @@ def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list
         return []
     some = found["low"] is not None and math.isfinite(found["low"])
     interval = between(found["low"], found["high"], pattern) if some else ""
-    return [KeyNumber(label=label, value=f"{found['value']:{pattern}}".replace("-", "−"), interval=interval)]
+    return [KeyNumber(label, f"{found['value']:{pattern}}".replace("-", "−"), interval=interval)]
 
 
 def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
@@ -380,7 +380,7 @@ def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
     titles = f"The {len(readings)} most doubtful readings", least
     shown = [picture(name) for name in readings["id"]], [picture(name) for name in items[noun]]
     counts = list(zip(grades.shown, facts["consensus"]["counts"], strict=True))
-    consensus = Section(slug="uncertain", heading=titles[1], counts=counts, counted=f"{noun}s, by consensus")
+    consensus = Section("uncertain", titles[1], counts=counts, counted=f"{noun}s, by consensus")
     if any(map(any, shown)):
         hint = "A → B: read as A, consensus B; the number is the probability that the reading is right."
         as_labels = readings.rename(columns={"consensus": "suggested", "probability": "quality"})
@@ -390,7 +390,7 @@ def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
                 shown[1], items.itertuples(index=False), strict=True
             )
         ]
-        doubtful = Section(slug="doubtful", heading=titles[0], hint=hint, tiles=gallery(as_labels, shown[0]))
+        doubtful = Section("doubtful", titles[0], hint=hint, tiles=gallery(as_labels, shown[0]))
         return [doubtful, replace(consensus, tiles=tiles)]
     names = {"id": noun, "grade": "read as", "probability": "right"}
     tables = [
@@ -402,7 +402,7 @@ def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
         ),
     ]
     return [
-        Section(slug="doubtful", heading=titles[0], tables=tables[:1]),
+        Section("doubtful", titles[0], tables=tables[:1]),
         replace(consensus, tables=tables[1:] if len(items) else []),
     ]
 
@@ -466,13 +466,13 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
         caption="Quadratic κ of each two readers. A dash: too few readings in common.",
         alt="κ of each two readers; see the table of pairs",
     )
-    return [Section(slug="agreement", heading="Agreement", tables=[coefficients, table], figures=[figure])]
+    return [Section("agreement", "Agreement", tables=[coefficients, table], figures=[figure])]
 
 
 def _next(facts: Mapping[str, Any], f: SimpleNamespace, folder: Path | None) -> Section:
     text, heading = [first_sentence(NEXT_READINGS, f)], "What to read next"
     if not facts["next"]:
-        return Section(slug="next", heading=heading, text=text, brief=True)
+        return Section("next", heading, text=text, brief=True)
     frame = pd.DataFrame(facts["next"][:NEXT])
     table = data_table(
         frame[[facts["noun"], "reader", "gain"]].astype({"reader": str}),
@@ -482,7 +482,7 @@ def _next(facts: Mapping[str, Any], f: SimpleNamespace, folder: Path | None) -> 
     )
     command = str(facts["review_command"])
     brief = folder is None or not f.known_readers  # else a terminal says where the list is
-    return Section(slug="next", heading=heading, text=text, code=command, tables=[table], brief=brief)
+    return Section("next", heading, text=text, code=command, tables=[table], brief=brief)
 
 
 def _understood(facts: Mapping[str, Any]) -> Section:
@@ -492,4 +492,4 @@ def _understood(facts: Mapping[str, Any]) -> Section:
     columns = ", ".join(facts["unused_columns"])
     unused = [f"columns that were not used: {columns}"] if columns else []
     text = [*facts["notes"], *unused, *listed, *more]
-    return Section(slug="table", heading="How the table was understood", text=text, closed=not problems)
+    return Section("table", "How the table was understood", text=text, closed=not problems)

@@ -259,18 +259,12 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS)
 
 
 def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
-    numbers = [
-        KeyNumber(
-            label="finished runs", value=f"{facts.done:,} of {facts.runs:,}", compared=facts.composition
-        )
-    ]
+    numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}", compared=facts.composition)]
     for noise, (name, best, naive) in list(facts.best_cells.items())[:NAMED]:
         beside = f"{name}; naive: {naive.text.split(' ± ')[0]}" if naive else name
         mean, _, std = best.text.partition(" ± ")
         label = f"{facts.metric}, {noise_name(noise)}"
-        numbers.append(
-            KeyNumber(label=label, value=mean, interval=f"± {std}" if std else "", compared=beside)
-        )
+        numbers.append(KeyNumber(label, mean, interval=f"± {std}" if std else "", compared=beside))
     return numbers
 
 
@@ -298,15 +292,15 @@ def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
     figures = [figure for noise in study_noises(results) for figure in ablation_figures(results, noise)]
     tests = [*kinds["pooled"], *kinds["paired"]]
     sections = [
-        Section(slug="tables", heading="Results", tables=kinds["comparison"], brief=True),
+        Section("tables", "Results", tables=kinds["comparison"], brief=True),
         Section(
-            slug="held-out",
-            heading=f"Each {_column(results)} held out",
+            "held-out",
+            f"Each {_column(results)} held out",
             tables=_held_out(results),
             brief=True,
         ),
-        Section(slug="ablation", heading="Selection and updating", tables=kinds["ablation"], figures=figures),
-        Section(slug="paired", heading="Paired tests", tables=tests, closed=True),
+        Section("ablation", "Selection and updating", tables=kinds["ablation"], figures=figures),
+        Section("paired", "Paired tests", tables=tests, closed=True),
     ]
     return [section for section in sections if section.tables or section.figures]
 
@@ -347,10 +341,10 @@ def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
     for number, noise in enumerate(study_noises(results)):
         shown = [figure for figure in noise_figures(results, noise) if figure.name not in but]
         if shown:
-            parts.append(Section(slug=f"figures-{number}", heading=noise_name(noise), figures=shown))
+            parts.append(Section(f"figures-{number}", noise_name(noise), figures=shown))
     if further := [figure for figure in mae_against_rate(results) if figure.name not in but]:
-        parts.append(Section(slug="figures-rate", heading="Error against noise rate", figures=further))
-    return [Section(slug="figures", heading="Figures", parts=parts)] if parts else []
+        parts.append(Section("figures-rate", "Error against noise rate", figures=further))
+    return [Section("figures", "Figures", parts=parts)] if parts else []
 
 
 def _noise(results: StudyResults) -> Section:
@@ -382,7 +376,7 @@ def _noise(results: StudyResults) -> Section:
     )
     matrices = [noise_matrix(results, name) for name in study_noises(results)]
     figures = [figure for figure in matrices if figure is not None]
-    return Section(slug="noise", heading="Noise", tables=[table], figures=figures)
+    return Section("noise", "Noise", tables=[table], figures=figures)
 
 
 def _spread(values: pd.Series[float], name: str) -> str:
@@ -423,7 +417,7 @@ def _runs(results: StudyResults) -> Section:
         f"{duration(total)} of training in all.",
         formats={"minutes": lambda minutes: "< 0.1" if 0 < minutes < 0.05 else f"{minutes:.1f}"},
     )
-    return Section(slug="runs", heading="Runs", tables=[table], closed=True)
+    return Section("runs", "Runs", tables=[table], closed=True)
 
 
 def _data(results: StudyResults) -> Section:
@@ -441,8 +435,8 @@ def _data(results: StudyResults) -> Section:
         "preset": str(study.get("preset") or ""),
     }
     return Section(
-        slug="data",
-        heading="Data",
+        "data",
+        "Data",
         facts=[(term, value) for term, value in entries.items() if value],
         counts=[(str(grade), count) for grade, count in zip(study["grades"], counts, strict=True)],
     )
@@ -455,8 +449,8 @@ def _reproduce(facts: dict[str, Any]) -> Section:
         ("hash of the splits", str(facts.get("splits_hash") or MISSING)),
     ]
     return Section(
-        slug="reproduce",
-        heading="Reproduce",
+        "reproduce",
+        "Reproduce",
         code=str(facts.get("command") or ""),
         facts=entries,
         parts=settings_section(facts.get("config", {})),
