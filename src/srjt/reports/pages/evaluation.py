@@ -379,20 +379,12 @@ def _scores(title: str, scores: Mapping[str, Interval]) -> Table:
 
 def _ranges(ranges: RangeEvaluation, found: Evaluation) -> Section:
     by_grade = dict(zip(found.grades.shown, ranges.grades, strict=True))
-    frame = interval_frame(
-        {
-            "coverage": ranges.coverage,
-            **{f"… of grade {grade}": interval for grade, (_, interval) in by_grade.items()},
-            "grades in a range": ranges.width,
-        },
-        "range",
-    )
-    frame["samples"] = [math.nan, *(samples for samples, _ in by_grade.values()), math.nan]
+    frame = interval_frame({grade: interval for grade, (_, interval) in by_grade.items()}, "grade")
+    frame["samples"] = [samples for samples, _ in by_grade.values()]
     table = data_table(
-        frame,
-        title=f"How often the range contains the grade (promised: {ranges.promised:g})",
+        frame.rename(columns={"value": "coverage"}),
+        title="How often the range contains the grade",
         caption="All patients count equally." if found.by_patient else "",
-        formats={"samples": ",.0f"},
         slug="ranges",
     )
     return Section("ranges", "Ranges of grades", text=[ranges.promise], tables=[table], brief=True)
