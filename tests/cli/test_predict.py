@@ -310,7 +310,7 @@ def test_samples_that_were_learnt_from_get_no_score_unless_asked_for(
     code, out, err = command("evaluate", finished, labelled, "--side", "train")
     assert code == 0
     assert f" on {learnt} images" in out
-    assert f"The run was trained on {learnt} of the {learnt} samples" in err
+    assert f"The run was trained on {learnt} of these {learnt} samples" in err
     table[table["split"] == "test"].to_csv("test.csv", index=False)
     code, out, _ = command("evaluate", finished, "test.csv", "--images", labelled.parent)
     assert code == 0

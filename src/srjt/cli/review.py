@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from srjt.auditing.folder import AuditFolder
     from srjt.auditing.review_app import BlindSession, ReviewSession
-    from srjt.auditing.review_log import LogEntry
+    from srjt.auditing.review_log import Answer, LogEntry
 
 LOG = "decisions.sqlite"
 SHOWN = 10  # samples that reviewers graded differently
@@ -79,9 +79,8 @@ def run(
     command again to resume.
     """
     from srjt.auditing.folder import read_audit
-    from srjt.auditing.review_app import BlindSession, ReviewSession
+    from srjt.auditing.review_app import BlindSession, ReviewSession, listen
     from srjt.auditing.review_log import Decisions, draw_sample, review_progress, worklist_lines
-    from srjt.auditing.review_server import listen
 
     name = _login() if reviewer is None else reviewer.strip()
     if not name or not name.isprintable():
@@ -112,7 +111,7 @@ def run(
             blind = BlindSession(**log, lines=draw_sample(source, sample))
             what = f"Verify {min(sample, len(source)):,} random labels as {name}"
             _serve(blind, what, listen(**where), open_=open_)
-            _print_verified(source, decisions.verified())
+            _print_verified(source, decisions.answers("verify"))
         else:
             queue = source.expected_wrong if limit is None else min(limit, len(source))
             first_revision = decisions.current.revision
@@ -127,7 +126,7 @@ def run(
 
 def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, open_: bool) -> None:
     """Serve the page until Ctrl-C."""
-    from srjt.auditing.review_server import open_browser, serve
+    from srjt.auditing.review_app import open_browser, serve
 
     if server.access.any_address:
         say(
@@ -146,12 +145,12 @@ def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, ope
     serve(session, server, started=announce)
 
 
-def _print_verified(audit: AuditFolder, verified: dict[str, str | None]) -> None:
+def _print_verified(audit: AuditFolder, answers: list[Answer]) -> None:
     from srjt.auditing.scores import verified_alone, verified_summary
 
     pairs = [
         (audit.grades[audit.labels[audit.line_of[sample]]], grade)
-        for sample, grade in verified.items()
+        for sample, grade in {answer.id: answer.grade for answer in answers}.items()
         if grade in audit.grades and sample in audit.line_of
     ]
     if not pairs:
@@ -199,7 +198,14 @@ def export(
     """
     from srjt.auditing.folder import read_audit
     from srjt.auditing.review_export import corrected_table, training_command, verified_table, write_table
-    from srjt.auditing.review_log import Decisions, log_exists, new_readings, read_verified_grades, replay
+    from srjt.auditing.review_log import (
+        Decisions,
+        log_exists,
+        new_readings,
+        read_answers,
+        read_verified_grades,
+        replay,
+    )  # fmt: skip
 
     def write(table: pd.DataFrame, notes: Sequence[str], counted: str) -> None:
         write_table(table, out, original=None if readings else source.table, overwrite=force)
@@ -210,14 +216,8 @@ def export(
     if readings and (verified or conflicts is not None):
         raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
     source = open_folder(folder) if readings else read_audit(folder)
-    log: Sequence[LogEntry] = ()
-    answers = []
-    if log_exists(folder / LOG):
-        with closing(Decisions(folder / LOG)) as decisions:
-            log, answers = decisions.log(), decisions.readings()
-    elif not readings:
-        raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
     if readings:
+        answers = read_answers(folder, "read")
         if not answers:
             raise SrjtError(
                 f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE."
@@ -227,6 +227,8 @@ def export(
         write(table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new")
         typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")
         return
+    if not log_exists(folder / LOG):
+        raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
     if verified:
         grades = read_verified_grades(folder)
         if not grades:
@@ -235,6 +237,8 @@ def export(
         count = int((table["verified_grade"] != "").sum())
         write(table, notes, f"{count_of(len(table), 'row')}, {count:,} verified")
     else:
+        with closing(Decisions(folder / LOG)) as decisions:
+            log = decisions.log()
         made = corrected_table(source, replay(log))
         table = made.table
         reviewed = f"{made.reviewed:,} reviewed, {made.changed:,} changed, {made.skipped:,} skipped"
@@ -245,31 +249,35 @@ def export(
 
 
 def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
-    from srjt.auditing import review_export as review
+    from srjt.auditing.review_export import agreements, disagreements, reviewers_decisions, write_table
+    from srjt.data.manifest import neutralise_formula
 
-    for pair in review.agreements(audit, log):
+    decisions = reviewers_decisions(audit, log)
+    for pair in agreements(audit, decisions):
         one, other = pair.reviewers
         say(
             f"{one} and {other} both graded {pair.both:,}: they agree on {100 * pair.share:.1f} %, "
             f"quadratically weighted κ {pair.kappa:.2f}."
         )
-    if unknown := review.unknown_grades(audit, log):
-        first = unknown[0]
+    unknown = decisions[~decisions["grade"].isin(audit.grades)]
+    if len(unknown):
+        first = unknown.iloc[0]
         say(
-            f"Decisions for grades that this audit does not have: {len(unknown):,}, such as {first.to_grade!r} by "
-            f"{first.reviewer} for {first.id}. They stay in the log, but do not count here.",
+            f"Decisions for grades that this audit does not have: {len(unknown):,}, such as {first['grade']!r} by "
+            f"{first['reviewer']} for {first['id']}. They stay in the log, but do not count here.",
             err=True,
         )
-    differing = review.disagreements(audit, log)
-    if differing:
-        say(f"Graded differently, the last decision counts ({len(differing):,}):")
-    for entries in differing[:SHOWN]:
-        say(f"  {entries[0].id}: " + ", then ".join(f"{e.reviewer} {e.to_grade}" for e in entries))
-    if len(differing) > SHOWN:
-        say(f"  … and {len(differing) - SHOWN:,} more; --conflicts FILE lists them all")
+    differing = disagreements(decisions)
+    samples = [(sample, rows["reviewer"] + " " + rows["grade"]) for sample, rows in differing.groupby("id")]
+    if samples:
+        say(f"Graded differently, the last decision counts ({len(samples):,}):")
+    for sample, grades in samples[:SHOWN]:
+        say(f"  {sample}: " + ", then ".join(grades))
+    if len(samples) > SHOWN:
+        say(f"  … and {len(samples) - SHOWN:,} more; --conflicts FILE lists them all")
     if path is not None:
-        review.write_table(review.disagreement_table(differing), path, original=audit.table, overwrite=force)
-        say(f"{path}: {count_of(len(differing), 'sample')} graded differently.")
+        write_table(differing.map(neutralise_formula), path, original=audit.table, overwrite=force)
+        say(f"{path}: {count_of(len(samples), 'sample')} graded differently.")
 
 
 review_app = App(
