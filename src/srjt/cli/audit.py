@@ -13,7 +13,7 @@ import typer
 from srjt.cli import options
 from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import OptionsReporter, check_outputs, say, show, writing
-from srjt.cli.samples import Source, as_words, check_settings, grouped, layered_settings
+from srjt.cli.samples import NearDuplicates, Source, as_words, check_settings, grouped, layered_settings
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
 from srjt.inference.options import COMPUTING
@@ -38,11 +38,7 @@ def audit(
     settings: Annotated[
         dict[str, Any], options.settings_of_a_run(shown=SHOWN, panel="Training", defaults=DEFAULT)
     ],
-    group_near_duplicates: bool = option(
-        False,
-        "Keep nearly identical images in one fold, as identical ones always are.",
-        "--group-near-duplicates",
-    ),
+    group_near_duplicates: NearDuplicates = False,
     jobs: str = option(
         "auto",
         "Trainings at the same time. auto: one per GPU or CPU core, if memory allows and they are long.",

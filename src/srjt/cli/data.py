@@ -17,7 +17,7 @@ import typer
 from srjt.cli import App, options
 from srjt.cli.options import Fields, argument, machine_options, option
 from srjt.cli.output import check_outputs, print_table, say, writing
-from srjt.cli.samples import Source, as_words, grouped, print_grades, print_problems
+from srjt.cli.samples import NearDuplicates, Source, as_words, grouped, print_grades, print_problems
 from srjt.errors import SrjtError, count_of
 from srjt.progress import progress_bar
 
@@ -183,11 +183,7 @@ def split(
         None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
     ),
     out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split.", metavar="FILE"),
-    group_near_duplicates: bool = option(
-        False,
-        "Keep nearly identical images on one side, as identical ones always are.",
-        "--group-near-duplicates",
-    ),
+    group_near_duplicates: NearDuplicates = False,
     force: options.Force = False,
     *,
     data: Annotated[Source, Fields(Source, without=("split_column",))],

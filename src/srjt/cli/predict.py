@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from srjt.cli import options
 from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import check_outputs, decoding_bar, finish, say, typed_command, writing
-from srjt.cli.samples import Sides, Source, calibration_samples, grouped
+from srjt.cli.samples import NearDuplicates, Sides, Source, calibration_samples, grouped
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import write_json, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
@@ -150,6 +150,7 @@ def evaluate(
         metavar="train|validation|test", panel=EVALUATION,
     ),
     sides: Sides,
+    group_near_duplicates: NearDuplicates = False,
     grade_names: options.GradeNames = None,
     out: Path | None = option(
         None, "Write everything to a JSON file too, or the groups to a CSV file.", metavar="FILE"
@@ -189,7 +190,7 @@ def evaluate(
     manifest = data.usable(reading)
     if side is not None or sides.chosen:
         if sides.chosen and sides.splits is None:
-            manifest = grouped(manifest, near=sides.group_near_duplicates)
+            manifest = grouped(manifest, near=group_near_duplicates)
         if not sides.chosen:
             sides = replace(sides, official_split=True)
         rows = sides.split(manifest, skipping=data.on_bad_image == "skip").sides()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli.options import Fields
+from srjt.cli.options import Fields, about
 from srjt.cli.output import decoding_bar, print_table, say, writing
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, printable, unknown_name, warn
@@ -118,11 +118,6 @@ class Splitting:
     official_split: bool | None = setting(
         None, "Use the split column of the data.", shown="if there is one", panel=EVALUATION
     )
-    group_near_duplicates: bool = setting(
-        False,
-        "Keep nearly identical images on one side of a split, as identical ones always are.",
-        flag="--group-near-duplicates", shown="no", panel=EVALUATION,
-    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.hold_out is not None and self.splits is not None:
@@ -173,6 +168,13 @@ class Splitting:
 
 
 Sides = Annotated[Splitting, Fields(Splitting, without=("official_split",))]
+NearDuplicates = Annotated[
+    bool,
+    about(
+        "Keep nearly identical images on one side of a split, as identical ones always are.",
+        "--group-near-duplicates", panel=EVALUATION,
+    ),
+]  # fmt: skip
 
 
 def _warn_about_absent_grades(manifest: Manifest, split: Split, fold: int) -> None:

@@ -18,6 +18,7 @@ import typer
 from srjt.cli import App, RunByDefault, options
 from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import check_outputs, decoding_bar, is_terminal, print_table, say, writing
+from srjt.cli.samples import NearDuplicates, read_matrix
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration
 from srjt.inference.options import COMPUTING, Execution
@@ -72,11 +73,7 @@ def run(
     hold_out: str | None = option(
         None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
     ),
-    group_near_duplicates: bool = option(
-        False,
-        "Keep nearly identical images on one side of a split, as identical ones always are.",
-        "--group-near-duplicates",
-    ),
+    group_near_duplicates: NearDuplicates = False,
     config: Path | None = option(None, "YAML file of the study; options override it.", metavar="FILE"),
     *,
     settings: Annotated[  # --methods names methods, with their options
@@ -95,7 +92,6 @@ def run(
 
     Give the same command again to resume. Add a method, and only its runs are new.
     """
-    from srjt.cli.samples import read_matrix
     from srjt.progress import Bar, Lines, TerminalBar
     from srjt.settings import parse_overrides
     from srjt.studies.folder import error_file, run_status

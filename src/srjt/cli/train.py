@@ -17,7 +17,15 @@ import typer
 from srjt.cli import options
 from srjt.cli.options import Fields, option
 from srjt.cli.output import OptionsReporter, check_outputs, print_table, say, show, typed_command, writing
-from srjt.cli.samples import Source, Splitting, as_words, check_settings, grouped, layered_settings
+from srjt.cli.samples import (
+    NearDuplicates,
+    Source,
+    Splitting,
+    as_words,
+    check_settings,
+    grouped,
+    layered_settings,
+)
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.inference.options import EVALUATION
 from srjt.settings import setting
@@ -56,6 +64,7 @@ def train(
     settings: Annotated[dict[str, Any], options.settings_of_a_run()],
     selecting: Annotated[dict[str, Any], Fields(Selecting)],
     sides: Annotated[Splitting, Fields(Splitting)],
+    group_near_duplicates: NearDuplicates = False,
     device: options.Device = None,
     resume: bool = option(False, "Resume a run: an error if there is none in the folder.", "--resume"),
     log: list[str] | None = option(
@@ -100,7 +109,7 @@ def train(
     refuse_other_files(out)
     reading = data.read(progress=not quiet)
     manifest = data.usable(reading)
-    if sides.group_near_duplicates:  # identical images are grouped when the image store is opened
+    if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = grouped(manifest, near=True)
     split = None
     if sides.chosen or sides.official_split is not False:

@@ -92,41 +92,32 @@ def run_figures(
     metrics: the table of the run. sides: that are shown. naive: one grade for all samples of the first of them that
     the run has. noise_rate: share of wrong training labels, if the true grades are known.
     """
-    figures, curve = [], partial(_curve, metrics, pooled=pooled)
-
-    def add(
-        name: str,
-        title: str,
-        curves: Sequence[Curve],
-        level: float | None = None,
-        text: str = "one grade for all",
-    ) -> None:
-        if curves:
-            figure = chart(
-                curves, xlabel="epoch", title=title, reference=None if level is None else (level, text)
-            )
-            alt = f"Curve chart over epochs: {title}. {describe_ends(curves)}"
-            figures.append(CaptionedFigure(name=name, figure=figure, caption="", alt=alt))
-
+    curve = partial(_curve, metrics, pooled=pooled)
+    clean = None if noise_rate is None else (1 - noise_rate, f"1 − ε = {1 - noise_rate:.2f}: no selection")
+    shown: list[tuple[str, str, list[Curve], tuple[float, str] | None]] = []
     for name, title in (("mae", "Mean absolute error, lower is better"), ("accuracy", "Accuracy")):
-        shown = [one for side in sides for one in curve(side, name, side)]
-        add(name, title, shown, None if naive is None else float(getattr(naive, name)))
-    add("loss", "Training loss", curve("train", "loss", "loss"))
+        level = None if naive is None else (float(getattr(naive, name)), "one grade for all")
+        shown.append((name, title, [one for side in sides for one in curve(side, name, side)], level))
+    shown.append(("loss", "Training loss", curve("train", "loss", "loss"), None))
     recall = curve("train", "label_recall", "all")
     if recall and recall[0].y.min() < 1:  # the method selects
-        add(
-            "label-precision",
-            "Share of correct labels among the selected",
-            curve("train", "label_precision", "selected"),
-            None if noise_rate is None else 1 - noise_rate,
-            "" if noise_rate is None else f"1 − ε = {1 - noise_rate:.2f}: no selection",
+        selected = curve("train", "label_precision", "selected")
+        by_grade = [
+            c for n, grade in enumerate(grades) for c in curve("train", f"label_recall[{n}]", str(grade))
+        ]
+        shown.append(("label-precision", "Share of correct labels among the selected", selected, clean))
+        title = "Share of correctly labelled samples that is selected"
+        shown.append(("selection-recall", title, by_grade, None))
+    return [
+        CaptionedFigure(
+            name=name,
+            figure=chart(curves, xlabel="epoch", title=title, reference=reference),
+            caption="",
+            alt=f"Curve chart over epochs: {title}. {describe_ends(curves)}",
         )
-        add(
-            "selection-recall",
-            "Share of correctly labelled samples that is selected",
-            [c for n, grade in enumerate(grades) for c in curve("train", f"label_recall[{n}]", str(grade))],
-        )
-    return figures
+        for name, title, curves, reference in shown
+        if curves
+    ]
 
 
 def realised_noise_figure(matrix: npt.ArrayLike, grades: Sequence[str]) -> CaptionedFigure:
@@ -198,10 +189,8 @@ def decision_figures(decision: Decision, *, grade: str) -> list[CaptionedFigure]
     grade: how people read the grade from which samples are referred.
     """
     figures, referral = [], f"the referral from grade {grade} on"
-    sensitivity, specificity, precision = (
-        decision.operating_point[name].value
-        for name in ("sensitivity", "specificity", "positive_predictive_value")
-    )
+    names = ("sensitivity", "specificity", "positive_predictive_value")
+    sensitivity, specificity, precision = (decision.operating_point[name].value for name in names)
     if decision.roc is not None:
         area, curve = decision.areas["roc_area"], decision.roc
         figures.append(
@@ -320,34 +309,23 @@ def forest_figure(comparison: Comparison) -> CaptionedFigure:
     """Differences from the first run; metrics of which more is better above, the others below."""
     first, runs = printable(comparison.runs[0]), comparison.runs[1:]
     shown = [row for row in comparison.differences if math.isfinite(row.difference.value)]
-    clear = [row for row in shown if row.difference.low > 0 or row.difference.high < 0]
-    resampled = "patients" if comparison.patients else "images"
-
-    def rows(lower: bool) -> list[Estimate]:
+    panels: dict[str, list[Estimate]] = {"more is better →": [], "← less is better": []}
+    for rows, lower in zip(panels.values(), (False, True), strict=True):
         own = [row for row in shown if METRICS[row.metric].lower_is_better == lower]
-        return [
-            estimate
-            for run in runs
-            for estimate in [
-                *([Estimate(run)] if len(runs) > 1 and own else []),
-                *(
-                    _clear_of_0(METRICS[row.metric].long_name, row.difference)
-                    for row in own
-                    if row.run == run
-                ),
-            ]
-        ]
-
-    panels = {"more is better →": rows(False), "← less is better": rows(True)}
+        for run in runs if own else ():
+            rows += [Estimate(run)] if len(runs) > 1 else []
+            rows += [_clear_of_0(METRICS[r.metric].long_name, r.difference) for r in own if r.run == run]
+    clear = sum(row.clear for rows in panels.values() for row in rows)
+    resampled = "patients" if comparison.patients else "images"
     return CaptionedFigure(
         name="comparison",
         figure=interval_figure(
-            {title: own for title, own in panels.items() if own},
+            {title: rows for title, rows in panels.items() if rows},
             xlabel=f"difference from {printable(comparison.runs[0], longest=24)}",
         ),
         caption=f"Difference from {first}, with the {comparison.level:.0%} interval over {resampled}. "
         "Blue diamonds: the interval does not contain 0.",
-        alt=f"Forest plot of {len(shown)} differences from {first}; {len(clear)} intervals do not contain 0.",
+        alt=f"Forest plot of {len(shown)} differences from {first}; {clear} intervals do not contain 0.",
     )
 
 
