@@ -216,7 +216,7 @@ def readers(
         if not len(best) and readings.readers != [NO_READER]:
             best = next_readings(agreed, readings, count=next_, per_reader=per_reader, new_reader=True)
         wanted = tables.worklist_table(best, noun=found.columns.noun)
-    listed = wanted is not None and len(wanted) > 0
+    listed = None if wanted is None or wanted.empty else wanted
     file = worklist or (None if out is None else out / "worklist.csv")
     facts = reader_facts(
         found,
@@ -236,12 +236,12 @@ def readers(
         contents = {
             "consensus.csv": tables.consensus_table(found, agreed, images=located),
             "readings.csv": tables.readings_table(found, agreed),
-            **({"worklist.csv": wanted} if listed and worklist is None else {}),
+            **({} if listed is None or worklist is not None else {"worklist.csv": listed}),
         }
         tables.write_readers_folder(out, facts=facts, tables=contents, overwrite=force)
-    if listed and worklist is not None:
+    if listed is not None and worklist is not None:
         with writing(worklist):
-            write_output(worklist, wanted.to_csv(index=False).encode("utf-8", "surrogateescape"))
+            write_output(worklist, listed.to_csv(index=False).encode("utf-8", "surrogateescape"))
     page = readers_page(facts, out)
     if out is not None:
         write_page(page, out / "report.html", follow_links=False)
@@ -250,9 +250,9 @@ def readers(
         typer.echo("--out DIR writes the page, the consensus and every reading.")
     else:
         typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
-    if listed and file is None:
+    if listed is not None and file is None:
         typer.echo("--worklist FILE, or --out DIR, writes the list.")
-    elif listed:
-        typer.echo(f"Worklist: {file} ({count_of(len(wanted), 'reading')})")
+    elif listed is not None:
+        typer.echo(f"Worklist: {file} ({count_of(len(listed), 'reading')})")
         if out is not None:
             typer.echo(f"Next: {facts['review_command']}")

@@ -98,9 +98,10 @@ def run(
             "This audit has no images to show: verify the grades elsewhere, and add them as a column verified_grade."
         )
     lines = [] if worklist is None else worklist_lines(worklist, source, reviewer=name)
-    where, quoted = {"host": host, "port": port, "allow_remote": allow_remote}, shlex.quote(str(folder))
+    where: dict[str, Any] = {"host": host, "port": port, "allow_remote": allow_remote}
+    quoted = shlex.quote(str(folder))
     with closing(Decisions(folder / LOG, only_reviewer=name if alone else None)) as decisions:
-        log = {"audit": source, "decisions": decisions, "reviewer": name}
+        log: dict[str, Any] = {"audit": source, "decisions": decisions, "reviewer": name}
         if worklist is not None:
             reading = BlindSession(**log, lines=lines, purpose="read")
             _serve(reading, f"Read {count_of(len(lines), 'image')} as {name}", listen(**where), open_=open_)

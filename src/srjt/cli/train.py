@@ -264,7 +264,9 @@ def features(
         raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
     check_outputs(out, force=force)
     if ungraded:
-        used = {name: data.how.get(name) for name in ("images", "image_column", "patient_column")}
+        used: dict[str, Any] = {
+            name: data.how.get(name) for name in ("images", "image_column", "patient_column")
+        }
         if unused := as_words({name: "" for name in data.how if name not in used})[::2]:
             say(f"Without effect beside --ungraded: {', '.join(unused)}.", err=True)
         reading = read_images([data.source], **used)

@@ -241,13 +241,13 @@ class StudyTables:
         """Method, variant, noise, metric → the values of the finished runs; index: fold and seed."""
         done = finished(self.scores[self.scores["split"] == self.split], self.runs).dropna(subset=["value"])
         groups = done.set_index(["fold", "seed"]).groupby(["method", "variant", "noise", "metric"])["value"]
-        return {tuple(map(str, key)): group for key, group in groups}  # type: ignore[arg-type]
+        return {tuple(map(str, key)): group for key, group in groups}
 
     @cached_property
     def planned(self) -> dict[tuple[str, ...], int]:
         """Method, variant, noise → the number of its runs."""
-        counts = self.runs.groupby(["method", "variant", "noise"], sort=False).size()
-        return {tuple(map(str, key)): int(count) for key, count in counts.items()}  # type: ignore[arg-type]
+        groups = self.runs.groupby(["method", "variant", "noise"], sort=False)
+        return {tuple(map(str, key)): len(group) for key, group in groups}
 
     @property
     def kinds(self) -> dict[str, list[str]]:

@@ -56,7 +56,8 @@ def nominal_rates(results: StudyResults) -> dict[str, float]:
     """Noise → its nominal rate on the class mix of the data, mean over folds; else the rate in its name."""
     rates = {noise: parse_noise(noise).rate for noise in study_noises(results)}
     recorded = results.noise.dropna(subset=["nominal_rate"]).groupby("noise")["nominal_rate"].mean()
-    return {**{noise: rate for noise, rate in rates.items() if rate is not None}, **recorded.to_dict()}
+    rates |= {str(noise): float(rate) for noise, rate in recorded.items()}
+    return {noise: rate for noise, rate in rates.items() if rate is not None}
 
 
 def _of_noise(results: StudyResults, noise: str) -> StudyResults:
@@ -295,7 +296,7 @@ def _dots(
         _fold_curve(
             results,
             (method, ""),
-            folds.loc[method].dropna(axis=1, how="all"),
+            folds.loc[[method]].dropna(axis=1, how="all"),
             label=display_name(method),
             metric=metric,
         )
