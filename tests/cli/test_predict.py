@@ -250,10 +250,6 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(
             ["--calibrate-on", other, "--calibrate-set", "grades=0,1"],
             "Unknown option of --calibrate-set 'grades'",
         ),
-        (
-            ["--calibrate-on", other, "--patient-column", "patient"],
-            "--calibrate-on is read with the same --patient-column",
-        ),
         (["--per", "split"], "give --calibrate-on with these columns"),
     ):
         code, out, err = command(*options, *wrong, "--out", "never.csv")

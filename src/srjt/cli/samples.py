@@ -322,12 +322,7 @@ def calibration_samples(
         if name not in names:
             raise unknown_name("option of --calibrate-set", name, names)
         own[name] = value or None  # nothing: found by its name
-    try:
-        reading = read(source, grades=list(grades), **{**options, **own})
-    except SrjtError as problem:
-        common = ", ".join(f"`{name}`" for name in options if name not in own)
-        hint = f" --calibrate-on is read with the same {common}: --calibrate-set NAME=VALUE gives it others."
-        raise SrjtError(f"{problem}{hint if common else ''}") from None
+    reading = read(source, grades=list(grades), **{**options, **own})
     return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
 
 

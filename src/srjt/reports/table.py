@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +18,12 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 MISSING = "–"
-_CSV_PARTS = {"text": ("",), "number": ("",), "mean": (" mean", " std", " runs"), "quoted": (" mean", " std")}
+_CSV_PARTS = {  # kind of a column → what follows its name → field of a cell
+    "text": {"": "text"},
+    "number": {"": "value"},
+    "mean": {" mean": "value", " std": "std", " runs": "runs"},
+    "quoted": {" mean": "value", " std": "std"},
+}
 _SHRINK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # shrink to the line width, never enlarge
 
 
@@ -74,31 +77,29 @@ class Table:
     @property
     def wide(self) -> bool:
         """Whether it needs more than half of a page of 1,280 pixels; a letter takes about 7, and a margin 26."""
-        columns = (
-            zip(*(row.cells for row in self.rows), strict=True) if self.rows else [()] * len(self.columns)
-        )
-        longest = [
-            max(len(column.heading), *(len(cell.text) for cell in cells), 0)
-            for column, cells in zip(self.columns, columns, strict=True)
+        texts = [
+            [column.heading, *(row.cells[k].text for row in self.rows)]
+            for k, column in enumerate(self.columns)
         ]
-        return sum(7 * letters + 26 for letters in longest) > 580
+        return sum(26 + 7 * max(map(len, column)) for column in texts) > 580
 
     @property
     def legend(self) -> dict[str, str]:
         """The marks that occur in this table (best, second, bold, partial, missing) → their meaning."""
-        cells = [cell for row in self.rows for cell in row.cells]
-        means = [place for place, column in enumerate(self.columns) if column.kind == "mean"]
         meanings = {
-            "best": ("best", any(cell.mark == "best" for cell in cells)),
-            "second": ("second best", any(cell.mark == "second" for cell in cells)),
-            "bold": (self.bold_means, any(cell.bold for cell in cells)),
-            "partial": ("mean over n runs, fewer than planned", any(cell.partial for cell in cells)),
-            "missing": (
-                "no finished run",
-                any(row.cells[k].text == MISSING for row in self.rows for k in means),
-            ),
+            "best": "best",
+            "second": "second best",
+            "bold": self.bold_means,
+            "partial": "mean over n runs, fewer than planned",
+            "missing": "no finished run",
         }
-        return {kind: sentence for kind, (sentence, occurs) in meanings.items() if occurs}
+        occurring: set[str] = set()
+        for row in self.rows:
+            for column, cell in zip(self.columns, row.cells, strict=True):
+                missing = column.kind == "mean" and cell.text == MISSING
+                signs = {"bold": cell.bold, "partial": cell.partial, "missing": missing}
+                occurring |= {cell.mark, *(sign for sign, shown in signs.items() if shown)}
+        return {kind: sentence for kind, sentence in meanings.items() if kind in occurring}
 
     def markdown(self) -> str:
         """A pipe table with its title above and its caption below. ¹: best, ²: second best."""
@@ -135,17 +136,12 @@ class Table:
 
     def csv(self) -> str:
         """One header row; numbers with six digits, a mean with its std and number of runs. No marks."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([column.name + part for column in self.columns for part in _CSV_PARTS[column.kind]])
-        for row in self.rows:
-            line: list[str] = []
-            for column, cell in zip(self.columns, row.cells, strict=True):
-                numbers = (_six_digits(cell.value), _six_digits(cell.std), _six_digits(cell.runs))
-                parts = (cell.text,) if column.kind == "text" else numbers
-                line += parts[: len(_CSV_PARTS[column.kind])]
-            writer.writerow(line)
-        return text.getvalue()
+        content = {
+            column.name + heading: [getattr(row.cells[k], field) for row in self.rows]
+            for k, column in enumerate(self.columns)
+            for heading, field in _CSV_PARTS[column.kind].items()
+        }
+        return pd.DataFrame(content).to_csv(index=False, lineterminator="\n", float_format="%.6g")
 
     def latex(self) -> str:
         """A booktabs table. Marks are commands, which a paper can redefine before its first table.
@@ -265,10 +261,6 @@ def _sentences(caption: str, legend: list[str]) -> str:
     return f"{caption} {'; '.join(legend)}." if legend else caption
 
 
-def _six_digits(number: float | int | None) -> str:
-    return "" if number is None else f"{number:.6g}"
-
-
 def pipe_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -288,7 +280,7 @@ def _markdown_cell(cell: TableCell) -> str:
     return f"{text} †{cell.runs}" if cell.partial else text
 
 
-_LATEX = {
+_LATEX: dict[str, str] = {
     "\\": r"\textbackslash{}",
     **{sign: "\\" + sign for sign in "&%$#_{}"},
     "~": r"\textasciitilde{}",
