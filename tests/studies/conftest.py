@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
 from srjt.studies.plan import PlannedRun, StudyPlan, open_data
-from srjt.studies.study import Slots, run_locally
+from srjt.studies.study import Slots, run_locally, train_runs
 
 Small = Callable[..., StudyConfig]
 
@@ -85,7 +86,8 @@ def run_study(
     data = open_data(config)
     planned_runs = write_plan(folder, data, command="srjt study …")
     slots = Slots(devices=("cpu",) * jobs, threads=1)
-    return data, planned_runs, run_locally(folder, planned_runs, slots=slots, watcher=watcher or Witness())
+    execute = partial(run_locally, slots=slots)
+    return data, planned_runs, train_runs(folder, planned_runs, execute, watcher=watcher or Witness())
 
 
 @pytest.fixture(scope="session")

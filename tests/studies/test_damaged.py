@@ -27,7 +27,7 @@ from srjt.studies.folder import (
     write_plan,
 )
 from srjt.studies.plan import BarWatcher, open_data
-from srjt.studies.ray import write_run_files
+from srjt.studies.ray import write_files
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
 
@@ -76,7 +76,7 @@ def test_a_study_that_somebody_sent_changes_no_file_outside(
     write_plan(copied, open_data(small(only_folds=(0,), train={"epochs": 12})), command="srjt study")
     write_error_report(copied, key, SrjtError("a folder's name is any bytes: \udcff"))
     assert read_error(copied, key).startswith("a folder's name is any bytes: ")
-    write_run_files(run, {"run.json": b"{}", "summary.json": summary})
+    write_files(copied, {f"runs/{key}/run.json": b"{}", f"runs/{key}/summary.json": summary})
     assert own.read_text() == "mine"
     assert (run / "summary.json").read_bytes() == summary
 

@@ -23,7 +23,7 @@ from srjt.studies.config import StudyConfig
 from srjt.studies.folder import error_file, lock_study, read_study, run_folder, run_status, write_plan
 from srjt.studies.plan import PlannedRun, open_data
 from srjt.studies.results import collect_results
-from srjt.studies.study import Slots, choose_executor, resolve_config, run_locally
+from srjt.studies.study import Slots, choose_executor, resolve_config
 from srjt.training.workers import WorkerPool
 
 # ``srjt.study``: a comparison from Python.
@@ -94,10 +94,11 @@ def test_a_failed_run_is_a_warning_and_its_error_is_in_the_results(tmp_path: Pat
         ({"methods": "standart"}, "did you mean 'standard'"),
         ({"epoch": 3}, "Unknown setting 'epoch'"),
         ({"seed": 3}, "seed is set by the study"),
-        ({"jobs": 0}, "must be between 1 and 1,000"),
-        ({"jobs": 10**15}, "must be between 1 and 1,000"),
+        ({"jobs": 0}, "jobs must be positive"),
+        ({"jobs": 10**15}, "jobs is at most 1000"),
         ({"executor": "rya"}, "Unknown executor 'rya'"),
         ({"executor": "ray"}, "jobs is an option of the executor 'local', not of 'ray'"),
+        ({"jobs": None, "device": None, "executor": "ray", "gpus_per_run": 2}, "gpus_per_run lies in"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path: Path, wrong: dict[str, Any], message: str) -> None:
@@ -125,7 +126,6 @@ def test_an_option_of_the_other_executor_is_an_error() -> None:
 
 Small = Callable[..., StudyConfig]
 Run = Callable[..., Any]
-SLOTS = Slots(devices=("cpu", "cpu"), threads=1)
 
 
 def weights(folder: Path) -> dict[str, int]:
@@ -415,12 +415,14 @@ def test_asked_to_stop_in_the_middle(
     same_scores(tmp_path, finished)
 
 
-def test_stopped_before_a_run_has_begun_is_not_a_failure(small: Small, tmp_path: Path, witness: Any) -> None:
+def test_stopped_before_a_run_has_begun_is_not_a_failure(
+    small: Small, run: Run, tmp_path: Path, witness: Any
+) -> None:
     endless = small(train={"epochs": 1000})
     planned_runs = write_plan(tmp_path, open_data(endless), command="srjt study")
     witness.started = lambda planned: os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(Interrupted, match="The study stopped with 0 of 9 runs done") as stopped:
-        run_locally(tmp_path, planned_runs, slots=SLOTS, watcher=witness)
+        run(tmp_path, endless, witness)
     assert stopped.value.status == 143
     assert [status for _, status in witness.over] == ["left"]
     assert {run_status(tmp_path, planned.key) for planned in planned_runs} == {"left"}

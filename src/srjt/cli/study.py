@@ -110,7 +110,7 @@ def run(
     from srjt.data.grades import parse_grade_names
     from srjt.settings import parse_overrides
     from srjt.studies.folder import error_file, run_status
-    from srjt.studies.plan import BarWatcher, open_data
+    from srjt.studies.plan import BarWatcher, longest_first, open_data
     from srjt.studies.study import choose_executor, resolve_config, run_study
 
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items()}
@@ -147,13 +147,13 @@ def run(
     if dry_run:
         planned_runs = list(data.planned_runs())
         states = [run_status(out, planned.key) for planned in planned_runs]
-        say(_counts(data, runs=len(states), done=states.count("done")))
-        for planned, state in zip(planned_runs, states, strict=True):
-            typer.echo(f"  {state:8}{planned.key}")
         if time_:
             left = [run for run, state in zip(planned_runs, states, strict=True) if state != "done"]
             device = str(computing.get("device", "")).split(",")[0]
-            print_study_times(data, left, device=device or None)
+            print_study_times(data, longest_first(left), device=device or None)
+        say(_counts(data, runs=len(states), done=states.count("done")))
+        for planned, state in zip(planned_runs, states, strict=True):
+            typer.echo(f"  {state:8}{planned.key}")
         return
     command = shlex.join(["srjt", *sys.argv[1:]])
     with nullcontext(BarWatcher()) if quiet else _Watcher(out, data) as watcher:

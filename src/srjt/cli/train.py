@@ -62,43 +62,17 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
 
 
 def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
-    """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
-    import pandas as pd
-
-    from srjt.cli.output import print_table
-    from srjt.progress import progress_bar
-    from srjt.studies.plan import measure_times, time_on
+    """Measure a few steps; print the time of all runs, on one device and on eight."""
+    from srjt.studies.plan import run_seconds, time_on
     from srjt.training.devices import choose_device, device_name
 
-    if not planned_runs:
-        return
     chosen = choose_device(device)
-    with progress_bar("timing methods", True) as progress:
-        times = measure_times(data, planned_runs, device=chosen, progress=progress)
-    frame = pd.DataFrame(
-        {
-            "method": [row.name for row in times],
-            "networks": [row.networks for row in times],
-            "runs": [row.runs for row in times],
-            "one run": [duration(row.seconds) for row in times],
-            "evaluation": [row.cost.evaluation_seconds / row.seconds for row in times],
-            "all runs": [duration(row.runs * row.seconds) for row in times],
-        }
-    )
-    print_table(frame, formats={"evaluation": ".0%"})
-    # in the order in which the runs are started
-    started = sorted(times, key=lambda row: row.networks, reverse=True)
-    seconds = [row.seconds for row in started for _ in range(row.runs)]
+    seconds = run_seconds(data, planned_runs, device=chosen)
     say(
-        f"{count_of(len(seconds), 'run')} on {device_name(chosen)}: about {duration(sum(seconds))} one after the "
-        f"other, {duration(time_on(8, seconds))} on eight such devices."
+        f"{count_of(len(seconds), 'training')}: about {duration(sum(seconds))} on {device_name(chosen)}, "
+        f"{duration(time_on(8, seconds))} on eight such devices. Start-up, decoding and noise estimates are not "
+        "included."
     )
-    measured = (
-        "Measured by a few steps of each method, on a GPU without compiling them."
-        if chosen.type == "cuda"
-        else "Measured by a few steps of a method with one network, and of one with two."
-    )
-    say(f"{measured} Start-up, decoding and noise estimates are not included.", dim=True)
 
 
 # ``srjt train``: a classifier from your own images and labels.
