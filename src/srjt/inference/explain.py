@@ -239,8 +239,8 @@ def explain(
     store = open_store(data, size=size, resize=resize, on_bad_image=on_bad_image)
     if not len(store.pixels):
         raise SrjtError("There is no image to explain.")
-    probabilities, grades = run.probabilities(store.pixels)
-    table = prepare(run).predictions(probabilities, grades)  # as srjt.predict
+    prepared = prepare(run)
+    table = prepared.table(prepared.answer_store(store))  # as srjt.predict
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     with progress_bar("Explaining", progress) as explained:
         maps = network_maps(run, store.pixels, progress=explained)

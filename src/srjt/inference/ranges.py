@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import probabilities_of
+from srjt.inference.answers import Answers, probabilities_of
 from srjt.inference.options import WhichNetwork
 from srjt.noise.matrices import transition_of
 from srjt.noise.quality import (
@@ -576,30 +576,24 @@ class RangeEvaluation:
 
 
 def evaluate_ranges(
-    low: Ints,
-    high: Ints,
-    labels: Ints,
-    *,
-    rule: RangeRule,
-    num_classes: int,
-    groups: Sequence[str] | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> RangeEvaluation:
-    """Compare ranges (N,) with labels (N,). groups: patients."""
+    answers: Answers, rule: RangeRule | None, *, resamples: int = 1000, seed: int = 0
+) -> RangeEvaluation | None:
+    """Compare the ranges of answers with their labels; None without ranges."""
+    if rule is None or answers.ranges is None:
+        return None
+    (low, high), labels, groups = answers.ranges, answers.labels, answers.groups
     weights = patient_weights(groups, len(labels))
     inside = (low <= labels) & (labels <= high)
 
     def covered(of: npt.NDArray[np.bool_]) -> Interval:
         rows = np.flatnonzero(of)
-        owners = None if groups is None else [groups[row] for row in rows.tolist()]
-        return proportion_interval(inside[rows], groups=owners, weights=weights[rows])
+        return proportion_interval(inside[rows], groups=answers.groups_of(rows), weights=weights[rows])
 
     return RangeEvaluation(
         promised=rule.coverage,
         coverage=covered(np.ones(len(labels), dtype=bool)),
         width=_mean_width(high - low + 1, weights, groups=groups, resamples=resamples, seed=seed),
-        grades=[(int((labels == c).sum()), covered(labels == c)) for c in range(num_classes)],
+        grades=[(int((labels == c).sum()), covered(labels == c)) for c in range(answers.classes)],
         promise=str(rule),
     )
 

@@ -296,8 +296,13 @@ def open_data(
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:
-            grid = {"folds": config.folds, "seed": config.split_seed, "by": config.split_by}
-            splits = folds(manifest, **grid, hold_out=config.hold_out)
+            splits = folds(
+                manifest,
+                folds=config.folds,
+                seed=config.split_seed,
+                by=config.split_by,
+                hold_out=config.hold_out,
+            )
     return StudyPlan(config, manifest, splits)
 
 
