@@ -86,18 +86,18 @@ def read_labelled(
     return found
 
 
+def store_for(run: Trained, data: Manifest, **options: Any) -> ImageStore:
+    """The samples as the run takes them. options: of ``open_store``."""
+    config = run.config
+    return open_store(run.match_features(data), size=config.image_size, resize=config.resize, **options)
+
+
 def predict_side(
     run: Trained, source: LabelledData, *, views: int = 1, on_bad_image: OnBadImage = "error"
 ) -> tuple[HeldOut, Manifest]:
     """Labelled samples that the run has not seen, with its predictions for them."""
-    manifest = run.match_features(read_labelled(run, source, on_bad_image=on_bad_image, progress=False))
-    store = open_store(
-        manifest,
-        size=run.config.image_size,
-        resize=run.config.resize,
-        on_bad_image=on_bad_image,
-        find_duplicates=True,
-    )
+    manifest = read_labelled(run, source, on_bad_image=on_bad_image, progress=False)
+    store = store_for(run, manifest, on_bad_image=on_bad_image, find_duplicates=True)
     if len(seen := run.trained_on(store.manifest)):
         raise SrjtError(
             f"The run was trained on {len(seen):,} of the {len(store.manifest):,} samples to calibrate on, such as "
@@ -145,15 +145,11 @@ def label_noise_of(
 
 def side_estimate(side: HeldOut, *, network: WhichNetwork = "ensemble") -> NoiseEstimate:
     """The noise of the labels of a side, estimated from these labels and the predictions."""
-    known = _estimates.setdefault(side, {})
-    if network not in known:
-        known[network] = estimate_noise(
-            side.labels,
-            probabilities_of(side.probabilities, network),
-            groups=side.groups,
-            verified=side.verified_labels,
-        )
-    return known[network]
+    estimates = _estimates.setdefault(side, {})
+    if network not in estimates:
+        p = probabilities_of(side.probabilities, network)
+        estimates[network] = estimate_noise(side.labels, p, groups=side.groups, verified=side.verified_labels)
+    return estimates[network]
 
 
 def doubted_noise_of(
@@ -177,14 +173,13 @@ def is_assumed_matrix(config: TrainConfig) -> bool:
     """Whether the matrix of a run follows from a given rate: all errors by one grade are equally likely."""
     if config.transition is None or config.noise_rate is None:
         return False
-    if not lookup(config.method, registered_by=config.imports).is_recipe:
-        return False
     matrix = np.asarray(config.transition)
-    rho = float(matrix[0, 1])
-    if rho > largest_rho("truncated", num_classes=len(matrix)):
-        return False
-    assumed = transition_matrix("truncated", num_classes=len(matrix), rho=rho)
-    return np.allclose(matrix, assumed)
+    rho, classes = float(matrix[0, 1]), len(matrix)
+    return (
+        lookup(config.method, registered_by=config.imports).is_recipe
+        and rho <= largest_rho("truncated", num_classes=classes)
+        and np.allclose(matrix, transition_matrix("truncated", num_classes=classes, rho=rho))
+    )
 
 
 def recalibration_of(
@@ -211,23 +206,20 @@ def recalibration_of(
         found = choose_recalibration(p, side.labels, groups=side.groups)
         meaning = "they are probabilities of the label"
     elif label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
-        matrix = transition_of(noise.joint)
+        matrix, wrong = transition_of(noise.joint), 1.0 - float(np.trace(noise.joint))
         found = choose_recalibration(
             p, side.labels, transition=matrix, groups=side.groups, vector=noise.determined
         )
-        wrong = 1.0 - float(np.trace(noise.joint))
         meaning = (
             f"they are probabilities of the true grade, if a share of {wrong:.2f} of the labels is wrong"
         )
     else:
-        found = _least_change(
-            [
-                choose_recalibration(
-                    p, side.labels, transition=transition_of(joint), groups=side.groups, vector=False
-                )
-                for joint in (noise.lowest(), noise.highest())
-            ]
-        )
+        matrices = transition_of(noise.lowest()), transition_of(noise.highest())
+        ends = [
+            choose_recalibration(p, side.labels, transition=matrix, groups=side.groups, vector=False)
+            for matrix in matrices
+        ]
+        found = _least_change(ends)
         low, high = noise.rates
         meaning = f"as much as any share of wrong labels from {low:.2f} to {high:.2f} demands"
     return None if found is None else replace(found, meaning=meaning)
@@ -318,12 +310,8 @@ def fit_after_training(run: Trained, options: Answering | None = None) -> AfterT
             else units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns"),
             pooled=Pooled(per, options.pool, learned) if per else None,
         )  # fmt: skip
-    return AfterTraining(
-        recalibration=recalibration,
-        ranges=ranges,
-        learned=learned,
-        calibrate_on=side if elsewhere else None,
-    )
+    on = side if elsewhere else None
+    return AfterTraining(recalibration=recalibration, ranges=ranges, learned=learned, calibrate_on=on)
 
 
 def _calibration_parts(columns: pd.DataFrame, by: str, *, given: bool) -> list[object] | None:
@@ -423,14 +411,8 @@ class Prepared:
         find_duplicates: bool = False,
     ) -> ImageStore:
         """The samples as the run takes them."""
-        return open_store(
-            self.run.match_features(data),
-            size=self.run.config.image_size,
-            resize=self.run.config.resize,
-            on_bad_image=self.options.on_bad_image,
-            progress=progress,
-            find_duplicates=find_duplicates,
-        )
+        bad = self.options.on_bad_image
+        return store_for(self.run, data, on_bad_image=bad, progress=progress, find_duplicates=find_duplicates)
 
     def answer_store(self, store: ImageStore) -> Answers:
         """The answers for the images, beside their true grades where these are known, else their labels."""
