@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
-from srjt.studies.plan import PlannedRun, StudyPlan, open_data
+from srjt.studies.plan import BarWatcher, PlannedRun, StudyPlan, open_data
 from srjt.studies.study import Slots, run_locally, train_runs
 
 Small = Callable[..., StudyConfig]
@@ -27,23 +27,20 @@ TRAIN = {
 }
 
 
-class Witness:
+class Witness(BarWatcher):
     """Records what happens to a study."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.begun: list[str] = []
         self.over: list[tuple[str, str]] = []
         self.notes: list[str] = []
-
-    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None: ...
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
     def started(self, planned: PlannedRun) -> None:
         self.begun.append(planned.key)
-
-    def updated(self, running: Sequence[PlannedRun]) -> None: ...
 
     def ended(self, planned: PlannedRun, status: str) -> None:
         self.over.append((planned.key, status))

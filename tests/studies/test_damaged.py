@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -113,23 +112,6 @@ def test_a_damaged_run_is_named_and_the_others_are_read(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_the_commands_name_a_damaged_run_and_show_the_others(copied: Path, tmp_path: Path) -> None:
-    key, *others = collect_results(copied).runs["key"]
-    name = "summary.json"
-    cut(run_folder(copied, key) / name)
-    said = srjt("study", "status", copied).output
-    assert "2 done, 0 running, 1 failed" in said
-    assert f"failed: {key}: " in said
-    assert name in said
-    done = srjt("study", "export", copied, "--scores", "--out", tmp_path / "scores.csv")
-    assert f"failed: {key}" in done.output
-    assert set(pd.read_csv(tmp_path / "scores.csv")["key"]) == set(others)
-    srjt("report", copied)
-    assert "1 of 3 runs failed." in (copied / "report.html").read_text()
-
-
-@pytest.mark.slow
 def test_a_run_with_a_cut_summary_is_trained_again(
     copied: Path, small: Small, run: Callable[..., Any]
 ) -> None:
@@ -161,16 +143,6 @@ def test_a_damaged_file_about_a_noise_is_left_out(copied: Path, damage: Callable
     assert results.noise.empty
     assert set(results.runs["status"]) == {"done"}
     assert file.name in srjt("study", "status", copied).output
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_the_commands_name_a_damaged_file_about_a_noise(copied: Path, tmp_path: Path) -> None:
-    (file,) = (copied / "noise").glob("*.json")
-    cut(file)
-    assert file.name in srjt("study", "export", copied, "--out", tmp_path / "metrics.csv").output
-    srjt("report", copied)
-    assert file.name in (copied / "report.html").read_text()
 
 
 # ------------------------------------------------------------------------------- a full or read-only disk

@@ -278,13 +278,6 @@ def test_other_images_of_the_same_names_are_other_runs(small: Small, labels: Pat
     assert not found[0] & found[1]
 
 
-def test_relative_paths(small: Small, labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(labels.parent)
-    here = open_data(small(source=labels.name, reading={}))
-    there = open_data(small(source=os.path.abspath(labels.name), reading={}))
-    assert [c.key for c in here.planned_runs()] == [c.key for c in there.planned_runs()]
-
-
 def test_mistakes(small: Small, labels: Path, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="A study needs data"):
         open_data(small(source=""))
@@ -372,13 +365,6 @@ def test_data_are_opened_again_only_where_a_file_has_changed(
     assert third is not second
     assert third.manifest.class_counts.tolist() != second.manifest.class_counts.tolist()
     assert open_kept_data(small(source=str(labels), reading={}, folds=4)) is not third
-
-
-def test_images_in_memory_are_resized_once_for_all_runs(small: Callable[..., StudyConfig]) -> None:
-    data = open_kept_data(small())
-    pixels = data.resized_images(48, "squash", None)
-    assert pixels.shape == (120, 48, 48, 3)
-    assert data.resized_images(48, "squash", None) is pixels
 
 
 def test_images_are_copied_to_a_gpu_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

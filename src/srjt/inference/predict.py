@@ -19,7 +19,6 @@ from srjt.data.images.decode import is_image
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.assemble import GRADED, LoadedData
-from srjt.data.sources.columns import NUMBERED, TABLE_SUFFIXES, choose_columns, load_table
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, units_of
 from srjt.inference.options import Answering, WhichNetwork, as_columns
@@ -39,13 +38,12 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
     """An error for files of features where the run takes images, and the reverse. What is neither is not judged."""
     takes = _taken_by(run)
     for path in map(Path, sources):
-        if (found := _kind(path, run.feature_names)) is None or found == takes:
+        if _kind(path) in (None, takes):
             continue
         if takes == "images":
-            holds = "is a file of arrays" if path.suffix.lower() == ".npz" else "has features"
             raise SrjtError(
-                f"This run takes images, and {path} {holds}: give image files, a folder or a table of images, or a run "
-                "that was trained on such features."
+                f"This run takes images, and {path} is a file of arrays: give image files, a folder or a table of "
+                "images, or a run that was trained on such features."
             )
         raise SrjtError(
             f"This run takes rows of {count_of(run.in_shape[0], 'feature')}, and {path} has images. Compute their "
@@ -72,21 +70,11 @@ def _taken_by(run: Trained) -> Kind:
     return "features" if len(run.in_shape) == 1 else "images"
 
 
-def _kind(path: Path, feature_names: Sequence[str]) -> Kind | None:
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
+def _kind(path: Path) -> Kind | None:
+    """None: a table or an array may hold either, and its reader says what it lacks."""
+    if path.suffix.lower() == ".npz":
         return "features"
-    if os.path.isdir(path) or (suffix != ".npy" and is_image(path)):  # an array may be an image or features
-        return "images"
-    if suffix not in TABLE_SUFFIXES or not os.path.isfile(path):
-        return None
-    columns, known = list(load_table(path).frame.columns), set(feature_names)
-    features = sum(name in known or bool(NUMBERED.match(name)) for name in columns) > 1
-    images = {
-        "image": ("image", "imagepath", "path", "filepath", "file", "filename", "imagename", "imagefile")
-    }
-    named = bool(choose_columns(columns, {}, source="", required=(), synonyms=images)[0])
-    return None if features == named else "features" if features else "images"  # a table may have both
+    return "images" if os.path.isdir(path) or (path.suffix.lower() != ".npy" and is_image(path)) else None
 
 
 def _features_command(path: Path, settings: str) -> str:
