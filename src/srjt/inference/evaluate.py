@@ -154,6 +154,23 @@ def are_row_numbers(data: Manifest) -> bool:
     return data.arrays is not None and all(name == str(row) for row, name in enumerate(data.ids))
 
 
+def trained_on_words(run: Trained, data: Manifest) -> str:
+    """A sentence if samples are training samples, or have their ids; else ""."""
+    if seen := len(run.trained_on(data)):
+        return f"The run was trained on {seen:,} of these {len(data):,} samples: the scores look too good."
+    shared = shared_labels(run.training_labels, data)
+    if not shared:
+        return ""
+    names = "ids"
+    if are_row_numbers(data):
+        same = all(kept == label for kept, label in shared)
+        names = f"row numbers and {'' if same else 'many of the '}grades"
+    return (
+        f"{len(shared):,} of these samples have the {names} of training samples: if they are the same, the scores "
+        "look too good."
+    )
+
+
 # Beside the readers who graded the same samples, and against the true grades, where labels may be wrong.
 
 MOST_READERS = 200  # each needs a consensus of the others
@@ -260,6 +277,8 @@ class Evaluation(Decided, Reported):
         known.
     decision, abstention
         What is decided beside the grade; see ``srjt.inference.decide.Decided``.
+    trained_on : str
+        A sentence if the run was, or may have been, trained on some of the samples; "" otherwise.
     overlaps : tuple of Overlap
         Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if there are none.
     subgroups : Subgroups or None
@@ -311,6 +330,7 @@ class Evaluation(Decided, Reported):
     pooling_labels: str = ""
     unknown_units: int = 0
     own_samples: int | None = None
+    trained_on: str = ""
     overlaps: tuple[Overlap, ...] = ()
     subgroups: Subgroups | None = None
     external: External | None = None
@@ -408,12 +428,9 @@ def evaluate(
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
-    if seen := len(run.trained_on(manifest)):
-        warn(
-            f"The run was trained on {seen:,} of the {len(manifest):,} samples: its scores on them say nothing about "
-            "new ones. Evaluate others, such as the test side of its split.",
-            LeakageWarning,
-        )
+    leak, seen = trained_on_words(run, manifest), len(run.trained_on(manifest)) > 0
+    if seen:
+        warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
     units = units_of(manifest.table, asked.per) if asked.per else None  # an error before images are predicted
     images = answers = prepared.answer_store(store)
     who = manifest.table[["image", *(["patient"] if "patient" in manifest.table else [])]]
@@ -441,6 +458,7 @@ def evaluate(
         external=None
         if seen or is_held_out(run, manifest)
         else beside_own_test_side(prepared, images, resamples=resamples),
+        trained_on=leak,
         overlaps=find_overlaps(prepared, manifest),
         subgroups=judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
         readers=compared,
