@@ -15,7 +15,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -44,6 +44,7 @@ from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, l
 from srjt.training.config import TrainConfig
 from srjt.training.single_run import fingerprint, training_cost
 from srjt.training.train import warm_up
+from srjt.training.workers import StopRequest
 
 # The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key of its
 # folder.
@@ -452,3 +453,26 @@ class BarWatcher:
             self.bar.note(f"failed: {planned.key}")
         if self.done == self.total:  # nothing will be updated any more
             self.updated([])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The runs of a study that are not done, and how they end."""
+
+    folder: Path
+    waiting: list[PlannedRun]  # the longest first
+    outcome: dict[str, str]  # key → status, of all runs
+    watcher: StudyWatcher
+    stop: StopRequest
+    begun: set[str] = field(default_factory=set)
+
+    def begin(self, planned: PlannedRun) -> None:
+        """Tell the watcher, once for each run."""
+        if planned.key not in self.begun:
+            self.begun.add(planned.key)
+            self.watcher.started(planned)
+
+    def end(self, planned: PlannedRun, status: str) -> None:
+        self.begin(planned)
+        self.outcome[planned.key] = status
+        self.watcher.ended(planned, status)

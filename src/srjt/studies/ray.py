@@ -28,8 +28,7 @@ from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
 from srjt.files import is_locked, lock_folder, write_atomically, write_json
 from srjt.studies.folder import read_study, run_by_key, run_folder, run_status, write_error_report
-from srjt.studies.plan import PlannedRun
-from srjt.studies.study import Work
+from srjt.studies.plan import PlannedRun, Work
 from srjt.training.folder import is_finished
 from srjt.training.workers import fresh_process_state, release_memory
 

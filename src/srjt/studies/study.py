@@ -5,7 +5,7 @@ this machine, or on a Ray cluster, and return the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from srjt.studies.plan import (
     PlannedRun,
     StudyPlan,
     StudyWatcher,
+    Work,
     longest_first,
     open_data,
 )
@@ -40,29 +41,6 @@ from srjt.training.config import TrainConfig, load_preset
 from srjt.training.workers import Ended, StopRequest, WorkerPool, check_not_starting
 
 # The runs that are left, for an executor: worker processes on this machine, or Ray.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """The runs of a study that are not done, and how they end."""
-
-    folder: Path
-    waiting: list[PlannedRun]  # the longest first
-    outcome: dict[str, str]  # key → status, of all runs
-    watcher: StudyWatcher
-    stop: StopRequest
-    begun: set[str] = field(default_factory=set)
-
-    def begin(self, planned: PlannedRun) -> None:
-        """Tell the watcher, once for each run."""
-        if planned.key not in self.begun:
-            self.begun.add(planned.key)
-            self.watcher.started(planned)
-
-    def end(self, planned: PlannedRun, status: str) -> None:
-        self.begin(planned)
-        self.outcome[planned.key] = status
-        self.watcher.ended(planned, status)
 
 
 Executor = Callable[[Work], None]
@@ -199,8 +177,8 @@ def _final_status(folder: Path, planned: PlannedRun, ended: Ended, *, stopping: 
 
 # ``srjt.study``: compare methods over noises, folds and seeds, and return the results.
 
-GRID = {one.name for one in fields(StudyConfig)} - {"source", "preset", "train"}
-COMPUTE = {one.name for one in fields(Execution)}
+GRID = {field.name for field in fields(StudyConfig)} - {"source", "preset", "train"}
+COMPUTE = {field.name for field in fields(Execution)}
 
 
 def study(
