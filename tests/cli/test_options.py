@@ -38,7 +38,11 @@ def names_of(verb: str) -> set[str]:
         ("plan", Planning, set()),
         ("train", TrainConfig, {"method_options", "imports"}),
         ("audit", TrainConfig, {"method_options", "imports"}),
-        ("study", TrainConfig, {"method_options", "imports", "method", "soft_labels"}),  # set by --methods
+        (
+            "study",
+            TrainConfig,
+            {"method_options", "imports", "method", "soft_labels", "seed"},
+        ),  # set by --methods, --seed
         ("train", ReadOptions, set()),
         ("evaluate", ReadOptions, {"grades"}),  # those of the run
     ],

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 OPTION = re.compile(r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`")
 # those whose flag is not the name with dashes
-FLAGS = {"decoding": "--decode", "imports": "--import", "overwrite": "--force", "split": "--fold"}
+FLAGS = {
+    "decoding": "--decode", "imports": "--import", "noises": "--noise", "only_folds": "--fold",
+    "overwrite": "--force", "seeds": "--seed", "split": "--fold",
+}  # fmt: skip
 
 
 def as_typed(text: str) -> str:

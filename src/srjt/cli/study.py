@@ -18,13 +18,13 @@ import typer
 from srjt.cli import App, RunByDefault, options
 from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import check_outputs, decoding_bar, is_terminal, print_table, say, writing
-from srjt.cli.samples import NearDuplicates, read_matrix
+from srjt.cli.samples import read_matrix
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration
 from srjt.inference.options import COMPUTING, Execution
+from srjt.studies.config import RESERVED, StudyConfig
 
 if TYPE_CHECKING:
-    from srjt.studies.config import StudyConfig
     from srjt.studies.plan import PlannedRun, StudyPlan
 
 # ``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study export``.
@@ -40,45 +40,10 @@ def run(
         None, "As for srjt train, or 'synthetic': the built-in synthetic data set.", metavar="SOURCE"
     ),
     out: Path = option(Path("study"), "Folder of the study; finished runs are not repeated.", metavar="DIR"),
-    methods: list[str] | None = option(
-        None,
-        "all, or names separated by spaces; with options: codis:select=soft. Repeatable. [default: all]",
-        metavar="NAMES",
-    ),
-    noise: list[str] | None = option(
-        None,
-        "Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable. [default: none]",
-        metavar="NOISE",
-    ),
-    learning_curve: bool = option(
-        False,
-        "Also train on a quarter and half of the training patients; and with better labels: half of the injected "
-        "noise, or the true or verified grades.",
-        "--learning-curve",
-    ),
-    noise_rate: str | None = option(
-        None,
-        "ε, the share of wrong labels of data that are noisy already (--noise none); auto estimates it.",
-        metavar="RATE|auto",
-    ),
-    transition: Path | None = option(
-        None,
-        "CSV file of P, the matrix Pr(label | true grade) of such data. [default: quasi, for ε]",
-        metavar="FILE",
-    ),
-    folds: int | None = option(None, "Number of folds. [default: 5]"),
-    fold: list[int] | None = option(None, "Run only this fold. Repeatable."),
-    seed: list[int] | None = option(None, "Seed of the noise and the networks. Repeatable. [default: 0]"),
-    splits: Path | None = option(None, "Folds from a file of srjt data split.", metavar="FILE"),
-    hold_out: str | None = option(
-        None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
-    ),
-    group_near_duplicates: NearDuplicates = False,
     config: Path | None = option(None, "YAML file of the study; options override it.", metavar="FILE"),
     *,
-    settings: Annotated[  # --methods names methods, with their options
-        dict[str, Any], options.settings_of_a_run(shown=SHOWN, without=("method", "soft_labels"), panel=RUNS)
-    ],
+    grid: Annotated[dict[str, Any], Fields(StudyConfig)],
+    settings: Annotated[dict[str, Any], options.settings_of_a_run(shown=SHOWN, without=RESERVED, panel=RUNS)],
     computing: Annotated[dict[str, Any], Fields(Execution, panel=COMPUTING)],
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
@@ -103,26 +68,13 @@ def run(
     preset, assignments = settings.pop("preset", None), settings.pop("set_", ())
     if imports := settings.pop("import_", None):
         settings["imports"] = imports
+    if "methods" in grid:
+        grid["methods"] = _names(" ".join(grid["methods"]))
+    if "transition" in grid:
+        grid["transition"] = read_matrix(grid["transition"])
+    grid |= {"source": source, "grade_names": grade_names, "reading": how or None}
     study = resolve_config(
-        {
-            "source": source,
-            "methods": _names(" ".join(methods)) if methods else None,
-            "noises": noise,
-            "learning_curve": learning_curve or None,
-            "noise_rate": noise_rate,
-            "transition": None if transition is None else read_matrix(transition),
-            "folds": folds,
-            "only_folds": fold,
-            "seeds": seed,
-            "splits": None if splits is None else str(splits),
-            "hold_out": hold_out,
-            "group_near_duplicates": group_near_duplicates or None,
-            "reading": {name: str(v) if isinstance(v, Path) else v for name, v in how.items()} or None,
-            "grade_names": grade_names,
-        },
-        train={**settings, **parse_overrides(assignments)},
-        preset=preset,
-        file=config,
+        _plain(grid), train={**settings, **parse_overrides(assignments)}, preset=preset, file=config
     )
     execute = choose_executor(**computing)
     with decoding_bar(not quiet) as progress:
@@ -160,6 +112,13 @@ def run(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
             "command again."
         )
+
+
+def _plain(value: Any) -> Any:
+    """Paths as texts, which a file can hold."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return str(value) if isinstance(value, Path) else value
 
 
 def _names(text: str) -> list[str]:

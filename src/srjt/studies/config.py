@@ -9,17 +9,17 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-from pydantic import Field
-
-from srjt import methods, noise
+from srjt import methods
 from srjt.data.options import ReadOptions
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import SettingError, SrjtError, unknown_name
 from srjt.settings import check_types, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
+
+if TYPE_CHECKING:  # the help of srjt study reads the settings without waiting for NumPy
+    import numpy as np
+    import numpy.typing as npt
 
 # Parse a noise: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``; in a learning curve with
 # ``@0.25`` for a quarter of the training patients, and ``corrected`` for the true or verified grades.
@@ -53,12 +53,18 @@ class NoiseSpec:
 
     def rho_on(self, class_counts: npt.ArrayLike) -> float | None:
         """ρ as given, or solved for the rate; None if nothing is injected."""
+        from srjt import noise
+
         if self.rho is not None or self.rate is None:
             return self.rho
         return noise.rho_for_rate(self.kind, rate=self.rate, class_counts=class_counts)
 
     def matrix(self, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64] | None:
         """The transition matrix (C, C); None if nothing is injected."""
+        import numpy as np
+
+        from srjt import noise
+
         rho = self.rho_on(class_counts)
         if rho is None:
             return None
@@ -66,6 +72,8 @@ class NoiseSpec:
 
     def given_rate(self, class_counts: npt.ArrayLike) -> float | None:
         """The rate ε that the methods get; None if nothing is injected."""
+        from srjt import noise
+
         if self.rate is not None or self.kind == "none":
             return self.rate
         matrix = self.matrix(class_counts)
@@ -75,6 +83,8 @@ class NoiseSpec:
 
 def parse_noise(text: str) -> NoiseSpec:
     """The noise that ``text`` describes; an error with an example if it describes none."""
+    from srjt import noise
+
     label = "".join(str(text).split())
     written, at, part = label.partition("@")
     kind, _, rest = written.partition(":")
@@ -137,6 +147,7 @@ def better_labels(spec: NoiseSpec) -> str:
 # settings of a run that the study decides; a variant may have its own noise rate
 RESERVED = {"method", "method_options", "noise_rate", "transition", "seed", "soft_labels"}
 CURVE = (0.25, 0.5)  # shares of the training patients in a learning curve, beside all of them
+SEEDS = "whole numbers from 0 up, at least one"
 ESTIMATED = "estimated"  # label_matrix of a method whose soft labels follow the estimated noise
 
 
@@ -193,6 +204,8 @@ def parse_method(text: str) -> MethodSpec:
             f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates the matrix."
         )
     if options:  # report a misspelt value now, not once from every run
+        import numpy as np
+
         tried = dict(options)
         if options.get("label_matrix") == ESTIMATED:
             tried["label_matrix"] = np.eye(4)
@@ -201,9 +214,13 @@ def parse_method(text: str) -> MethodSpec:
     return MethodSpec(name=name, options=options, settings=settings)
 
 
-# YAML reads a noise or a method such as 0.2 as a number
-Text = Annotated[str, Field(coerce_numbers_to_str=True)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
+def _texts(value: Any) -> Any:
+    """Numbers as texts: YAML reads a noise, a method or a grade such as 0.2 as a number."""
+    if isinstance(value, Mapping):
+        return {_texts(key): _texts(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_texts(part) for part in value]
+    return str(value) if type(value) in (int, float) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,35 +230,63 @@ class StudyConfig:
     source: str = setting("", takes="a path, or synthetic")
     # options of srjt.data.read, or of the synthetic data set
     reading: Mapping[str, Any] = setting({}, takes="settings by name")
-    methods: tuple[Text, ...] = setting(("all",), takes="methods, at least one", listed=True)
-    noises: tuple[Text, ...] = setting(("none",), takes="noises such as quasi:0.2, at least one", listed=True)
-    # also shares of the training patients, and better labels
-    learning_curve: bool = setting(False, takes="true or false")
-    # ε for data that are noisy already (noise none); "auto": estimated, also where noise is injected
-    noise_rate: float | Literal["auto"] | None = setting(None, takes="a number such as 0.2, or auto")
-    # P for data that are noisy already
+    methods: tuple[str, ...] = setting(
+        ("all",), "all, or names separated by spaces; with options: codis:select=soft. Repeatable.", shown="all",
+        metavar="NAMES", takes="methods, at least one", listed=True,
+    )  # fmt: skip
+    noises: tuple[str, ...] = setting(
+        ("none",), "Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable.",
+        shown="none", flag="--noise", metavar="NOISE", takes="noises such as quasi:0.2, at least one", listed=True,
+    )  # fmt: skip
+    learning_curve: bool = setting(
+        False,
+        "Also train on a quarter and half of the training patients; and with better labels: half of the injected "
+        "noise, or the true or verified grades.",
+        shown="no", flag="--learning-curve", takes="true or false",
+    )  # fmt: skip
+    # "auto": also where noise is injected
+    noise_rate: float | Literal["auto"] | None = setting(
+        None, "ε, the share of wrong labels of data that are noisy already (--noise none); auto estimates it.",
+        metavar="RATE|auto", takes="a number such as 0.2, or auto",
+    )  # fmt: skip
     transition: tuple[tuple[float, ...], ...] | None = setting(
-        None, takes="a matrix, one list of numbers per row"
-    )
-    folds: int = setting(5)
-    only_folds: tuple[int, ...] | None = setting(None, takes="numbers of folds, at least one", listed=True)
+        None, "CSV file of P, the matrix Pr(label | true grade) of such data.", shown="quasi, for ε",
+        metavar="FILE", takes="a matrix, one list of numbers per row",
+    )  # fmt: skip
+    folds: int = setting(5, "Number of folds.")
+    only_folds: tuple[int, ...] | None = setting(
+        None, "Run only this fold. Repeatable.", flag="--fold", metavar="K",
+        takes="numbers of folds, at least one", listed=True,
+    )  # fmt: skip
     split_by: str = setting("random", takes="random or stratified")
     split_seed: int = setting(0)
-    splits: str | None = setting(None, takes="a path")  # a file of srjt data split; replaces the three above
+    splits: str | None = setting(  # replaces the three above
+        None, "Folds from a file of srjt data split.", metavar="FILE", takes="a path"
+    )
     hold_out: str | None = setting(
-        None, takes="the name of a column"
-    )  # each of its values is tested in one fold
-    # nearly identical images are not split either; identical ones never are
-    group_near_duplicates: bool = setting(False, takes="true or false")
-    seeds: tuple[Seed, ...] = setting((0,), takes="whole numbers from 0 up, at least one", listed=True)
+        None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN",
+        takes="the name of a column",
+    )  # fmt: skip
+    group_near_duplicates: bool = setting(
+        False, "Keep nearly identical images on one side of a split, as identical ones always are.",
+        shown="no", flag="--group-near-duplicates", takes="true or false",
+    )  # fmt: skip
+    seeds: tuple[int, ...] = setting(
+        (0,), "Seed of the noise and the networks. Repeatable.", shown="0", flag="--seed", metavar="N",
+        takes=SEEDS, listed=True,
+    )  # fmt: skip
     # settings of TrainConfig that all runs share
     train: Mapping[str, Any] = setting({}, takes="settings of the runs by name")
     preset: str | None = setting(None, takes="a name")
     # for people; the grades themselves stay
-    grade_names: Mapping[Text, Text] = setting({}, takes="a name for each grade")
+    grade_names: Mapping[str, str] = setting({}, takes="a name for each grade")
 
     def __post_init__(self) -> None:
+        for name in ("methods", "noises", "grade_names"):
+            object.__setattr__(self, name, _texts(getattr(self, name)))
         check_types(self)
+        if not all(0 <= seed < 2**63 for seed in self.seeds):
+            raise SettingError("seeds", f"takes {SEEDS}; got {show(self.seeds)}.")
         if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
             raise SrjtError(
                 f"{sorted(reserved)[0]} is set by the study for each run: write it beside 'train', not inside."
