@@ -41,16 +41,6 @@ finally:
 """
 
 
-def run(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
-    """``srjt`` with these words, in this process: exit status, stdout, stderr."""
-    monkeypatch.setattr(sys, "argv", ["srjt", *words])
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit) as left:
-        cli.main()
-    out, err = capsys.readouterr()
-    return left.value.code, out, err
-
-
 HEAVY = {"torch", "numpy", "pandas", "sklearn", "matplotlib", "monai", "yaml", "rich"}
 
 
@@ -102,7 +92,7 @@ def test_the_help_says_of_each_verb_what_the_verb_says_itself() -> None:
 
 
 @pytest.mark.parametrize("verb", ["train", "audit"])
-def test_every_option_of_a_setting_takes_effect(verb: str, monkeypatch, capsys) -> None:
+def test_every_option_of_a_setting_takes_effect(verb: str, command: Srjt) -> None:
     """A value that cannot be is refused by name, so it has reached the settings."""
     group = get_command(cli.app)
     group.load(verb)
@@ -114,14 +104,14 @@ def test_every_option_of_a_setting_takes_effect(verb: str, monkeypatch, capsys) 
     for field in settings:
         if field.name in ("epochs", "batch_size", "learning_rate", "image_size", "crop"):
             option = f"--{field.name.replace('_', '-')}"
-            _, _, err = run(monkeypatch, capsys, verb, "none.csv", "--out", "x", option, "0")
+            _, _, err = command(verb, "none.csv", "--out", "x", option, "0")
             assert f"--{field.name.replace('_', '-')} must be positive; got 0" in err
 
 
-def test_methods_lists_all_of_them_by_family(monkeypatch, capsys) -> None:
+def test_methods_lists_all_of_them_by_family(command: Srjt, monkeypatch) -> None:
     """In 80 columns: a blank line and a heading before each family, and nothing of a method left out."""
     monkeypatch.setenv("COLUMNS", "80")
-    status, out, _ = run(monkeypatch, capsys, "methods")
+    status, out, _ = command("methods")
     assert status == 0
     assert max(map(len, out.splitlines())) <= 80
     listed, _, papers = out.partition("needs ε  ")
@@ -142,38 +132,38 @@ def test_methods_lists_all_of_them_by_family(monkeypatch, capsys) -> None:
     assert "host" in papers
 
 
-def test_methods_plain_is_for_scripts(monkeypatch, capsys) -> None:
-    status, out, _ = run(monkeypatch, capsys, "methods", "--plain")
+def test_methods_plain_is_for_scripts(command: Srjt) -> None:
+    status, out, _ = command("methods", "--plain")
     assert status == 0
     assert out.splitlines() == list(methods.names())
 
 
-def test_a_misspelt_command_exits_2_and_is_suggested(monkeypatch, capsys) -> None:
-    status, out, err = run(monkeypatch, capsys, "methds")
+def test_a_misspelt_command_exits_2_and_is_suggested(command: Srjt) -> None:
+    status, out, err = command("methds")
     assert status == 2
     assert out == ""
     assert "methods" in err
 
 
-def test_a_misspelt_option_exits_2(monkeypatch, capsys) -> None:
-    status, _, err = run(monkeypatch, capsys, "methods", "--plane")
+def test_a_misspelt_option_exits_2(command: Srjt) -> None:
+    status, _, err = command("methods", "--plane")
     assert status == 2
     assert "--plain" in err
 
 
-def test_a_problem_with_the_input_is_one_sentence_and_status_2(monkeypatch, capsys) -> None:
+def test_a_problem_with_the_input_is_one_sentence_and_status_2(command: Srjt, monkeypatch) -> None:
     def fail(**settings: object) -> None:
         raise SrjtError("The grade column is missing.")
 
     monkeypatch.setattr(cli, "app", fail)
-    status, out, err = run(monkeypatch, capsys, "methods")
+    status, out, err = command("methods")
     assert (status, out, err) == (2, "", "srjt: The grade column is missing.\n")
 
 
 @pytest.mark.parametrize("words", [["data", "inspect"], ["data", "synthetic"], ["export"], ["review"]])
-def test_a_name_that_no_file_can_have_is_one_sentence(monkeypatch, capsys, words: list[str]) -> None:
+def test_a_name_that_no_file_can_have_is_one_sentence(command: Srjt, words: list[str]) -> None:
     name = "a" * 300
-    status, out, err = run(monkeypatch, capsys, *words, name)
+    status, out, err = command(*words, name)
     assert (status, out, len(err.splitlines())) == (2, "", 1)
     assert err.startswith(f"srjt: {name}")
     assert "Errno" not in err

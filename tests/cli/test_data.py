@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -17,28 +17,15 @@ import pytest
 import torch
 from PIL import Image
 
-from srjt.cli import main
 from srjt.data.sources import folders as published
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def srjt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs ``srjt data …`` in a folder of its own: exit status, output, messages."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["srjt", "data", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        code = left.value.code
-        return code if isinstance(code, int) else 0, said.out, said.err
-
-    return run
+def srjt(command: Run) -> Run:
+    """Runs ``srjt data …``: exit status, output, messages."""
+    return partial(command, "data")
 
 
 @pytest.fixture

@@ -516,6 +516,7 @@ def test_a_key_of_two_columns_and_columns_to_keep(command: Srjt, finished: Path,
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        (["--per", "patient", "--keep", "eye"], "--keep is for rows of images"),
         (["--refer-from", "7"], "Unknown grade '7'"),
         (["--sensitivity", "0.9"], "--sensitivity needs the grade from which to refer: --refer-from"),
         (
@@ -537,12 +538,6 @@ def test_bad_input_is_one_sentence(
     assert sentence in err
     assert err.count("\n") == 1
     assert not Path("predictions.csv").exists()
-
-
-def test_keep_and_per_exclude_each_other(command: Srjt, finished: Path, held_out: Path) -> None:
-    code, _, err = command("predict", finished, held_out, "--per", "patient", "--keep", "eye")
-    assert code == 2
-    assert "--keep is for rows of images" in err
 
 
 @pytest.mark.slow

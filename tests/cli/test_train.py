@@ -215,15 +215,6 @@ def test_mistakes_that_cost_no_time(command: Srjt, arguments: list[str], said: s
     assert said in err
 
 
-def test_another_configuration_in_the_folder(command: Srjt, labelled: Path) -> None:
-    assert command("train", labelled, "--out", "run", "-q", *TRAIN)[0] == 0
-    code, _, err = command("train", labelled, "--out", "run", *TRAIN, "--seed", 5)
-    assert code == 2
-    assert (
-        "run contains a run of another configuration (seed was 0 and is now 5): choose another --out" in err
-    )
-
-
 @pytest.mark.slow
 def test_a_damaged_checkpoint_is_spoken_of_at_once(
     command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch
@@ -330,15 +321,6 @@ def embedded(command: Srjt, labelled: Path) -> Path:
     """features.npz of the small labelled images, in the present folder."""
     assert command("features", labelled, *SMALL)[0] == 0
     return Path("features.npz").absolute()
-
-
-def test_a_table_of_features_belongs_to_train(command: Srjt, tmp_path: Path) -> None:
-    rows = "".join(f"{row}.png,{row % 3},{row},{row / 2}\n" for row in range(12))
-    (tmp_path / "table.csv").write_text(f"image,grade,f0,f1\n{rows}")
-    code, _, said = command("features", tmp_path / "table.csv", "--images", tmp_path, *SMALL)
-    assert code == 2
-    assert "srjt train reads them with --feature-columns 'f*'." in said
-    assert "feature_columns" not in said
 
 
 def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Path) -> None:
