@@ -95,7 +95,7 @@ def run(
     from srjt.progress import Bar, Lines, TerminalBar
     from srjt.settings import parse_overrides
     from srjt.studies.folder import error_file, run_status
-    from srjt.studies.plan import BarWatcher, open_data
+    from srjt.studies.plan import StudyWatcher, open_data
     from srjt.studies.study import choose_executor, resolve_config, run_study
 
     if time_ and not dry_run:
@@ -146,7 +146,7 @@ def run(
     )
     try:
         outcome = run_study(
-            data, out, command=shlex.join(["srjt", *sys.argv[1:]]), execute=execute, watcher=BarWatcher(bar)
+            data, out, command=shlex.join(["srjt", *sys.argv[1:]]), execute=execute, watcher=StudyWatcher(bar)
         )
     finally:
         bar.close()
