@@ -19,22 +19,12 @@ import numpy as np
 import torch
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
+from srjt import files
 from srjt._version import __version__
 from srjt.data.grades import Grades
 from srjt.data.splits import write_splits
 from srjt.errors import SrjtError, count_of, warnings_about
-from srjt.files import (
-    check_regular_files,
-    explain_write_errors,
-    is_inside,
-    is_locked,
-    load_arrays,
-    lock_folder,
-    read_json,
-    save_arrays,
-    write_atomically,
-    write_json,
-)
+from srjt.files import is_locked, write_json
 from srjt.methods import import_modules
 from srjt.studies.config import StudyConfig, parse_noise
 from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
@@ -118,13 +108,13 @@ def lock_study(folder: Path) -> Iterator[None]:
     """Allow one study at a time in a folder: a second one would change the plan while the first one runs."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
+    with files.lock_folder(folder):
         yield
 
 
 def writing(folder: Path) -> contextlib.AbstractContextManager[None]:
     """A full or read-only disk is one sentence."""
-    return explain_write_errors(f"The study cannot be written to {folder}")
+    return files.explain_write_errors(f"The study cannot be written to {folder}")
 
 
 def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRun]:
@@ -179,7 +169,7 @@ def _write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedR
     draft.replace(folder / "splits.csv")
     if hashes:
         values = np.array(list(hashes.values()), dtype=np.uint64)
-        save_arrays(folder / "image_hashes.npz", {"ids": np.array(list(hashes)), "hashes": values})
+        files.save_arrays(folder / "image_hashes.npz", {"ids": np.array(list(hashes)), "hashes": values})
     _write_noises(folder / "noise", data)
     return planned_runs
 
@@ -189,7 +179,7 @@ def _check_images(file: Path, data: StudyPlan) -> dict[str, list[int]]:
     if data.manifest.hashes is None or data.manifest.are_features:
         return {}
     hashes = dict(zip(data.manifest.ids, data.manifest.hashes.tolist(), strict=True))
-    saved, before = load_arrays(file), dict[str, list[int]]()
+    saved, before = files.load_arrays(file), dict[str, list[int]]()
     with contextlib.suppress(KeyError, ValueError):
         before = dict(zip(saved["ids"].tolist(), saved["hashes"].tolist(), strict=True))
     changed = [name for name, was in before.items() if hashes.get(name, was) != was]
@@ -233,10 +223,10 @@ def _write_noises(folder: Path, data: StudyPlan) -> None:
 def read_study(folder: Path) -> dict[str, Any]:
     """The contents of ``study.json``."""
     path = folder / "study.json"
-    check_regular_files(folder)
+    files.check_regular_files(folder)
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
-    return read_json(path, StudyFile).model_dump(exclude_unset=True)
+    return files.read_json(path, StudyFile).model_dump(exclude_unset=True)
 
 
 def run_folder(folder: Path, key: str) -> Path:
@@ -250,7 +240,7 @@ def error_file(folder: Path, key: str) -> Path:
 def read_error(folder: Path, key: str) -> str:
     """The traceback of a failed run; "" if there is none, or a link that leads out of the study."""
     path = error_file(folder, key)
-    if not path.is_file() or not is_inside(path, folder):
+    if not path.is_file() or not files.is_inside(path, folder):
         return ""
     with contextlib.suppress(FileNotFoundError):  # the run has just been started again
         return path.read_text(encoding="utf-8", errors="replace")
@@ -317,7 +307,7 @@ def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
     report = error_file(folder, key)
     with contextlib.suppress(OSError):
         report.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(report, text.encode("utf-8", "surrogateescape"), follow_links=False)
+        files.write_atomically(report, text.encode("utf-8", "surrogateescape"), follow_links=False)
 
 
 def run_by_key(folder: str, key: str, cache: str | None = None, *, device: str | None = None) -> None:
