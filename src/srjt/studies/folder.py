@@ -120,58 +120,55 @@ def writing(folder: Path) -> contextlib.AbstractContextManager[None]:
 def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRun]:
     """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
     with writing(folder):
-        return _write_plan(folder, data, command=command)
-
-
-def _write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRun]:
-    folder.mkdir(parents=True, exist_ok=True)
-    before = folder / "study.json"
-    if before.exists():
-        read_study(folder)  # an error if it is not a study of srjt
-    elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
-        raise SrjtError(f"{folder} holds something else already: choose another `out`.")
-    Grades(data.manifest.grades, data.config.grade_names)  # an error if they do not fit
-    hashes = _check_images(folder / "image_hashes.npz", data)
-    planned_runs = list(data.planned_runs())
-    draft = folder / f".splits.csv.{os.getpid()}.tmp"  # lock_study removes it if the process is killed here
-    write_splits(draft, data.manifest, data.splits)
-    splits_hash = hashlib.blake2b(draft.read_bytes(), digest_size=8).hexdigest()
-    patients = data.manifest.patients
-    write_json(
-        before,
-        {
-            "format": FORMAT,
-            "name": folder.name,
-            "source": data.config.source,
-            "study": data.config.to_dict(),
-            "grades": list(data.manifest.grades),
-            "class_counts": data.manifest.class_counts.tolist(),
-            "samples": len(data.manifest),
-            "patients": None if patients is None else len(set(patients)),
-            "folds": len(data.splits),
-            "held_out": [split.held_out for split in data.splits if split.held_out],
-            "seeds": list(data.config.seeds),
-            "methods": [spec.name for spec in data.config.method_specs()],
-            "noises": [spec.label for spec in data.noises],
-            "config": dict(data.config.train),
-            "preset": data.config.preset,
-            "command": command,
-            "splits_hash": splits_hash,
-            "versions": {
-                "srjt": __version__,
-                "torch": torch.__version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
+        folder.mkdir(parents=True, exist_ok=True)
+        before = folder / "study.json"
+        if before.exists():
+            read_study(folder)  # an error if it is not a study of srjt
+        elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
+            raise SrjtError(f"{folder} holds something else already: choose another `out`.")
+        Grades(data.manifest.grades, data.config.grade_names)  # an error if they do not fit
+        hashes = _check_images(folder / "image_hashes.npz", data)
+        planned_runs = list(data.planned_runs())
+        # lock_study removes it if the process is killed here
+        draft = folder / f".splits.csv.{os.getpid()}.tmp"
+        write_splits(draft, data.manifest, data.splits)
+        splits_hash = hashlib.blake2b(draft.read_bytes(), digest_size=8).hexdigest()
+        patients = data.manifest.patients
+        write_json(
+            before,
+            {
+                "format": FORMAT,
+                "name": folder.name,
+                "source": data.config.source,
+                "study": data.config.to_dict(),
+                "grades": list(data.manifest.grades),
+                "class_counts": data.manifest.class_counts.tolist(),
+                "samples": len(data.manifest),
+                "patients": None if patients is None else len(set(patients)),
+                "folds": len(data.splits),
+                "held_out": [split.held_out for split in data.splits if split.held_out],
+                "seeds": list(data.config.seeds),
+                "methods": [spec.name for spec in data.config.method_specs()],
+                "noises": [spec.label for spec in data.noises],
+                "config": dict(data.config.train),
+                "preset": data.config.preset,
+                "command": command,
+                "splits_hash": splits_hash,
+                "versions": {
+                    "srjt": __version__,
+                    "torch": torch.__version__,
+                    "numpy": np.__version__,
+                    "python": platform.python_version(),
+                },
+                "cells": [planned.facts() for planned in planned_runs],
             },
-            "cells": [planned.facts() for planned in planned_runs],
-        },
-    )
-    draft.replace(folder / "splits.csv")
-    if hashes:
-        values = np.array(list(hashes.values()), dtype=np.uint64)
-        files.save_arrays(folder / "image_hashes.npz", {"ids": np.array(list(hashes)), "hashes": values})
-    _write_noises(folder / "noise", data)
-    return planned_runs
+        )
+        draft.replace(folder / "splits.csv")
+        if hashes:
+            values = np.array(list(hashes.values()), dtype=np.uint64)
+            files.save_arrays(folder / "image_hashes.npz", {"ids": np.array(list(hashes)), "hashes": values})
+        _write_noises(folder / "noise", data)
+        return planned_runs
 
 
 def _check_images(file: Path, data: StudyPlan) -> dict[str, list[int]]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import heapq
 import inspect
 import io
 import json
@@ -391,21 +390,6 @@ def longest_first(planned_runs: Sequence[PlannedRun]) -> list[PlannedRun]:
 
 def _networks(planned: PlannedRun) -> int:
     return lookup(planned.method.name, registered_by=planned.config.imports).networks
-
-
-def time_on(devices: int, seconds: Sequence[float]) -> float:
-    """When the last run ends if each free device takes the next run.
-
-    Examples
-    --------
-    >>> from srjt.studies.plan import time_on
-    >>> time_on(2, [3.0, 1.0, 1.0, 1.0])
-    3.0
-    """
-    busy_until = [0.0] * devices
-    for run in seconds:
-        heapq.heapreplace(busy_until, busy_until[0] + run)
-    return max(busy_until)
 
 
 # Follow the progress of a study.
