@@ -18,7 +18,7 @@ from srjt.auditing.review_app import CANNOT_TELL, BlindSession
 from srjt.auditing.review_log import Decisions, new_readings, read_verified_grades, worklist_lines
 from srjt.cli import main
 from srjt.data import read_readings
-from srjt.data.sources.table import read_readers_folder
+from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.errors import SrjtError
 
 NAMES = ["a.png", "b.png", "c.png"]

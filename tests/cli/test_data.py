@@ -125,19 +125,19 @@ def test_the_next_command_fits_the_machine(
         (["inspect", "LABELS", "--grade-column", "grad"], "did you mean 'grade'?"),
         (["inspect", "LABELS", "--grades", "mild"], "at least two grades"),
         (["inspect", "LABELS", "--images", "."], "None of the 40 images exists"),
-        (["inspect", "moved.csv"], "a.png: give their folder with --images 'our photos'"),
+        (["inspect", "moved.csv"], "a.png: give their folder with --images,"),
         (["inspect", "nowhere.csv"], "nowhere.csv does not exist"),
         (
             ["inspect", "features.csv"],
-            "columns of features, feat_0 … feat_1: srjt train reads them with --feature-columns 'feat_*'",
+            "or the columns with --feature-columns if the table has features",
         ),
         (
             ["inspect", "values.csv"],
-            "If its 3 columns of numbers, age … hb, are features, name them with --feature-columns",
+            "Columns of features are named with --feature-columns.",
         ),
         (
             ["inspect", "readers.csv"],
-            "--grade-column smith --grade-column jones --several-readings consensus",
+            "give its name, or those of all readers, with --grade-column",
         ),
         (["inspect", "scans"], "scans has no images in subfolders, one per grade. With a table"),
         (["split", "LABELS", "--folds", "2"], "At least 3 folds"),

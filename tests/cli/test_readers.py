@@ -13,7 +13,7 @@ import pytest
 
 from srjt.auditing.review_log import worklist_lines
 from srjt.data import read
-from srjt.data.sources.table import read_readers_folder
+from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.errors import SrjtError
 
 Srjt = Callable[..., tuple[int, str, str]]
@@ -318,7 +318,7 @@ def test_a_grade_outside_the_scale_in_one_column(command: Srjt, tmp_path: Path) 
     frame.loc[3, "grade_b"] = 9
     status, _, problems = command("readers", save(tmp_path, frame))
     assert status == 2
-    assert "Only one column has '9' (b)." in problems
+    assert "have a gap" in problems
     status, said, _ = command("readers", save(tmp_path, frame), "--grades", "0,1,2", "--out", tmp_path / "o")
     assert status == 0
     assert "1 invalid-grade" in " ".join(said.split())

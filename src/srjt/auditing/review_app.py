@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from srjt.auditing.folder import AuditFolder, image_file
 from srjt.auditing.review_log import ConflictError, Decisions, LogEntry, review_progress
 from srjt.data.images.decode import BadImageError, UInt8Array, read_image
-from srjt.data.sources.table import ReadersFolder
+from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.errors import SrjtError, count_of
 from srjt.files import read_limited
 

@@ -188,7 +188,7 @@ def _own_table(audit: AuditFolder) -> pd.DataFrame:
 
 def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[int | None], list[str]]:
     """The audited table, for each row the line of its sample in the audit (None: not audited), and notes."""
-    from srjt.data.sources.columns import load_table
+    from srjt.data.sources.table import load_table
 
     if not path.exists():
         raise SrjtError(f"The audited table {path} does not exist any more: restore it.")

@@ -159,8 +159,8 @@ def _table(
     reading: LoadedData, source: Path, columns: dict[str, str | None], *, several_readings: bool
 ) -> tuple[Path | None, str]:
     """The file that holds the labels, if there is one, and its column of grades."""
-    from srjt.data.sources.columns import TABLE_SUFFIXES, choose_columns, load_table
     from srjt.data.sources.folders import find_labels
+    from srjt.data.sources.table import TABLE_SUFFIXES, choose_columns, load_table
 
     if several_readings:  # no row of the table is the consensus: the export writes a table of its own
         return None, "grade"
@@ -235,15 +235,15 @@ def readers(
     the probability that it is right.
     """
     from srjt.data.grades import Grades, parse_grade_names
-    from srjt.data.sources.columns import read_probabilities
-    from srjt.data.sources.readings import NO_READER, combine, read_readings
-    from srjt.data.sources.table import (
+    from srjt.data.sources.readers_folder import (
         consensus_table,
         located_images,
+        read_probabilities,
         readings_table,
         worklist_table,
         write_readers_folder,
     )
+    from srjt.data.sources.readings import NO_READER, combine, read_readings
     from srjt.errors import SrjtError
     from srjt.files import write_output
     from srjt.readers.agreement import agreement

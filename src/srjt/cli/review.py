@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from srjt.auditing.folder import AuditFolder
     from srjt.auditing.review_app import BlindSession, ReviewSession
     from srjt.auditing.review_log import LogEntry
-    from srjt.data.sources.table import ReadersFolder
+    from srjt.data.sources.readers_folder import ReadersFolder
 
 _Folder = TypeVar("_Folder", bound="AuditFolder | ReadersFolder")
 
@@ -40,7 +40,7 @@ Folder = Annotated[
 def open_folder(folder: Path) -> AuditFolder | ReadersFolder:
     """The folder of an audit, or of srjt readers."""
     from srjt.auditing.folder import read_audit
-    from srjt.data.sources.table import read_readers_folder
+    from srjt.data.sources.readers_folder import read_readers_folder
 
     return read_readers_folder(folder) if (folder / "readers.json").exists() else read_audit(folder)
 

@@ -24,7 +24,7 @@ from srjt.data.duplicates import (
 )
 from srjt.data.images.decode import EMPTY_FILE, BadImageError, read_image, resized
 from srjt.data.manifest import Manifest, Problem
-from srjt.data.sources.columns import no_image_exists
+from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, count_of
 from srjt.files import NOT_A_FILE, why_not_a_file
 
@@ -211,7 +211,7 @@ def examine(
         unknown = np.flatnonzero((hashes.pixels == UNKNOWN).all(axis=1)).tolist()
         problems = [problem for row in unknown if (problem := _file_problem(ids[row], paths[row]))]
     if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
-        raise SrjtError(no_image_exists(manifest))
+        raise no_image_exists(manifest)
     code = identical(hashes.pixels)
     rows_of: dict[int, list[int]] = {}
     for row, image in enumerate(code.tolist()):

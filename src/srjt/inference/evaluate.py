@@ -16,7 +16,7 @@ import torch
 from srjt.data.grades import Grades
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData
-from srjt.data.sources.table import select_readings
+from srjt.data.sources.readings import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference.answers import (

@@ -20,7 +20,8 @@ from srjt.data.images.decode import is_image
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.assemble import GRADED, LoadedData
-from srjt.data.sources.columns import NUMBERED, TABLE_SUFFIXES, choose_columns, load_table
+from srjt.data.sources.features import NUMBERED
+from srjt.data.sources.table import TABLE_SUFFIXES, choose_columns, load_table
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, answers_from, probabilities_of, units_of
 from srjt.inference.decide import confidence_of, refer_if, referred

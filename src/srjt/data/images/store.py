@@ -38,7 +38,7 @@ from srjt.data.images.decode import (
     resized,
 )
 from srjt.data.manifest import Features, Manifest, as_features
-from srjt.data.sources.columns import no_image_exists
+from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, cores, unknown_name
 from srjt.files import cache_folder, explain_write_errors, read_json, sync_folder, wait_for_lock, write_json
 
@@ -488,7 +488,7 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
     named = "; ".join(f"{paths[row]}: {reason}" for row, reason in sorted(bad.items())[:NAMED])
     more = f"; and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
     if not any(map(os.path.exists, paths)):
-        return SrjtError(no_image_exists(manifest))
+        return no_image_exists(manifest)
     advice = (
         "Repair them, or leave them out with `on_bad_image='skip'`."
         if len(bad) < len(manifest)
