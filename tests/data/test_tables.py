@@ -290,7 +290,7 @@ def test_a_file_without_the_suffix_of_its_name_is_found(tmp_path: Path) -> None:
 def test_sixty_grades_for_sixty_images_are_not_grades(tmp_path: Path) -> None:
     path = table(tmp_path, "image,grade\n" + "\n".join(f"{n}.png,{n}" for n in range(60)))
     with pytest.raises(
-        SrjtError, match=r"60 different grades \(0, 1, 2, 3, …\) for 60 samples.*`grade_column`"
+        SrjtError, match=r"60 different grades \(0, 1, .*, …\) for 60 samples.*`grade_column`"
     ):
         read(path)
     assert read(path, grades=[str(n) for n in range(60)]).manifest.num_classes == 60

@@ -20,7 +20,7 @@ from srjt.data.images.decode import is_image
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.assemble import GRADED, LoadedData
-from srjt.data.sources.features import NUMBERED
+from srjt.data.sources.features import FEATURE_SUFFIXES, NUMBERED
 from srjt.data.sources.table import TABLE_SUFFIXES, choose_columns, load_table
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, answers_from, probabilities_of, units_of
@@ -77,9 +77,9 @@ def _taken_by(run: Trained) -> Kind:
 
 def _kind(path: Path, feature_names: Sequence[str]) -> Kind | None:
     suffix = path.suffix.lower()
-    if suffix == ".npz":
+    if suffix in FEATURE_SUFFIXES:
         return "features"
-    if os.path.isdir(path) or (suffix != ".npy" and is_image(path)):  # an array may be an image or features
+    if os.path.isdir(path) or is_image(path):
         return "images"
     if suffix not in TABLE_SUFFIXES or not os.path.isfile(path):
         return None

@@ -371,10 +371,8 @@ def is_dataset(data: object) -> TypeGuard[TorchDataset]:
 
 def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Array, list[object]]:
     """The images, or rows of features, and the labels of a dataset, in memory. Random transforms are drawn once."""
-    if isinstance(dataset, MapDataset):
-        samples = [dataset[row] for row in range(len(dataset))]
-    else:
-        samples = list(dataset)
+    by_index = (dataset[row] for row in range(len(dataset))) if isinstance(dataset, MapDataset) else dataset
+    samples = list(by_index)
     if not samples:
         raise SrjtError("The dataset has no samples.")
     pairs = [sample if isinstance(sample, (tuple, list)) else (sample,) for sample in samples]
