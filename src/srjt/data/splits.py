@@ -362,10 +362,9 @@ def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str
 
 def _on_two_sides(owners: Sequence[Hashable] | None, split: Split) -> pd.DataFrame:
     """The rows of patients, or images, that are on two sides: their owner and their side."""
-    known = pd.DataFrame({"owner": pd.Series(owners, dtype=object), "side": None})
-    if owners is not None:
-        for side, rows in split.sides().items():
-            known.loc[rows, "side"] = side
+    known = pd.DataFrame({"owner": pd.Series(list(owners or []), dtype=object), "side": None})
+    for side, rows in split.sides().items() if owners else ():
+        known.loc[rows, "side"] = side
     return known[known.groupby("owner")["side"].transform("nunique") > 1].dropna()
 
 
@@ -409,8 +408,8 @@ def _read_sides(path: Path) -> pd.DataFrame:
         (twice.reindex(rows.index, fill_value=False), "{id!r} is on two sides of fold {fold}"),
     ):
         if wrong.any():
-            first = rows[wrong].iloc[0]
-            raise SrjtError(f"{path}, line {first.name + 2}: {sentence.format(**first)}.")
+            row = int(np.flatnonzero(wrong)[0])
+            raise SrjtError(f"{path}, line {row + 2}: {sentence.format(**rows.iloc[row])}.")
     rows["fold"] = rows["fold"].astype(int)
     numbers = sorted(set(rows["fold"]))
     if numbers != list(range(len(numbers))) or not numbers:

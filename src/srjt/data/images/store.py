@@ -115,7 +115,7 @@ class Build:
         with suppress(OSError):
             marks = np.frombuffer((self.folder / "done").read_bytes(), np.uint8)
             if len(marks) == self.count:
-                return marks == 1
+                return np.asarray(marks == 1)
         return np.zeros(self.count, np.bool_)
 
     def waiting(self) -> None:
@@ -419,7 +419,11 @@ def _open_or_build(build: Build, manifest: Manifest, on_bad_image: OnBadImage) -
 
 
 def _list_bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> None:
-    rows = manifest.table[["id"]].assign(image=manifest.paths, reason=pd.Series(bad, dtype=object)).dropna()
+    rows = (
+        manifest.table[["id"]]
+        .assign(image=list(map(str, manifest.paths)), reason=pd.Series(bad, dtype=object))
+        .dropna()
+    )
     rows.to_csv(folder / "bad_images.csv", index=False, errors="surrogateescape")
 
 
