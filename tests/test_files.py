@@ -18,6 +18,7 @@ import pytest
 from pydantic import BaseModel
 
 import srjt.files as module
+from srjt import networks as weights
 from srjt.auditing.folder import read_audit, read_scores, read_summary
 from srjt.errors import SrjtError
 from srjt.files import (
@@ -29,7 +30,6 @@ from srjt.files import (
     read_json,
     read_limited,
 )
-from srjt.networks import weights
 from srjt.studies.folder import read_study
 from srjt.training.trained import load_run
 

@@ -1,16 +1,20 @@
 """Files and folders: atomic writes, JSON, locks and the cache folder; downloads over an unreliable connection,
 archives that are extracted without trusting them, and runs on the Hugging Face Hub.
+
+Everything that srjt writes goes through ``write_atomically``: a file is either as before or complete.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import http.client
 import io
 import json
 import math
 import os
+import re
 import shutil
 import stat
 import time
@@ -26,23 +30,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import platformdirs
 from filelock import FileLock, Timeout
 
-from srjt.errors import SrjtError, printable
+from srjt.errors import SrjtError, missing_extra, printable
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
-
-import re
-
-from srjt.errors import missing_extra
-
-# Files and folders: atomic writes, JSON, locks, the cache folder.
-#
-# Everything that srjt writes goes through ``write_atomically``: a file is either as before or complete.
 
 UNFINISHED = ".*.tmp"  # drafts; a process that is killed while writing leaves one behind
 LOCK = ".lock"
 _GRACE = 0.3  # seconds to wait for a lock, because is_locked takes it for an instant
 _POLL = 0.1  # seconds between two attempts to take a lock
+CHUNK = 1 << 20  # bytes that are read at a time
 LARGEST_JSON = 2**28  # bytes; an audit with a million patients has less
 
 Model = TypeVar("Model")
@@ -132,6 +129,15 @@ def read_limited(path: Path, *, limit: int) -> bytes:
     return content
 
 
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
     """The content of a JSON file of srjt, checked: one sentence for whatever does not fit.
 
@@ -144,8 +150,7 @@ def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
 
     content = read_limited(path, limit=LARGEST_JSON)
     try:
-        found: Model = _adapter(cast("Hashable", model)).validate_json(content, strict=True)
-        return found
+        return cast("Model", _adapter(cast("Hashable", model)).validate_json(content, strict=True))
     except ValidationError as problem:
         errors = problem.errors(include_url=False)
     first = next((error for error in errors if error["loc"] == ("format",)), errors[0])
@@ -367,7 +372,6 @@ def exists_already(path: Path) -> SrjtError:
 
 # Download files over an unreliable connection, and extract archives without trusting them.
 
-CHUNK = 1 << 20
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in total where known
 
 
@@ -383,31 +387,65 @@ def download(
     """Download ``url`` to ``target``; an earlier, interrupted download is resumed.
 
     The received bytes are in ``target`` + ".part". After ``attempts`` in a row without progress, with growing pauses
-    from ``pause`` seconds, an error is raised, and that file is kept for the next call.
+    from ``pause`` seconds, an error is raised, and that file is kept for the next call. ``timeout`` (seconds) limits
+    each wait for the server.
     """
     if not url.lower().startswith(("http://", "https://")):
         raise SrjtError(f"Only http and https addresses can be downloaded, not {url!r}.")
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
+    if part.is_symlink():  # what it points to is not ours
+        part.unlink()
     failures, farthest = 0, _size(part)
-    while True:
-        try:
-            download_once(url, part, progress=progress, timeout=timeout)
-            break
-        except DownloadError as problem:
-            if not problem.temporary:
-                raise SrjtError(f"{url} cannot be downloaded: {problem}.") from None
-            # A server that restarts from the beginning each time makes no progress.
-            failures = 0 if _size(part) > farthest else failures + 1
-            farthest = max(farthest, _size(part))
-            if failures >= attempts:
-                raise SrjtError(
-                    f"The download stopped after {_size(part):,} bytes ({problem}). They are kept in {part}: run the "
-                    "same command again to resume."
-                ) from None
-            if failures:
-                time.sleep(pause * 2 ** (failures - 1))
+    while problem := _receive(url, part, progress=progress, timeout=timeout):
+        # A server that restarts from the beginning each time makes no progress.
+        failures = 0 if _size(part) > farthest else failures + 1
+        farthest = max(farthest, _size(part))
+        if failures >= attempts:
+            raise SrjtError(
+                f"The download stopped after {_size(part):,} bytes ({problem}). They are kept in {part}: run the same "
+                "command again to resume."
+            )
+        if failures:
+            time.sleep(pause * 2 ** (failures - 1))
     part.replace(target)
+
+
+def _receive(url: str, part: Path, *, progress: Progress | None, timeout: float) -> str:
+    """One attempt, appended to ``part`` if the server can resume; why it failed, or "" if nothing is missing."""
+    start = _size(part)
+    request = urllib.request.Request(url, headers={"User-Agent": "srjt"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            resumed = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+            done = start if resumed else 0
+            length = response.headers.get("Content-Length")
+            total = done + int(length) if length else None
+            _refuse_full_disk(part.parent, (total or 0) - done)
+            with explain_write_errors(f"{part} cannot be written"):
+                file = part.open("ab" if resumed else "wb")
+            with file:
+                while chunk := response.read1(CHUNK):
+                    with explain_write_errors(f"{part} cannot be written"):
+                        file.write(chunk)
+                    done += len(chunk)
+                    if progress is not None:
+                        progress(done, total)
+    except urllib.error.HTTPError as refused:
+        if refused.code == 416 and start:  # no bytes after these: the file is complete, or another one
+            if refused.headers.get("Content-Range") == f"bytes */{start}":
+                return ""
+            part.unlink()
+            return "the partial file does not match the server's and was deleted"
+        problem = f"the server answered {refused.code}"
+        if refused.code not in (408, 429) and refused.code < 500:
+            raise SrjtError(f"{url} cannot be downloaded: {problem}.") from None
+        return problem
+    except (OSError, http.client.HTTPException) as error:
+        return str(getattr(error, "reason", error)) or type(error).__name__
+    return "" if total is None or done >= total else f"received {done:,} of {total:,} bytes"
 
 
 def extract(archive: Path, folder: Path, *, progress: Callable[[int, int], None] | None = None) -> None:
@@ -416,83 +454,35 @@ def extract(archive: Path, folder: Path, *, progress: Callable[[int, int], None]
     Every member's checksum is verified. A file appears only when it is complete and is not extracted twice, so that an
     interrupted call can be repeated.
     """
+
+    def is_extracted(member: zipfile.ZipInfo) -> bool:
+        target = folder / member.filename
+        return target.is_file() and target.stat().st_size == member.file_size and not member.is_dir()
+
     try:
         with zipfile.ZipFile(archive) as opened:
             members = opened.infolist()
             for member in members:
                 _refuse_unsafe(member, archive)
             folder.mkdir(parents=True, exist_ok=True)
-            _refuse_full_disk(folder, sum(m.file_size for m in members if not _is_extracted(folder, m)))
+            _refuse_full_disk(folder, sum(member.file_size for member in members if not is_extracted(member)))
             for done, member in enumerate(members, start=1):
-                _extract_member(opened, member, folder)
+                target = folder / member.filename
+                if not is_inside(target, folder):  # by a link that is already in the folder
+                    raise SrjtError(f"{target} leads out of {folder}: it is not written.")
+                with explain_write_errors(f"{target} cannot be written"):
+                    (target if member.is_dir() else target.parent).mkdir(parents=True, exist_ok=True)
+                    if not member.is_dir() and not is_extracted(member):
+                        unfinished = target.with_name(target.name + ".part")
+                        unfinished.unlink(missing_ok=True)
+                        unfinished.write_bytes(opened.read(member))
+                        os.replace(unfinished, target)
                 if progress is not None:
                     progress(done, len(members))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as problem:
         raise SrjtError(
             f"The archive {archive} is damaged ({problem}): delete it and run the same command again."
         ) from None
-
-
-class DownloadError(Exception):
-    """An attempt failed. ``temporary``: another attempt may succeed."""
-
-    def __init__(self, reason: str, *, temporary: bool = True) -> None:
-        super().__init__(reason)
-        self.temporary = temporary
-
-
-def download_once(url: str, part: Path, *, progress: Progress | None = None, timeout: float = 60.0) -> None:
-    """One attempt. Appends to ``part`` if the server can resume, else starts from the beginning.
-
-    ``timeout`` (seconds) limits each wait for the server, not the whole download.
-    """
-    if part.is_symlink():  # what it points to is not ours
-        part.unlink()
-    start = _size(part)
-    request = urllib.request.Request(url, headers={"User-Agent": "srjt"})
-    if start:
-        request.add_header("Range", f"bytes={start}-")
-    try:
-        response = urllib.request.urlopen(request, timeout=timeout)
-    except urllib.error.HTTPError as refused:
-        with refused:
-            if refused.code == 416 and start:  # no bytes after these: the file is complete, or another one
-                if refused.headers.get("Content-Range") == f"bytes */{start}":
-                    return
-                part.unlink()
-                raise DownloadError("the partial file does not match the server's and was deleted") from None
-            temporary = refused.code in (408, 429) or refused.code >= 500
-            raise DownloadError(f"the server answered {refused.code}", temporary=temporary) from None
-    except (OSError, http.client.HTTPException) as problem:
-        raise DownloadError(str(getattr(problem, "reason", problem)) or type(problem).__name__) from None
-    with response:
-        resumed = response.status == 206 and _range_start(response) == start
-        done = start if resumed else 0
-        length = response.headers.get("Content-Length")
-        total = done + int(length) if length else None
-        if total is not None:
-            _refuse_full_disk(part.parent, total - done)
-        with explain_write_errors(f"{part} cannot be written"), part.open("ab" if resumed else "wb") as file:
-            while chunk := _read_chunk(response):
-                file.write(chunk)
-                done += len(chunk)
-                if progress is not None:
-                    progress(done, total)
-    if total is not None and done < total:
-        raise DownloadError(f"received {done:,} of {total:,} bytes")
-
-
-def _read_chunk(response: http.client.HTTPResponse) -> bytes:
-    try:
-        return response.read1(CHUNK)
-    except (OSError, http.client.HTTPException) as problem:
-        raise DownloadError(str(problem) or type(problem).__name__) from None
-
-
-def _range_start(response: http.client.HTTPResponse) -> int | None:
-    unit, _, rest = (response.headers.get("Content-Range") or "").partition(" ")
-    first = rest.partition("-")[0]
-    return int(first) if unit == "bytes" and first.isdecimal() else None
 
 
 def _refuse_unsafe(member: zipfile.ZipInfo, archive: Path) -> None:
@@ -509,34 +499,6 @@ def _refuse_full_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise SrjtError(f"{folder} has {free / 1e9:.1f} GB free; {needed / 1e9:.1f} GB are needed.")
-
-
-def _is_extracted(folder: Path, member: zipfile.ZipInfo) -> bool:
-    target = folder / member.filename
-    return target.is_file() and target.stat().st_size == member.file_size
-
-
-def _extract_member(opened: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
-    target = folder / member.filename
-    # A link that is already in the folder could lead elsewhere.
-    if not target.resolve().is_relative_to(folder.resolve()):
-        raise SrjtError(f"{target} leads out of {folder}: it is not written.")
-    if not member.is_dir() and _is_extracted(folder, member):
-        return
-    unfinished = target.with_name(target.name + ".part")
-    try:
-        with explain_write_errors(f"{target} cannot be written"):
-            if member.is_dir():
-                target.mkdir(parents=True, exist_ok=True)
-                return
-            target.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.unlink(missing_ok=True)
-            with opened.open(member) as source, unfinished.open("xb") as file:
-                shutil.copyfileobj(source, file, CHUNK)  # reading to the end verifies the checksum
-            os.replace(unfinished, target)
-    finally:
-        with contextlib.suppress(OSError):  # a member of the archive may be a folder of this name
-            unfinished.unlink(missing_ok=True)
 
 
 def _size(path: Path) -> int:
@@ -593,6 +555,6 @@ def _ask_hub(function: str, repo: str, **arguments: Any) -> None:
         getattr(huggingface_hub, function)(**arguments)
     except (
         Exception
-    ) as problem:  # no network, no such repository, no right to it: each version has its own errors
+    ) as problem:  # no network, no such repository, no right to it: versions have their own errors
         reason = printable(" ".join(str(problem).split())[:300]) or type(problem).__name__
         raise SrjtError(f"The Hub cannot be used for {repo}: {reason.rstrip('.')}.") from problem

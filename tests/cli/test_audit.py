@@ -103,8 +103,9 @@ def test_the_same_command_uses_what_was_verified(command: Srjt, labelled: Path, 
     truth = pd.read_csv(labelled, dtype=str).set_index("image")["true_grade"]
     sample = [audit.ids[line] for line in draw_sample(audit, 40)]
     for name in sample:
-        decisions.verify(name, reviewer="anna", grade=truth[name])
-    decisions.verify(audit.ids[draw_sample(audit, 41)[-1]], reviewer="anna", grade=None)  # cannot be graded
+        decisions.add_answer(name, purpose="verify", reviewer="anna", grade=truth[name])
+    last = audit.ids[draw_sample(audit, 41)[-1]]
+    decisions.add_answer(last, purpose="verify", reviewer="anna", grade=None)  # cannot be graded
     decisions.close()
     code, said, _ = command(*order)
     assert code == 0

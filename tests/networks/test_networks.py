@@ -18,8 +18,6 @@ from fixtures.fake_timm import FakeTimm
 from srjt import networks
 from srjt.data.images import feed
 from srjt.errors import SrjtError, UnknownNameError
-from srjt.networks import weights
-from srjt.networks import weights as imagenet
 from srjt.training.workers import WITH_MONAI
 
 BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
@@ -105,12 +103,12 @@ def test_published_imagenet_files_load_into_the_very_network_they_belong_to(
     torch.save(state, tmp_path / "published.pth")
     fetched = []
     monkeypatch.setattr(
-        imagenet, "fetch_imagenet_weights", lambda *what: fetched.append(what) or tmp_path / "published.pth"
+        networks, "fetch_imagenet_weights", lambda *what: fetched.append(what) or tmp_path / "published.pth"
     )
     before = random.getstate()  # importing MONAI would advance it
     network = build(name, pretrained=True).eval()
     assert random.getstate() == before
-    assert fetched == [imagenet.OFFICIAL_WEIGHTS[name]]
+    assert fetched == [networks.OFFICIAL_WEIGHTS[name]]
     x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = official_features(x, state, name)
@@ -138,7 +136,7 @@ def test_monai_backbones_end_in_features_and_are_decided_by_the_seed(name, featu
 def test_a_resnet_is_monais_to_the_bit(name):
     nets = pytest.importorskip("monai.networks.nets")
     torch.manual_seed(3)
-    ours = networks.resnet(name, channels=1)
+    ours = networks.ResNet(name, channels=1)
     torch.manual_seed(3)
     monais = getattr(nets, name)(
         spatial_dims=2,
@@ -412,7 +410,7 @@ ONES = torch.ones(3, 4)
 
 def loaded(path: Path) -> dict[str, Tensor]:
     network = Backbone()
-    weights.load_weights(network, weights.read_weights(path), source=str(path))
+    networks.load_weights(network, networks.read_weights(path), source=str(path))
     return network.state_dict()
 
 
@@ -467,10 +465,10 @@ def test_missing_unexpected_and_misshapen_keys_are_all_reported(state, tmp_path)
 
 
 def test_a_sentence_says_what_fitted(state):
-    whole = weights.load_weights(Backbone(), state, source="w.pth")
+    whole = networks.load_weights(Backbone(), state, source="w.pth")
     assert whole == "The weights in w.pth fit: 9 tensors of the network come from it."
     part = prefixed("encoder.", classified(state, "fc")) | {"queue": ONES}
-    assert weights.load_weights(Backbone(), part, source="w.pth") == (
+    assert networks.load_weights(Backbone(), part, source="w.pth") == (
         "The weights in w.pth fit: 9 tensors of the network come from it; 3 of the file's are not used "
         "(encoder.fc.weight, encoder.fc.bias, queue)."
     )
@@ -480,7 +478,7 @@ def test_a_file_that_does_not_fit_changes_nothing(state, tmp_path):
     network = Backbone()
     before = {key: value.clone() for key, value in network.state_dict().items()}
     with pytest.raises(SrjtError, match=r"do not fit the network: 1 unexpected \(conv\.2\.weight\)"):
-        weights.load_weights(network, state | {"conv.2.weight": ONES}, source="file")
+        networks.load_weights(network, state | {"conv.2.weight": ONES}, source="file")
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
 
 
@@ -502,7 +500,7 @@ def test_nothing_in_the_file_is_executed(zipped, state, tmp_path):
     )
     said = r"contains Python objects besides tensors.*torch\.save\(model\.state_dict\(\)"
     with pytest.raises(SrjtError, match=said) as caught:
-        weights.read_weights(tmp_path / "w.pth")
+        networks.read_weights(tmp_path / "w.pth")
     assert "\n" not in str(caught.value)
     assert not proof.exists()
 
@@ -517,7 +515,7 @@ def test_damaged_files_are_one_sentence(ending, damage, state, tmp_path):
         save_file(state, path)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(SrjtError, match="damaged, incomplete, or another kind of file") as caught:
-        weights.read_weights(path)
+        networks.read_weights(path)
     assert "\n" not in str(caught.value)
 
 
@@ -525,4 +523,4 @@ def test_damaged_files_are_one_sentence(ending, damage, state, tmp_path):
 def test_a_file_without_named_tensors_is_an_error(content, tmp_path):
     torch.save(content, tmp_path / "w.pth")
     with pytest.raises(SrjtError, match="contains no named weights"):
-        weights.read_weights(tmp_path / "w.pth")
+        networks.read_weights(tmp_path / "w.pth")

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import srjt
+from srjt import networks as weights
 from srjt.data import read
 from srjt.errors import SrjtError
-from srjt.networks import weights
 from srjt.studies.study import study
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from srjt.auditing.folder import AuditFolder
     from srjt.auditing.review_app import BlindSession, ReviewSession
-    from srjt.auditing.review_log import LogEntry
+    from srjt.auditing.review_log import Answer, LogEntry
     from srjt.data.sources.readers_folder import ReadersFolder
 
 _Folder = TypeVar("_Folder", bound="AuditFolder | ReadersFolder")
@@ -120,7 +120,7 @@ def run(
             drawn = draw_sample(audit, sample)
             blind = BlindSession(audit=audit, decisions=decisions, reviewer=name, lines=drawn)
             _serve(blind, f"Verify {min(sample, len(audit)):,} random labels as {name}", **where)
-            _print_verified(audit, decisions.verified())
+            _print_verified(audit, decisions.answers("verify"))
             return
         first_revision = decisions.current.revision
         session = ReviewSession(audit=audit, decisions=decisions, reviewer=name, queue=queue)
@@ -135,7 +135,7 @@ def _serve(
     session: BlindSession | ReviewSession, what: str, *, host: str, port: int, allow_remote: bool, open_: bool
 ) -> None:
     """Serve the page until Ctrl-C."""
-    from srjt.auditing.review_server import listen, open_browser, serve
+    from srjt.auditing.review_app import listen, open_browser, serve
 
     server = listen(host=host, port=port, allow_remote=allow_remote)
     if server.access.any_address:
@@ -162,12 +162,12 @@ def _named(source: _Folder, grade_names: str | None) -> _Folder:
     return replace(source, grades=source.grades.named(parse_grade_names(grade_names)))
 
 
-def _print_verified(audit: AuditFolder, verified: dict[str, str | None]) -> None:
+def _print_verified(audit: AuditFolder, answers: list[Answer]) -> None:
     from srjt.auditing.scores import verified_alone, verified_summary
 
     known = [
         (audit.grades[audit.labels[audit.line_of[sample]]], grade)
-        for sample, grade in verified.items()
+        for sample, grade in {answer.id: answer.grade for answer in answers}.items()
         if grade in audit.grades and sample in audit.line_of
     ]
     if not known:
@@ -276,13 +276,10 @@ def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
 
 
 def _export_readings(folder: Path, out: Path, force: bool) -> None:
-    from srjt.auditing.review_log import Decisions, log_exists, new_readings
+    from srjt.auditing.review_log import new_readings, read_answers
     from srjt.errors import SrjtError
 
-    source, path, answers = open_folder(folder), folder / "decisions.sqlite", []
-    if log_exists(path):
-        with closing(Decisions(path)) as decisions:
-            answers = decisions.readings()
+    source, answers = open_folder(folder), read_answers(folder, "read")
     if not answers:
         raise SrjtError(
             f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE."
@@ -295,37 +292,35 @@ def _export_readings(folder: Path, out: Path, force: bool) -> None:
 
 
 def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
-    from srjt.auditing.review_export import (
-        agreements,
-        disagreement_table,
-        disagreements,
-        unknown_grades,
-        write_table,
-    )
+    from srjt.auditing.review_export import agreements, disagreements, reviewers_decisions, write_table
+    from srjt.data.manifest import neutralise_formula
 
-    for pair in agreements(audit, log):
+    decisions = reviewers_decisions(audit, log)
+    for pair in agreements(audit, decisions):
         one, other = pair.reviewers
         say(
             f"{one} and {other} both graded {pair.both:,}: they agree on {100 * pair.share:.1f} %, "
             f"quadratically weighted κ {pair.kappa:.2f}."
         )
-    if unknown := unknown_grades(audit, log):
-        first = unknown[0]
+    unknown = decisions[~decisions["grade"].isin(audit.grades)]
+    if len(unknown):
+        first = unknown.iloc[0]
         say(
-            f"Decisions for grades that this audit does not have: {len(unknown):,}, such as {first.to_grade!r} by "
-            f"{first.reviewer} for {first.id}. They stay in the log, but do not count here.",
+            f"Decisions for grades that this audit does not have: {len(unknown):,}, such as {first['grade']!r} by "
+            f"{first['reviewer']} for {first['id']}. They stay in the log, but do not count here.",
             err=True,
         )
-    differing = disagreements(audit, log)
-    if differing:
-        say(f"Graded differently, the last decision counts ({len(differing):,}):")
-    for entries in differing[:10]:
-        say(f"  {entries[0].id}: " + ", then ".join(f"{e.reviewer} {e.to_grade}" for e in entries))
-    if len(differing) > 10:
-        say(f"  … and {len(differing) - 10:,} more" + ("" if path else "; --conflicts FILE lists them all"))
+    differing = disagreements(decisions)
+    samples = [(sample, rows["reviewer"] + " " + rows["grade"]) for sample, rows in differing.groupby("id")]
+    if samples:
+        say(f"Graded differently, the last decision counts ({len(samples):,}):")
+    for sample, grades in samples[:10]:
+        say(f"  {sample}: " + ", then ".join(grades))
+    if len(samples) > 10:
+        say(f"  … and {len(samples) - 10:,} more" + ("" if path else "; --conflicts FILE lists them all"))
     if path is not None:
-        write_table(disagreement_table(differing), path, original=audit.table, overwrite=force)
-        say(f"{path}: {count_of(len(differing), 'sample')} graded differently.")
+        write_table(differing.map(neutralise_formula), path, original=audit.table, overwrite=force)
+        say(f"{path}: {count_of(len(samples), 'sample')} graded differently.")
 
 
 review_app = App(

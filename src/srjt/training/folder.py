@@ -39,6 +39,7 @@ from srjt.files import (
     lock_folder,
     made_by,
     read_json,
+    sha256_of,
     why_not_a_file,
     write_atomically,
     write_json,
@@ -220,7 +221,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains times."""
     files = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.exists()}
+    return {file.name: sha256_of(file) for file in files if file.exists()}
 
 
 def check_files(folder: Path) -> None:
@@ -604,11 +605,8 @@ def describe_provenance(device: torch.device, *, command: str | None, processes:
 def describe_source(path: str) -> dict[str, str]:
     """The file or folder that the labels were read from, and the hash of a file as it is now."""
     facts = {"path": os.path.abspath(path)}
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(2**20):
-            digest.update(block)
-        facts["sha256"] = digest.hexdigest()
+    with contextlib.suppress(OSError):
+        facts["sha256"] = sha256_of(Path(path))
     return facts
 
 

@@ -1,4 +1,6 @@
-"""Networks: backbones by name, and the function that joins a backbone with a method's last layer."""
+"""Networks: backbones by name, their pretrained weights, and the function that joins a backbone with a method's last
+layer.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ import difflib
 import importlib
 import os
 import random
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+import socket
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,10 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from srjt.errors import SrjtError, UnknownNameError, missing_extra, unknown_name, warn
-from srjt.networks import weights
+from srjt.errors import SrjtError, UnknownNameError, count_of, missing_extra, unknown_name, warn
+from srjt.files import sha256_of
 
 __all__ = ["build", "fetch_weights", "names"]
+
+Maker = Callable[[], nn.Module]
+Weights = bool | str | os.PathLike[str] | None  # published ones, those of a file, or none
 
 # Small backbones for CPUs, tests and features.
 
@@ -112,93 +119,66 @@ DEPTHS = {
 }
 
 
-def resnet(name: str, *, channels: int = 3) -> nn.Module:
-    """(B, channels, H, W) to (B, 512), or to (B, 2048) from 50 layers on."""
-    blocks, bottleneck = DEPTHS[name]
-    return ResNet(blocks, block=Bottleneck if bottleneck else BasicBlock, channels=channels)
-
-
 def convolution(inputs: int, outputs: int, *, kernel: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
 
 
-def projection(inputs: int, outputs: int, *, stride: int) -> nn.Module | None:
-    """Brings a block's input to the shape of its output; None if it has this shape."""
-    if stride == 1 and inputs == outputs:
-        return None
-    return nn.Sequential(convolution(inputs, outputs, kernel=1, stride=stride), nn.BatchNorm2d(outputs))
+class Block(nn.Module):
+    """Two convolutions, and the input added to their output; in a bottleneck three, of which the first and the last
+    change the number of channels.
 
+    A bottleneck's 3 × 3 convolution has the stride, as in the published weights; in the first paper the one before it
+    had.
+    """
 
-class BasicBlock(nn.Module):
-    """Two convolutions, and the input added to their output."""
-
-    widening = 1  # channels of the output, relative to the block's width
-
-    def __init__(self, inputs: int, width: int, *, stride: int) -> None:
+    def __init__(self, inputs: int, width: int, *, stride: int, bottleneck: bool) -> None:
         super().__init__()
-        self.conv1 = convolution(inputs, width, kernel=3, stride=stride)
+        outputs = 4 * width if bottleneck else width
+        self.conv1 = convolution(
+            inputs, width, kernel=1 if bottleneck else 3, stride=1 if bottleneck else stride
+        )
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = convolution(width, width, kernel=3)
+        self.conv2 = convolution(width, width, kernel=3, stride=stride if bottleneck else 1)
         self.bn2 = nn.BatchNorm2d(width)
-        self.downsample = projection(inputs, width, stride=stride)
+        self.bottleneck = bottleneck
+        if bottleneck:
+            self.conv3 = convolution(width, outputs, kernel=1)
+            self.bn3 = nn.BatchNorm2d(outputs)
+        self.downsample: nn.Module | None = None  # brings the input to the shape of the output
+        if stride != 1 or inputs != outputs:
+            projection = convolution(inputs, outputs, kernel=1, stride=stride)
+            self.downsample = nn.Sequential(projection, nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         y = relu(self.bn1(self.conv1(x)), inplace=True)
         y = self.bn2(self.conv2(y))
+        if self.bottleneck:
+            y = self.bn3(self.conv3(relu(y, inplace=True)))
         y += x if self.downsample is None else self.downsample(x)
         return relu(y, inplace=True)
-
-
-class Bottleneck(nn.Module):
-    """A 3 × 3 convolution between two of 1 × 1 that change the number of channels, and the input added to the output.
-
-    The 3 × 3 convolution has the stride, as in the published weights; in the first paper the one before it had.
-    """
-
-    widening = 4
-
-    def __init__(self, inputs: int, width: int, *, stride: int) -> None:
-        super().__init__()
-        outputs = self.widening * width
-        self.conv1 = convolution(inputs, width, kernel=1)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = convolution(width, width, kernel=3, stride=stride)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = convolution(width, outputs, kernel=1)
-        self.bn3 = nn.BatchNorm2d(outputs)
-        self.downsample = projection(inputs, outputs, stride=stride)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = relu(self.bn1(self.conv1(x)), inplace=True)
-        y = relu(self.bn2(self.conv2(y)), inplace=True)
-        y = self.bn3(self.conv3(y))
-        y += x if self.downsample is None else self.downsample(x)
-        return relu(y, inplace=True)
-
-
-def stage(
-    block: type[BasicBlock | Bottleneck], inputs: int, width: int, *, count: int, stride: int
-) -> nn.Sequential:
-    """``count`` blocks, of which the first has the stride."""
-    first = block(inputs, width, stride=stride)
-    return nn.Sequential(first, *(block(block.widening * width, width, stride=1) for _ in range(count - 1)))
 
 
 class ResNet(nn.Module):
-    """A strided convolution and pooling, four stages of blocks, and the mean over all positions."""
+    """A strided convolution and pooling, four stages of blocks, and the mean over all positions.
 
-    def __init__(
-        self, blocks: tuple[int, int, int, int], *, block: type[BasicBlock | Bottleneck], channels: int
-    ) -> None:
+    (B, channels, H, W) to (B, 512), or to (B, 2048) from 50 layers on.
+    """
+
+    def __init__(self, name: str, *, channels: int = 3) -> None:
         super().__init__()
+        blocks, bottleneck = DEPTHS[name]
         self.conv1 = convolution(channels, 64, kernel=7, stride=2)
         self.bn1 = nn.BatchNorm2d(64)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        widths = [64, *(block.widening * 64 * 2**index for index in range(4))]
-        self.layer1, self.layer2, self.layer3, self.layer4 = (
-            stage(block, widths[index], 64 * 2**index, count=count, stride=1 if index == 0 else 2)
-            for index, count in enumerate(blocks)
-        )
+        inputs, stages = 64, []
+        for index, count in enumerate(blocks):
+            width, layers = 64 * 2**index, []
+            for place in range(count):  # the first block of a stage has its stride
+                stride = 2 if index > 0 and place == 0 else 1
+                layers.append(Block(inputs, width, stride=stride, bottleneck=bottleneck))
+                inputs = 4 * width if bottleneck else width
+            stages.append(nn.Sequential(*layers))
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -212,8 +192,6 @@ class ResNet(nn.Module):
 
 
 # Backbones by name: each is a module whose output is (B, features).
-
-Maker = Callable[[], nn.Module]
 
 # The normalisation of the images that every network gets: srjt.data.images.feed
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -255,21 +233,15 @@ def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -
     pretrained weights for ``timm:NAME``.
     """
     channels = in_shape[0]
-    if name == "linear":
-        return partial(linear, inputs=channels)
-    if name == "mlp":
-        return partial(mlp, inputs=channels)
-    if name == "tiny":
-        return partial(tiny, channels=channels)
-    if name == "tiny-gn":
-        return partial(tiny, channels=channels, norm="group")
-    if name in DEPTHS:
-        return partial(resnet, name, channels=channels)
     if name.startswith("timm:"):
         return _timm(name, in_shape=in_shape, pretrained=timm_weights)
     if name not in names():
         raise unknown_name("network", name, (*names(), "timm:NAME"))
-    return _monai(name, channels=channels)
+    if name in _ROWS:
+        return partial(linear if name == "linear" else mlp, inputs=channels)
+    if name in _SMALL:
+        return partial(tiny, channels=channels, norm="batch" if name == "tiny" else "group")
+    return partial(ResNet, name, channels=channels) if name in DEPTHS else _monai(name, channels=channels)
 
 
 def _monai(name: str, *, channels: int) -> Maker:
@@ -295,33 +267,21 @@ def _monai(name: str, *, channels: int) -> Maker:
 
 
 def as_trained(name: str, backbone: nn.Module) -> nn.Module:
-    """The backbone, fed as it was trained: some of timm's networks were not trained with ImageNet's normalisation."""
-    trained = _pretrained_cfg(name)
-    if trained is None or (tuple(trained.mean), tuple(trained.std)) == (IMAGENET_MEAN, IMAGENET_STD):
-        return backbone
-    return Renormalised(backbone, mean=trained.mean, std=trained.std)
-
-
-class Renormalised(nn.Module):
-    """A network for another ``mean`` and ``std`` of the channels than ImageNet's, by which images are normalised.
+    """The backbone, fed as it was trained: some of timm's networks were not trained with ImageNet's normalisation.
 
     The layer that turns one into the other is a part of the network: of its weights, its export, its explanations.
     """
-
-    def __init__(self, network: nn.Module, *, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        self.input = Standardise(3, 1, 1)
-        self.network = network
-        own_mean, own_std, wanted_mean, wanted_std = (
-            torch.tensor(tuple(values), dtype=torch.float64).view(3, 1, 1)
-            for values in (IMAGENET_MEAN, IMAGENET_STD, mean, std)
-        )
-        self.input.mean.copy_((wanted_mean - own_mean) / own_std)
-        self.input.scale.copy_(wanted_std / own_std)
-
-    def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.network(self.input(x))
-        return features
+    trained = _pretrained_cfg(name)
+    if trained is None or (tuple(trained.mean), tuple(trained.std)) == (IMAGENET_MEAN, IMAGENET_STD):
+        return backbone
+    layer = Standardise(3, 1, 1)
+    own_mean, own_std, wanted_mean, wanted_std = (
+        torch.tensor(tuple(values), dtype=torch.float64).view(3, 1, 1)
+        for values in (IMAGENET_MEAN, IMAGENET_STD, trained.mean, trained.std)
+    )
+    layer.mean.copy_((wanted_mean - own_mean) / own_std)
+    layer.scale.copy_(wanted_std / own_std)
+    return nn.Sequential(OrderedDict(input=layer, network=backbone))
 
 
 def trained_size(name: str) -> int | None:
@@ -384,15 +344,164 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
+# Load weights from an untrusted file: no code in it is executed, and every weight of the network must be
+# there.
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model")  # where training scripts put the weights
+_CLASSIFIERS = {"fc", "_fc", "classifier", "class_layers", "head", "heads", "last_linear"}
+
+
+def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The named tensors in a ``.safetensors`` file, or in one written by ``torch.save`` (any other suffix)."""
+    file = Path(path).expanduser()
+    if not os.path.isfile(file):
+        raise SrjtError(f"There is no weights file at {file}.")
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            content: object = load_file(file)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise SrjtError(f"{file} cannot be read: {error.strerror}.") from error
+    except Exception as error:
+        # torch distinguishes the two cases only in its message
+        if any(sign in str(error) for sign in ("GLOBAL", "TorchScript")):
+            raise SrjtError(
+                f"{file} contains Python objects besides tensors, and loading those could run any code: save the "
+                "weights alone, with torch.save(model.state_dict(), FILE) or as .safetensors."
+            ) from error
+        raise SrjtError(
+            f"{file} cannot be read as weights: it is damaged, incomplete, or another kind of file."
+        ) from error
+    tensors = _unwrap(content)
+    if not tensors:
+        raise SrjtError(f"{file} contains no named weights: it must contain a module's state_dict.")
+    return tensors
+
+
+def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> str:
+    """Copy ``weights`` into ``network``, which has no classifier, and say in a sentence what fitted.
+
+    The network may be a part of the file (``module.`` of DDP, ``0.backbone.`` of a run of srjt, ``encoder_q.`` of a
+    self-supervised training): the part that most keys fit is used, without its classifier. Keys that are then missing,
+    unexpected or of another shape are an error that names ``source``.
+    """
+    wanted = network.state_dict()
+    prefix = _prefix(weights, wanted)
+    tensors = {key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)}
+    tensors = {
+        key: value for key, value in tensors.items() if key in wanted or key.split(".")[0] not in _CLASSIFIERS
+    }
+    # Many published files lack batch norm's step counters, which batch norm does not use by default.
+    missing = [key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in tensors if key not in wanted]
+    reshaped = [
+        f"{key} is {_shape(tensors[key])} instead of {_shape(wanted[key])}"
+        for key in wanted
+        if key in tensors and tensors[key].shape != wanted[key].shape
+    ]
+    problems = [
+        f"{len(keys)} {what} ({_some(keys)})"
+        for keys, what in (
+            (missing, "missing"),
+            (unexpected, "unexpected"),
+            (reshaped, "of another shape"),
+        )
+        if keys
+    ]
+    if problems:
+        raise SrjtError(f"The weights in {source} do not fit the network: {'; '.join(problems)}.")
+    network.load_state_dict(tensors, strict=False)
+    used = {prefix + key for key in tensors}
+    rest = [key for key in weights if key not in used]
+    unused = f"; {len(rest)} of the file's are not used ({_some(rest)})" if rest else ""
+    return f"The weights in {source} fit: {count_of(len(tensors), 'tensor')} of the network come from it{unused}."
+
+
+def _unwrap(content: object) -> dict[str, Tensor]:
+    while isinstance(content, Mapping):
+        inner = next((content[name] for name in _WRAPPERS if isinstance(content.get(name), Mapping)), None)
+        if inner is None:
+            return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+        content = inner
+    return {}
+
+
+def _prefix(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """What stands before the most keys of the network; the first of several, such as of a run's two networks."""
+    prefixes = Counter(
+        key.removesuffix(name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")
+    )
+    return max(prefixes, key=prefixes.__getitem__, default="")
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "a single number"
+
+
+def _some(items: Sequence[str]) -> str:
+    return ", ".join(items[:3]) + (", …" if len(items) > 3 else "")
+
+
+# PyTorch's published ImageNet weights: downloaded once into torch's cache, checked at every use.
+
+# The SHA-256, whose first eight digits PyTorch publishes in the name. For ResNet-50 this is the first of two published
+# sets, trained with the same recipe as the only sets for 18 and 34 layers. --weights loads the other.
+_DIGESTS = {
+    "resnet18": "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+    "resnet34": "b627a593bcbe140c234610266fe4f8ae95ea42fc881d091c9b6052e6b1d0590f",
+    "resnet50": "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+}
+OFFICIAL_WEIGHTS = {  # name → address, SHA-256
+    name: (f"https://download.pytorch.org/models/{name}-{digest[:8]}.pth", digest)
+    for name, digest in _DIGESTS.items()
+}
+
+_ALTERNATIVES = (
+    "pass a local file with `weights`, or start from random weights with `pretrained=False`, or choose the small "
+    "network tiny, or train on features that srjt features has computed on another machine"
+)
+
+
+def fetch_imagenet_weights(url: str, sha256: str, *, timeout: float = 30.0) -> Path:
+    """The file behind ``url`` in torch's cache, downloaded if it is not there yet.
+
+    ``timeout`` (seconds) limits each wait for the server, not the whole download.
+    """
+    path = Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[-1]
+    if path.is_file():
+        if (digest := sha256_of(path)) != sha256:
+            raise SrjtError(
+                f"{path} is not the published file (its SHA-256 begins with {digest[:16]}, not {sha256[:16]}): "
+                f"delete it and try again, or {_ALTERNATIVES}."
+            )
+        return path
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(timeout)  # torch.hub would wait for ever
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(url, str(path), hash_prefix=sha256, progress=sys.stderr.isatty())
+    except (OSError, RuntimeError) as error:  # no connection, no such file, another file
+        reason = str(error).removeprefix("<urlopen error ").removesuffix(">")
+        raise SrjtError(
+            f"{url} cannot be downloaded ({reason}): put that file at {path}, or {_ALTERNATIVES}."
+        ) from error
+    finally:
+        socket.setdefaulttimeout(before)
+    return path
+
+
 # A network: a backbone, with pretrained weights if requested, and the last layer of its method.
 
 
 def build(
-    network: str | Callable[[], nn.Module],
+    network: str | Maker,
     *,
     head: Callable[[int], nn.Module],
     in_shape: tuple[int, ...],
-    pretrained: bool | str | os.PathLike[str] | None = None,
+    pretrained: Weights = None,
     seed: int = 0,
 ) -> nn.Module:
     """Build a network from a backbone and a last layer.
@@ -432,8 +541,8 @@ def build(
 
 
 def fetch_weights(
-    network: str | Callable[[], nn.Module],
-    pretrained: bool | str | os.PathLike[str] | None,
+    network: str | Maker,
+    pretrained: Weights,
     *,
     in_shape: tuple[int, ...],
 ) -> str | None:
@@ -480,66 +589,50 @@ def fetch_weights(
 
 
 def _backbone(
-    network: str | Callable[[], nn.Module],
-    *,
-    shape: tuple[int, ...],
-    pretrained: bool | str | os.PathLike[str] | None,
-    seed: int,
+    network: str | Maker, *, shape: tuple[int, ...], pretrained: Weights, seed: int
 ) -> tuple[nn.Module, int, str | None]:
     """The backbone, the number of its features, and what of a file of weights fitted. Seeds torch's generator."""
-    make = _maker(network, shape=shape, pretrained=pretrained)
+    if isinstance(network, nn.Module):
+        raise SrjtError(
+            "Pass a function that returns the network (such as its class), not the module itself: two networks need "
+            "separate weights."
+        )
+    make = network
+    if isinstance(network, str):
+        make = maker(network, in_shape=shape, timm_weights=pretrained is True)
+        if takes_rows(network) != (len(shape) == 1):
+            reads, other = ("rows of features", "tiny") if takes_rows(network) else ("images", "mlp")
+            raise SrjtError(
+                f"The network {network!r} reads {reads}, not samples of shape {shape}: choose for example {other!r}."
+            )
+    assert not isinstance(make, str)
     file = _weights_file(network, pretrained)
-    tensors = None if file is None else weights.read_weights(file)
+    tensors = None if file is None else read_weights(file)
     # torch.manual_seed would seed the GPUs too; modules are built on the CPU.
     torch.default_generator.manual_seed(seed)
     backbone = make()
     if not isinstance(backbone, nn.Module):
         raise SrjtError(f"The network function must return a torch module, not {type(backbone).__name__}.")
     features = _count_features(backbone, shape=shape, name=_name(network))
-    fitted = None if tensors is None else weights.load_weights(backbone, tensors, source=str(file))
+    fitted = None if tensors is None else load_weights(backbone, tensors, source=str(file))
     return as_trained(network, backbone) if isinstance(network, str) else backbone, features, fitted
 
 
-def _maker(
-    network: str | Callable[[], nn.Module],
-    *,
-    shape: tuple[int, ...],
-    pretrained: bool | str | os.PathLike[str] | None,
-) -> Maker:
-    if isinstance(network, nn.Module):
-        raise SrjtError(
-            "Pass a function that returns the network (such as its class), not the module itself: two networks need "
-            "separate weights."
-        )
-    if not isinstance(network, str):
-        return network
-    make = maker(network, in_shape=shape, timm_weights=pretrained is True)
-    rows = takes_rows(network)
-    if len(shape) != (1 if rows else 3):
-        reads, other = ("rows of features", "tiny") if rows else ("images", "mlp")
-        raise SrjtError(
-            f"The network {network!r} reads {reads}, not samples of shape {shape}: choose for example {other!r}."
-        )
-    return make
-
-
-def _weights_file(
-    network: str | Callable[[], nn.Module], pretrained: bool | str | os.PathLike[str] | None
-) -> Path | None:
+def _weights_file(network: str | Maker, pretrained: Weights) -> Path | None:
     if pretrained is None or pretrained is False:
         return None
     if pretrained is not True:
         return Path(pretrained).expanduser()
     if isinstance(network, str) and network.startswith("timm:"):
         return None  # timm loads its own
-    published = weights.OFFICIAL_WEIGHTS.get(network) if isinstance(network, str) else None
+    published = OFFICIAL_WEIGHTS.get(network) if isinstance(network, str) else None
     if published is None:
         raise SrjtError(
             f"There are no published ImageNet weights for {_name(network)}, only for "
-            f"{', '.join(weights.OFFICIAL_WEIGHTS)}: pass a local file with `weights`, or start from random "
+            f"{', '.join(OFFICIAL_WEIGHTS)}: pass a local file with `weights`, or start from random "
             "weights with `pretrained=False`."
         )
-    return weights.fetch_imagenet_weights(*published)
+    return fetch_imagenet_weights(*published)
 
 
 def _count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) -> int:
@@ -555,8 +648,7 @@ def _count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) -
         with torch.no_grad():
             output = backbone(torch.zeros(1, *shape, device=device))
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise SrjtError(f"Samples of shape {shape} do not fit {name}: {reason}") from error
+        raise SrjtError(f"Samples of shape {shape} do not fit {name}: {_first_line(error)}") from error
     finally:
         for module, mode in modes:
             module.training = mode
@@ -569,5 +661,5 @@ def _count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) -
     return output.shape[1]
 
 
-def _name(network: str | Callable[[], nn.Module]) -> str:
+def _name(network: str | Maker) -> str:
     return f"the network {network!r}" if isinstance(network, str) else "your own network"
