@@ -174,11 +174,6 @@ def test_shrinking_averages_instead_of_picking(tmp_path: Path) -> None:
     assert np.abs(read_image(tmp_path / "a.png", size=8).astype(int) - 128).max() <= 6
 
 
-def test_small_images_are_enlarged(tmp_path: Path) -> None:
-    Image.new("RGB", (3, 5), RED).save(tmp_path / "a.png")
-    assert np.array_equal(read_image(tmp_path / "a.png", size=9), np.broadcast_to(np.uint8(RED), (9, 9, 3)))
-
-
 def test_a_large_jpeg_drafted_looks_like_the_full_decode(tmp_path: Path) -> None:
     ramp = np.linspace(0, 255, 1024)
     picture = np.stack(np.broadcast_arrays(ramp[:, None], ramp[None], 128.0), axis=2).astype(np.uint8)

@@ -95,11 +95,6 @@ def test_a_changed_file_a_size_and_a_rule_each_make_another_store(images: Manife
     assert open_store(images, size=8, cache=tmp_path).pixels.shape == (40, 8, 8, 3)
 
 
-def test_a_renamed_order_is_another_store(images: Manifest, tmp_path: Path) -> None:
-    forwards, backwards = opened(images, tmp_path), opened(images.select(np.arange(40)[::-1]), tmp_path)
-    assert np.array_equal(forwards.pixels[::-1], backwards.pixels)
-
-
 def test_the_cache_folder_comes_from_the_environment(
     images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
