@@ -497,7 +497,7 @@ class BarWatcher:
 
     def ended(self, planned: PlannedRun, status: str) -> None:
         self.done += status == "done"
-        if status == "failed":
-            self.bar.note(f"failed: {planned.key}")
+        show = self.bar.note if status == "failed" else self.bar.line
+        show(f"[{self.done}/{self.total}] {status}: {planned.key}")
         if self.done == self.total:  # nothing will be updated any more
             self.updated([])
