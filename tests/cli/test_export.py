@@ -90,7 +90,7 @@ def test_the_suffix_or_the_option_says_the_format(command: Srjt, finished: Path)
         (["--format", "onx"], "Unknown format 'onx': did you mean 'onnx'?"),
         (["--out", "/proc/x/model.pt2"], "/proc/x/model.pt2 cannot be written"),
         (["--out", "m.pt2", "--check", "nowhere"], "nowhere does not exist"),
-        (["--out", "m.pt"], "TorchScript is deprecated by PyTorch: export to .onnx, or to .pt2"),
+        (["--out", "m.pt"], "The format of m.pt is not clear from its name"),
     ],
 )
 def test_mistakes(command: Srjt, finished: Path, arguments: list[str], said: str) -> None:

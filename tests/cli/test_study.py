@@ -107,13 +107,9 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
 
 
 def test_the_plan_with_its_time(study: Srjt) -> None:
-    variant = "co-teaching:select=soft,update=soft"  # too long for its column
-    code, out, err = study("--fold", 0, "--methods", f"standard {variant}", "--dry-run", "--time")
+    code, out, err = study("--fold", 0, "--dry-run", "--time")
     assert (code, err) == (0, "")
-    text = " ".join(out.split())
-    assert "2 runs on" in text
-    assert variant in "".join(line.split("│")[0].strip() for line in out.splitlines() if "│" in line)
-    assert "on eight such devices" in text
+    assert "\n2 trainings: about " in out
     assert not Path("study").exists()
     code, _, err = study("--fold", 0, "--time")
     assert (code, "add --dry-run" in err) == (2, True)

@@ -133,9 +133,9 @@ def run(
         _print_plan(study, data, runs=len(planned_runs), left=len(left))
     if dry_run:
         device = str(computing.get("device", "")).split(",")[0]
-        _print_runs(out, planned_runs)
         if time_:
             print_study_times(data, left, device=device or None)
+        _print_runs(out, planned_runs)
         return
     bar = (
         Bar()
@@ -202,39 +202,16 @@ def _print_runs(folder: Path, planned_runs: Sequence[PlannedRun]) -> None:
 
 
 def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
-    """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
-    import pandas as pd
-
-    from srjt.progress import progress_bar
-    from srjt.studies.plan import measure_times, time_on
+    """Measure a few steps; print the time of all runs, on one device and on eight."""
+    from srjt.studies.plan import longest_first, run_seconds, time_on
     from srjt.training.devices import choose_device, device_name
 
-    if not planned_runs:
-        return
     chosen = choose_device(device)
-    with progress_bar("timing methods", True) as progress:
-        times = measure_times(data, planned_runs, device=chosen, progress=progress)
-    frame = pd.DataFrame(
-        {
-            "method": [row.name for row in times],
-            "networks": [row.networks for row in times],
-            "runs": [row.runs for row in times],
-            "one run": [duration(row.seconds) for row in times],
-            "evaluation": [row.cost.evaluation_seconds / row.seconds for row in times],
-            "all runs": [duration(row.runs * row.seconds) for row in times],
-        }
-    )
-    print_table(frame, formats={"evaluation": ".0%"})
-    # in the order in which the runs are started
-    started = sorted(times, key=lambda row: row.networks, reverse=True)
-    seconds = [row.seconds for row in started for _ in range(row.runs)]
+    seconds = run_seconds(data, longest_first(planned_runs), device=chosen)
     say(
-        f"{count_of(len(seconds), 'run')} on {device_name(chosen)}: about {duration(sum(seconds))} one after the "
-        f"other, {duration(time_on(8, seconds))} on eight such devices."
-    )
-    say(
-        "Measured by a few steps. Start-up, compiling, decoding and noise estimates are not included.",
-        dim=True,
+        f"{count_of(len(seconds), 'training')}: about {duration(sum(seconds))} on {device_name(chosen)}, "
+        f"{duration(time_on(8, seconds))} on eight such devices. Start-up, compiling, decoding and noise estimates "
+        "are not included."
     )
 
 
