@@ -213,13 +213,13 @@ def test_derivatives_are_right(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("sce", {"log_zero": 0.0}, "log_zero < 0"),
-        ("sce", {"alpha": -0.1}, "alpha ≥ 0"),
-        ("cdw-ce", {"alpha": 0.0}, "the power of the distance, is positive; got 0"),
-        ("gce", {"q": 0.0}, "q of the generalised cross-entropy"),
-        ("elr", {"momentum": 1.0}, "a momentum in"),
+        ("sce", {"log_zero": 0.0}, "log_zero of sce, a logarithm, is negative; got 0"),
+        ("sce", {"alpha": -0.1}, "alpha cannot be negative"),
+        ("cdw-ce", {"alpha": 0.0}, "alpha must be positive"),
+        ("gce", {"q": 0.0}, r"q lies in \(0, 1\]"),
+        ("elr", {"momentum": 1.0}, r"momentum lies in \[0, 1\)"),
         ("eae", {"move_from": 0.7}, "0 ≤ move_from < move_to ≤ 1"),
-        ("srjt", {"co_lambda": -1.0, "transition": P3}, "co_lambda, the weight of the divergence"),
+        ("srjt", {"co_lambda": -1.0, "transition": P3}, "co_lambda cannot be negative"),
     ],
 )
 def test_impossible_options_are_one_sentence(name: str, options: dict, message: str) -> None:
