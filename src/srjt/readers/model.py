@@ -271,16 +271,16 @@ def maximise(
     )
 
 
-def refit(evidence: Evidence, fit: Fit, rows: Ints) -> Fit:
-    """The fit to the items ``rows``, which were drawn. It starts from ``fit`` and has few iterations: enough to follow
-    what the draw changes."""
+def refit(evidence: Evidence, fit: Fit, *, tolerance: float) -> Fit:
+    """The fit to other evidence that is near. It starts from ``fit`` and has few iterations: enough to follow what
+    changes."""
     return maximise(
-        evidence.items(rows),
+        evidence,
         fit.states,
         fit.family,
         strength=fit.strength,
-        start=replace(fit, posterior=fit.posterior[rows]),
-        tolerance=1e-3,
+        start=fit,
+        tolerance=tolerance,
         iterations=30,
     )
 
@@ -533,9 +533,8 @@ def reader_intervals(
     family = variants.fits[0].family
     mixed = np.einsum("v,vrt->rt", variants.weights, types)
     bias, tail = mixed @ family.bias, (1.0 - confidence) / 2.0
-    halves = np.abs(
-        _quantiles(mixed, family.bias, (tail, 1.0 - tail)) - bias
-    )  # joined by an independent doubt
+    halves = np.abs(_quantiles(mixed, family.bias, (tail, 1.0 - tail)) - bias)
+    # joined by an independent doubt
     off = np.hypot(halves, ndtri(1.0 - tail) * np.sqrt(drawn.bias))
     return ReaderIntervals(
         matrices=matrices,
@@ -625,9 +624,11 @@ def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
     of_patient = csr_matrix((np.ones(len(items)), (patient, items)))
     patients = of_patient.shape[0]
     size = max(1, min(patients, _MOST_ITEMS * patients // len(items)))
-    fits = [
-        refit(evidence, fit, of_patient[rng.integers(patients, size=size)].indices) for _ in range(_DRAWS)
-    ]
+    fits = []
+    for _ in range(_DRAWS):
+        rows = of_patient[rng.integers(patients, size=size)].indices
+        drawn = replace(fit, posterior=fit.posterior[rows])
+        fits.append(refit(evidence.items(rows), drawn, tolerance=1e-3))
     rates = np.array([(1.0 - np.diagonal(own.by_grade, axis1=1, axis2=2)) @ own.grades for own in fits])
     scale = size / patients
     return _Resampled(
