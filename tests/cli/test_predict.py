@@ -352,7 +352,7 @@ def test_samples_that_were_learnt_from_get_no_score_unless_asked_for(
     code, out, err = command("evaluate", finished, labelled, "--side", "train")
     assert code == 0
     assert f" on {learnt} images" in out
-    assert f"The run was trained on {learnt} of the {learnt} samples" in err
+    assert f"The run was trained on {learnt} of these {learnt} samples" in err
     table[table["split"] == "test"].to_csv("test.csv", index=False)
     code, out, _ = command("evaluate", finished, "test.csv", "--images", labelled.parent)
     assert code == 0
@@ -374,7 +374,7 @@ def test_without_truth_and_patients(command: Srjt, finished: Path, labelled: Pat
     assert " on 1 image" in out.partition("\n")[0]
     assert "nan" not in out
     assert re.search(r"accuracy ↑ +[01]\.000 +one grade", out)  # one image cannot be resampled
-    assert re.search(r" coverage +│ [01]\.000 │ 0\.000 – 1\.000 ", out)
+    assert re.search(r"coverage of the ranges +[01]\.000 +0\.000 – 1\.000 ", out)
 
 
 def test_grades_the_run_does_not_know(command: Srjt, finished: Path, labelled: Path) -> None:

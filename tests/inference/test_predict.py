@@ -18,13 +18,12 @@ from fixtures.held_out_runs import GRADES, drawn_side, made_run
 from srjt.data import Manifest, folds, from_arrays
 from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
-from srjt.inference.evaluate import evaluate
+from srjt.inference.evaluate import evaluate, trained_on_words
 from srjt.inference.explain import network_maps
 from srjt.inference.options import Answering
 from srjt.inference.predict import predict
 from srjt.inference.prepare import prepare
 from srjt.ordinal.decisions import decision_confidence
-from srjt.reports.pages.evaluation import trained_on_words
 from srjt.training.batches import evaluation_batch_size
 from srjt.training.crossfit import features
 from srjt.training.reporters import BarReporter

@@ -168,6 +168,23 @@ def are_row_numbers(data: Manifest) -> bool:
     return data.arrays is not None and all(name == str(row) for row, name in enumerate(data.ids))
 
 
+def trained_on_words(run: Trained, data: Manifest) -> str:
+    """A sentence if samples are training samples, or have their ids; else ""."""
+    if seen := len(run.trained_on(data)):
+        return f"The run was trained on {seen:,} of these {len(data):,} samples: the scores look too good."
+    shared = shared_labels(run.training_labels, data)
+    if not shared:
+        return ""
+    names = "ids"
+    if are_row_numbers(data):
+        same = all(kept == label for kept, label in shared)
+        names = f"row numbers and {'' if same else 'many of the '}grades"
+    return (
+        f"{len(shared):,} of these samples have the {names} of training samples: if they are the same, the scores "
+        "look too good."
+    )
+
+
 # A network as one more reader, beside those who graded the same samples.
 
 MOST_READERS = 200  # each needs a consensus of the others
@@ -288,6 +305,8 @@ class Evaluation(Reported):
         Whether to refer, with ``refer_from``.
     abstention : Abstention or None
         What is gained by abstaining, with ``refer_from`` or ``abstain``.
+    trained_on : str
+        A sentence if the run was, or may have been, trained on some of the samples; "" otherwise.
     overlaps : tuple of Overlap
         Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if there are none.
     subgroups : Subgroups or None
@@ -341,6 +360,7 @@ class Evaluation(Reported):
     own_samples: int | None = None
     decision: Decision | None = None
     abstention: Abstention | None = None
+    trained_on: str = ""
     overlaps: tuple[Overlap, ...] = ()
     subgroups: Subgroups | None = None
     external: External | None = None
@@ -439,12 +459,9 @@ def evaluate(
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(run.match_features(data), progress=decoded, find_duplicates=True)
     manifest = store.manifest
-    if seen := len(run.trained_on(manifest)):
-        warn(
-            f"The run was trained on {seen:,} of the {len(manifest):,} samples: its scores on them say nothing about "
-            "new ones. Evaluate others, such as the test side of its split.",
-            LeakageWarning,
-        )
+    leak, seen = trained_on_words(run, manifest), len(run.trained_on(manifest)) > 0
+    if seen:
+        warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
     units = units_of(manifest.table, per) if per else None  # an error before images are predicted
     probabilities, grades = prepared.probabilities(store)
     table = prepared.predictions(probabilities, grades, samples=manifest.table)
@@ -498,6 +515,7 @@ def evaluate(
         external=None
         if seen or is_held_out(run, manifest)
         else beside_own_test_side(prepared, answers, probabilities, grades, resamples=resamples),
+        trained_on=leak,
         overlaps=find_overlaps(run, fitted, manifest, threshold=asked.sensitivity is not None),
         subgroups=judge_subgroups(
             answers,

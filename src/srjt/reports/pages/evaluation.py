@@ -19,7 +19,7 @@ from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.compare import Comparison
 from srjt.inference.decide import Abstention, Decision, refer_if
-from srjt.inference.evaluate import Evaluation, are_row_numbers, shared_labels
+from srjt.inference.evaluate import Evaluation
 from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal.metrics import MAIN, METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
@@ -152,28 +152,9 @@ def verdict(found: Evaluation) -> str:
 
 def evaluation_notes(found: Evaluation) -> list[Note]:
     """Warnings, then remarks, of the evaluation itself."""
-    warnings = [*([] if found.by_patient else [NO_PATIENTS]), *map(str, found.overlaps)]
-    if found.not_compared:
-        warnings.append(found.not_compared)
-    remarks = sentences(NOTES, evaluation_facts(found))
-    return notes_of(warnings, remarks)
-
-
-def trained_on_words(run: Trained, data: Manifest) -> str:
-    """A sentence if samples are training samples, or have their ids; else ""."""
-    if seen := len(run.trained_on(data)):
-        return f"The run was trained on {seen:,} of these {len(data):,} samples: the numbers look too good."
-    shared = shared_labels(run.training_labels, data)
-    if not shared:
-        return ""
-    names = "ids"
-    if are_row_numbers(data):
-        same = all(kept == label for kept, label in shared)
-        names = f"row numbers and {'' if same else 'many of the '}grades"
-    return (
-        f"{len(shared):,} of these samples have the {names} of training samples: if they are the same, the numbers "
-        "look too good."
-    )
+    patients = "" if found.by_patient else NO_PATIENTS
+    warnings = [found.trained_on, patients, *map(str, found.overlaps), found.not_compared]
+    return notes_of(warnings, sentences(NOTES, evaluation_facts(found)))
 
 
 # The page.
@@ -193,7 +174,6 @@ def evaluation_page(
     run: for what it was trained on and how the page was made. data: the evaluated samples, for their pictures and ids.
     sources: the files that they were read from. brief: only what a terminal shows, without pictures and figures.
     """
-    leaks = [] if run is None or data is None else [trained_on_words(run, data)]
     sections = present(
         None if brief else Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
         None if found.decision is None else _decision(found.decision, found),
@@ -215,7 +195,7 @@ def evaluation_page(
         key_numbers=key_numbers(found),
         figure=None if brief else confusion_of(found),
         figure_table=confusion_table(found),
-        notes=[*notes_of(leaks, []), *evaluation_notes(found)],
+        notes=evaluation_notes(found),
         sections=sections,
     )
 
@@ -399,20 +379,12 @@ def _scores(title: str, scores: Mapping[str, Interval]) -> Table:
 
 def _ranges(ranges: RangeEvaluation, found: Evaluation) -> Section:
     by_grade = dict(zip(found.grades.shown, ranges.grades, strict=True))
-    frame = interval_frame(
-        {
-            "coverage": ranges.coverage,
-            **{f"… of grade {grade}": interval for grade, (_, interval) in by_grade.items()},
-            "grades in a range": ranges.width,
-        },
-        "range",
-    )
-    frame["samples"] = [math.nan, *(samples for samples, _ in by_grade.values()), math.nan]
+    frame = interval_frame({grade: interval for grade, (_, interval) in by_grade.items()}, "grade")
+    frame["samples"] = [samples for samples, _ in by_grade.values()]
     table = data_table(
-        frame,
-        title=f"How often the range contains the grade (promised: {ranges.promised:g})",
+        frame.rename(columns={"value": "coverage"}),
+        title="How often the range contains the grade",
         caption="All patients count equally." if found.by_patient else "",
-        formats={"samples": ",.0f"},
         slug="ranges",
     )
     return Section("ranges", "Ranges of grades", text=[ranges.promise], tables=[table], brief=True)

@@ -135,7 +135,9 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_cells=cells,
         winners="; ".join(
-            f"{noise_name(noise)}: {name}, {cell.text}" for noise, (name, cell, _) in cells.items()
+            f"{noise_name(noise)}: {name} {cell.text}"
+            + (f", plain training {others['plain training']}" if "plain training" in others else "")
+            for noise, (name, cell, others) in cells.items()
         ),
         not_better=_listed(not_better),
         all_not_better=[("All of them", "\n".join(not_better))] if len(not_better) > NAMED else [],
@@ -176,20 +178,26 @@ def _composition(results: StudyResults) -> str:
     return f"{methods}, {noises}, {count_of(runs['fold'].nunique(), 'fold')}, {seeds}"
 
 
-def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, TableCell | None]]:
-    """Noise → the name, the mean and the naive score of the method with the best mean; none if only one is compared."""
+def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, dict[str, str]]]:
+    """Noise → the method with the best mean, its cell, and the means of plain training and of one grade for all; no
+    noise if only one method is compared."""
     scores = finished(results.scores, results.runs)
     if metric not in set(scores.loc[scores["split"] == "test", "metric"]):
         return {}
     tables = StudyTables(scores=results.scores, runs=results.runs, metrics=[metric], naive=results.naive)
+    beside = {display_name("standard"): "plain training", NAIVE_LABEL.capitalize(): "one grade"}
     cells = {}
     for table in tables.comparison():
-        naive = {row.cells[0].text: row.cells for row in table.rows}.get(NAIVE_LABEL.capitalize())
         for place, column in enumerate(table.columns):
             best = [row.cells for row in table.rows if row.cells[place].mark == "best"]
             if best:
+                others = {
+                    beside[row.cells[0].text]: row.cells[place].text.split(" ± ")[0]
+                    for row in table.rows
+                    if row.cells[0].text in beside and row.cells not in best
+                }
                 names = " and ".join(row[0].text for row in best)
-                cells[column.name.split(" ")[0]] = names, best[0][place], naive[place] if naive else None
+                cells[column.name.split(" ")[0]] = names, best[0][place], others
     return cells
 
 
@@ -259,12 +267,12 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS)
 
 
 def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
-    numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}", compared=facts.composition)]
-    for noise, (name, best, naive) in list(facts.best_cells.items())[:NAMED]:
-        beside = f"{name}; naive: {naive.text.split(' ± ')[0]}" if naive else name
+    numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}")]
+    for noise, (name, best, others) in list(facts.best_cells.items())[:NAMED]:
+        beside = "; ".join([name, *(f"{label}: {mean}" for label, mean in others.items())])
         mean, _, std = best.text.partition(" ± ")
         label = f"{facts.metric}, {noise_name(noise)}"
-        numbers.append(KeyNumber(label, mean, interval=f"± {std}" if std else "", compared=beside))
+        numbers.append(KeyNumber(label, mean, f"± {std}" if std else "", beside))
     return numbers
 
 
