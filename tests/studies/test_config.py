@@ -37,7 +37,7 @@ def test_methods_and_their_variants() -> None:
         ("co-teaching:temperature={", "not valid YAML"),
         ("co-teaching:temperature=!!int x", "not valid YAML"),
         ("co-teaching:ramp_epochs=a", "ramp_epochs takes a whole number; got 'a'."),
-        ("co-teaching:ramp_epochs=0", "takes at least one epoch; got 0."),
+        ("co-teaching:ramp_epochs=0", "ramp_epochs must be positive; got 0."),
         ("co-teaching:select=sofft", "sofft"),
         ("standard:temperature=1", "Unknown option of standard 'temperature'"),
     ],
