@@ -69,12 +69,12 @@ class DoubtfulLabels:
         rows = self.table.to_dict("records")
         place = {name: row for row, name in enumerate(self.samples.ids)}
         pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
-        header, legend = ("id", "label"), ""
-        cells = [(row["id"], row["grade"]) for row in rows]
+        header, legend = ["id", "label"], ""
+        cells = [[row["id"], row["grade"]] for row in rows]
         texts = [f"{row['grade']} {row['id']}" for row in rows]
         if self.judged:
-            header = ("id", "label", "suggested", "p(label is right)")
-            cells = [(row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}") for row in rows]
+            header += ["suggested", "p(label is right)"]
+            cells = [[row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}"] for row in rows]
             texts = [
                 f"{grade}{f' → {suggested}' if suggested else ''} ({float(quality):.2f}) {name}"
                 for name, grade, suggested, quality in cells

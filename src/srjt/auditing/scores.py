@@ -233,7 +233,7 @@ def summarise(
     """The contents of ``summary.json``, as values that JSON can hold. readings: whether several readers graded."""
     place = {name: code for code, name in enumerate(grades)}
     columns = ["grade", *(name for name in scores if str(name).startswith("network_"))]
-    labels, *answers = (scores[name].map(place).to_numpy(dtype=np.int64) for name in columns)
+    labels, *answers = (np.asarray(scores[name].map(place), dtype=np.int64) for name in columns)
     networks = network_scores(labels, answers, grades=grades)
     by_grade = {row["grade"]: row for row in error_rates(scores, "grade")}
     summary: dict[str, Any] = {

@@ -495,7 +495,9 @@ _BY_GRADE = (
     "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
     "boundary between two grades, it is higher, up to the upper end of the interval"
 )
-_ONE_SIDED = "The rate allows most labels of a grade to be too {}: that alone explains the labels of clear images"
+_ONE_SIDED = (
+    "The rate allows most labels of a grade to be too {}: that alone explains the labels of clear images"
+)
 _ASSUMPTIONS = {
     **dict.fromkeys(SYMMETRIC, _BY_GRADE),
     "boundary": "The rate assumes that any share of the doubt between two neighbouring grades, from none to all, is "

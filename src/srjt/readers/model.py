@@ -271,9 +271,11 @@ def maximise(
     )
 
 
-def refit(evidence: Evidence, fit: Fit, *, tolerance: float) -> Fit:
-    """The fit to other evidence that is near. It starts from ``fit`` and has few iterations: enough to follow what
-    changes."""
+def refit(evidence: Evidence, fit: Fit, rows: Ints | None = None, *, tolerance: float = 1e-3) -> Fit:
+    """The fit to other evidence that is near, or to the items ``rows``, which were drawn. It starts from ``fit`` and
+    has few iterations: enough to follow what changes."""
+    if rows is not None:
+        evidence, fit = evidence.items(rows), replace(fit, posterior=fit.posterior[rows])
     return maximise(
         evidence,
         fit.states,
@@ -624,11 +626,9 @@ def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
     of_patient = csr_matrix((np.ones(len(items)), (patient, items)))
     patients = of_patient.shape[0]
     size = max(1, min(patients, _MOST_ITEMS * patients // len(items)))
-    fits = []
-    for _ in range(_DRAWS):
-        rows = of_patient[rng.integers(patients, size=size)].indices
-        drawn = replace(fit, posterior=fit.posterior[rows])
-        fits.append(refit(evidence.items(rows), drawn, tolerance=1e-3))
+    fits = [
+        refit(evidence, fit, of_patient[rng.integers(patients, size=size)].indices) for _ in range(_DRAWS)
+    ]
     rates = np.array([(1.0 - np.diagonal(own.by_grade, axis1=1, axis2=2)) @ own.grades for own in fits])
     scale = size / patients
     return _Resampled(
