@@ -359,5 +359,5 @@ def test_a_worklist_is_read_in_the_browser(readers: Path, serve: Callable[..., A
     finally:
         browser.close()
     said = served.interrupt()
-    assert "2 of 2 images are read." in said
+    assert "Read: 2 of 2 images." in said
     assert "--readings" in said
