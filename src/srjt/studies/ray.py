@@ -40,7 +40,7 @@ from srjt.studies.folder import (
     writing,
 )
 from srjt.studies.plan import PlannedRun, StudyWatcher, longest_first
-from srjt.training.workers import StopRequest, fresh_process_state, release_memory
+from srjt.training.workers import StopRequest, release_memory
 
 RETRIES = 5  # of a run whose node or process died; preemptible nodes die often
 POLL_SECONDS = 0.5
@@ -110,15 +110,14 @@ def train_on_node(task: RunTask) -> Iterator[Report]:
     begun = Report(status="running", shared=shared, host=platform.node())
     yield begun
     try:
-        with fresh_process_state():  # this process may get other runs
-            _check_node(task)
-            if not shared:
-                _write_study(folder, task)
-            # A process may outlive the connection to its node by seconds; two must not write to one folder.
-            until = time.monotonic() + LOCK_SECONDS
-            while is_locked(run) and time.monotonic() < until:
-                time.sleep(0.2)
-            run_by_key(str(folder), task.key, task.cache, device="cuda" if task.gpu else "cpu")
+        _check_node(task)
+        if not shared:
+            _write_study(folder, task)
+        # A process may outlive the connection to its node by seconds; two must not write to one folder.
+        until = time.monotonic() + LOCK_SECONDS
+        while is_locked(run) and time.monotonic() < until:
+            time.sleep(0.2)
+        run_by_key(str(folder), task.key, task.cache, device="cuda" if task.gpu else "cpu")
         ended = replace(begun, status="done", files=None if shared else _read_run_files(run))
     except (Interrupted, KeyboardInterrupt) as stopped:
         if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
