@@ -10,7 +10,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,11 +116,6 @@ def parse_rows(content: bytes) -> list[MetricRow]:
         ]
     except csv.Error as problem:
         raise ValueError(str(problem)) from None
-
-
-def missing_epochs(rows: Iterable[MetricRow], *, before: int) -> list[int]:
-    """The epochs before ``before`` that have no rows."""
-    return sorted(set(range(1, before)) - {row.epoch for row in rows})
 
 
 def best_epoch(rows: Iterable[MetricRow], metric: str) -> int | None:
@@ -235,16 +230,15 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             written, _, text = (file.metadata() or {})["srjt"].partition(" ")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError, struct.error) as problem:
+        if written != str(checksum(tensors, text)):
+            raise SrjtError(f"{path} is damaged: its checksum does not match.")
+        meta: dict[str, Any] = dict(json.loads(text))
+    except SrjtError:
+        raise
+    except (
+        SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError, struct.error,
+    ) as problem:  # fmt: skip
         raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
-    if written != str(checksum(tensors, text)):
-        raise SrjtError(f"{path} is damaged: its checksum does not match.")
-    try:
-        meta = json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
-    if not isinstance(meta, dict):
-        raise SrjtError(f"{path} is not a readable checkpoint (its header is no object).")
     return tensors, meta
 
 
@@ -263,24 +257,13 @@ def checksum(tensors: Mapping[str, Tensor], text: str) -> int:
     return value
 
 
-def latest(
-    folder: Path, *, check: Callable[[dict[str, Tensor], dict[str, Any]], None] | None = None
-) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The newest usable checkpoint; damaged ones are skipped with a warning.
-
-    check: raises ValueError for contents from which the run cannot resume.
-    """
+def latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The newest whole checkpoint; damaged ones are skipped with a warning."""
     files = sorted(folder.glob("step-*.safetensors"))
     while files:
-        path = files.pop()
         try:
-            tensors, meta = read(path)
-            if check is not None:
-                check(tensors, meta)
-            return tensors, meta
-        except ValueError as problem:
-            if not isinstance(problem, SrjtError):
-                problem = SrjtError(f"{path} is damaged or not from srjt ({problem}).")
+            return read(files.pop())
+        except SrjtError as problem:
             fallback = "Falling back to the previous checkpoint." if files else "Starting from the beginning."
             warn(f"{problem} {fallback}")
     return None
@@ -324,30 +307,3 @@ class CheckpointWriter:
         with explain_write_errors(f"A checkpoint could not be written to {self.folder}", advice):
             if written is not None:
                 written.result()
-
-
-# What a checkpoint must contain so that its run can resume.
-
-
-def check_saved_state(
-    tensors: dict[str, Tensor], meta: dict[str, Any], *, epochs: int, steps: int, grades: int
-) -> None:
-    """ValueError if a checkpoint, though its checksum is right, contains nothing that a run can resume from."""
-    epoch, step, starved = meta.get("epoch"), meta.get("step"), meta.get("starved")
-    if not (type(epoch) is int and type(step) is int and 1 <= epoch <= epochs + 1 and 0 <= step < steps):
-        raise ValueError(f"epoch {epoch!r}, step {step!r} of {epochs} epochs with {steps} steps")
-    counts = starved.get("epochs") if isinstance(starved, dict) and "spoken" in starved else None
-    if not (
-        isinstance(counts, list) and len(counts) == grades and all(type(count) is int for count in counts)
-    ):
-        raise ValueError(f"starved is {starved!r}")
-    for name, live in (
-        ("random.method", torch.Generator().get_state()),
-        ("random.cpu", torch.get_rng_state()),
-    ):
-        if name not in tensors or tensors[name].shape != live.shape or tensors[name].dtype != live.dtype:
-            raise ValueError(f"no {name}")
-    if "metrics" not in tensors:
-        raise ValueError("no metrics")
-    if missing := missing_epochs(parse_rows(tensors["metrics"].numpy().tobytes()), before=epoch):
-        raise ValueError(f"no metrics of epoch {missing[0]}")

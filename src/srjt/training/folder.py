@@ -81,6 +81,11 @@ class RunFacts:
     provenance: dict[str, Any] = field(default_factory=dict)  # command, time, machine, versions; {}: unknown
     version: str = __version__
 
+    def identity(self) -> dict[str, Any]:
+        """What makes it another run if it differs."""
+        own = {"grades": tuple(self.grades), "own_network": self.own_network}
+        return {**self.config.identity(), "fingerprint": self.data.get("fingerprint"), **own}
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
@@ -241,7 +246,7 @@ def check_files(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def lock_run_folder(folder: Path | None, requested: RunFacts) -> Iterator[RunFacts]:
+def lock_run_folder(folder: Path | None, requested: RunFacts, samples: Manifest) -> Iterator[RunFacts]:
     """Lock a folder and open it for a run. A process that does not get the lock changes nothing in the folder.
 
     None locks nothing.
@@ -253,46 +258,57 @@ def lock_run_folder(folder: Path | None, requested: RunFacts) -> Iterator[RunFac
     with explain_write_errors(f"The run cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
-        yield open_run_folder(folder, requested)
+        yield open_run_folder(folder, requested, samples)
 
 
-def refuse_other_files(folder: Path) -> None:
-    """Raise an error if the folder exists, is not empty and is not the folder of a run."""
-    if (folder / "run.json").exists() or not folder.is_dir():
+def refuse_other_files(folder: Path, *, begun: str = "run.json") -> None:
+    """Raise an error if the folder exists, is not empty, and has no such file, by which a run in it has begun."""
+    if (folder / begun).exists() or not folder.is_dir():
         return
     if any(is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
         raise SrjtError(f"{folder} already contains other files: choose another `out`.")
 
 
-def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
-    """Prepare a folder for a run, or read the facts of the same run in it.
+def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> RunFacts:
+    """Prepare a folder for a run on these samples, or read the facts of the same run in it.
 
     A different run in the folder is an error that lists the differences.
     """
+    begun = requested
     if not (folder / "run.json").exists():
         refuse_other_files(folder)
         write_facts(folder, requested)
-        return requested
-    begun = read_facts(folder)
-    differences = [
-        f"{name} was {was!r} and is now {now!r}"
-        for name, (was, now) in begun.config.difference(requested.config).items()
-    ]
-    if begun.data.get("fingerprint") != requested.data.get("fingerprint"):
-        differences.append("the samples, labels or split are not the same")
-    if begun.grades != requested.grades:
-        differences.append(f"the grades were {', '.join(begun.grades)}")
-    if begun.own_network != requested.own_network:
-        differences.append("one of them uses a network of your own, the other a network by name")
-    if differences:
-        raise SrjtError(
-            f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another `out`."
+    else:
+        begun = read_facts(folder)
+        refuse_differences(
+            f"{folder} contains a run of another configuration", begun.identity(), requested.identity()
         )
+    check_images(folder, samples, recorded=begun.data.get("images"), what="run")
     if requested.grades.names and requested.grades.names != begun.grades.names:
         # names are for people: they change nothing of the run
         begun = replace(begun, grades=requested.grades)
         write_facts(folder, begun)
-    return begun  # with its CPU setting, which determines the last bits of the result
+    return begun
+
+
+# what is said about a value that says nothing itself
+_NOT_THE_SAME = {
+    "fingerprint": "the samples, labels or split are not the same",
+    "images": "the images are not the same",
+    "verified": "the verified grades are not the same",
+    "own_network": "only one of them uses a network of your own",
+}
+
+
+def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise an error that lists what differs between what a folder was made from and what is asked for now."""
+    differences = [
+        _NOT_THE_SAME.get(name, f"{name} was {before.get(name)!r} and is now {now.get(name)!r}")
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
+    ]
+    if differences:
+        raise SrjtError(f"{what} ({'; '.join(differences)}): choose another `out`.")
 
 
 class NoiseFile(BaseModel, extra="forbid"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint
 from srjt.training.batches import (
-    Forward,
     Plan,
     TrainingSet,
     balancing_weights,
@@ -32,7 +30,6 @@ from srjt.training.checkpoint import (
     MetricRow,
     MetricsLog,
     best_epoch,
-    check_saved_state,
     kept_epoch,
     metric_rows,
     parse_rows,
@@ -51,6 +48,7 @@ from srjt.training.step import (
     state_tensors,
     weights,
 )
+from srjt.training.trained import Trained
 from srjt.training.workers import StopRequest
 
 # Warn when the selection hardly keeps any samples of a grade.
@@ -114,7 +112,6 @@ class Side:
 class TrainingResult:
     """The result of a training."""
 
-    networks: StackedNetworks
     metrics: pd.DataFrame
     history: pd.DataFrame
     confusions: dict[str, np.ndarray]  # side → (K + 1, C, C) counts of the kept networks and their ensemble
@@ -123,23 +120,15 @@ class TrainingResult:
 
 
 def fit(
-    forward: Forward,
-    data: TrainingSet,
-    *,
-    config: TrainConfig,
-    sides: dict[str, Side],
-    grades: Sequence[str],
-    folder: Path | None,
-    reporter: Reporter,
-    process: Process,
+    run: Trained, data: TrainingSet, sides: dict[str, Side], *, reporter: Reporter, process: Process
 ) -> TrainingResult:
-    """Train the networks of ``forward`` (on their device) with its method; a later call with the same ``folder``
-    resumes.
+    """Train the networks of ``run`` (on their device) with its method; a later call with the same folder resumes.
 
     The result is a function of the configuration, the data and the initial weights. It does not depend on where a
     resumed run was interrupted.
     """
-    networks, method, preprocess = forward.networks, forward.method, forward.preprocess
+    config, folder, networks, method = run.config, run.folder, run.networks, run.method
+    forward = run.forward(data.feed, sides=[side.rows for side in sides.values()])
     device = data.labels.device
     samples, batch_size = len(data.labels), min(config.batch_size, len(data.labels))
     steps = samples // batch_size
@@ -165,7 +154,7 @@ def fit(
     )
     log = MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
-    starvation = StarvationMonitor(grades)
+    starvation = StarvationMonitor(run.grades.shown)
 
     assert config.balance is not None, "for_data sets it"
     sampling_weights = balancing_weights(
@@ -179,7 +168,7 @@ def fit(
             epoch=epoch,
             seed=config.seed,
             margin=config.image_size - config.crop,
-            augment=preprocess.train_transform is None,
+            augment=run.preprocess.train_transform is None,
             flip=config.flip,
             weights=sampling_weights,
         )
@@ -191,25 +180,27 @@ def fit(
         best_weights = {name: tensor.detach().clone() for name, tensor in weights(networks).items()}
     method_generator = generator(config.seed, "method", epoch)
 
-    def check_saved(tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        check_saved_state(tensors, meta, epochs=config.epochs, steps=steps, grades=len(grades))
-
-    saved = checkpoint.latest(folder / "checkpoints", check=check_saved) if folder else None
+    saved = checkpoint.latest(folder / "checkpoints") if folder else None
     past_rows: list[MetricRow] = []
     if saved is not None:
         tensors, meta = saved
-        epoch, first_step = meta["epoch"], meta["step"]
-        past_rows = parse_rows(tensors.pop("metrics").numpy().tobytes())
-        rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
-        if best_weights is not None:
-            names = [name for name in tensors if name.startswith("best.")]
-            restore(best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names})
-        restore(state_tensors(networks, optimizer, recorder, step.memory), tensors)
-        method_generator.set_state(rng_states["random.method"])
-        torch.set_rng_state(rng_states["random.cpu"])
-        if device.type == "cuda" and "random.cuda" in rng_states:
-            torch.cuda.set_rng_state(rng_states["random.cuda"], device)
-        starvation.load_state(meta["starved"])
+        try:
+            epoch, first_step = int(meta["epoch"]), int(meta["step"])
+            starvation.load_state(meta["starved"])
+            past_rows = parse_rows(tensors.pop("metrics").numpy().tobytes())
+            rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
+            if best_weights is not None:
+                names = [name for name in tensors if name.startswith("best.")]
+                restore(best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names})
+            restore(state_tensors(networks, optimizer, recorder, step.memory), tensors)
+            method_generator.set_state(rng_states["random.method"])
+            torch.set_rng_state(rng_states["random.cpu"])
+            if device.type == "cuda" and "random.cuda" in rng_states:
+                torch.cuda.set_rng_state(rng_states["random.cuda"], device)
+        except (KeyError, TypeError, ValueError, RuntimeError) as problem:  # its checksum is right
+            raise SrjtError(
+                f"The checkpoint in {folder} is not from this version of srjt ({problem}): choose another `out`."
+            ) from None
         reporter.note(f"Resuming at epoch {epoch}, step {first_step} of {steps}.")
     log.resume(past_rows)
 
@@ -255,7 +246,7 @@ def fit(
             step,
             networks,
             data,
-            preprocess=preprocess,
+            preprocess=run.preprocess,
             plan=plan_for(epoch),
             generator=generator(config.seed, "warm-up"),
             part=process.part(batch_size),
@@ -359,7 +350,6 @@ def fit(
             restore(weights(networks), best_weights)
             confusions = {}
     return TrainingResult(
-        networks=networks,
         metrics=log.table(),
         history=recorder.history(),
         # empty if the checkpoint was taken after the last epoch, or other networks were kept

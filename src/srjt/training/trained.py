@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -124,8 +124,7 @@ class Trained:
     history : DataFrame
         One row per training sample: how often it was seen and selected, its running loss; empty after ``load_run``.
     held_out : mapping of str to HeldOut
-        Predictions for the "validation" and "test" sides, as far as the run has them; without them in runs of older
-        versions.
+        Predictions for the "validation" and "test" sides, as far as the run has them.
     noise_estimate : NoiseEstimate or None
         None where the noise rate was given, or not needed.
     skipped : tuple of (str, str)
@@ -133,7 +132,7 @@ class Trained:
     facts : RunFacts or None
         What ``run.json`` says: the data, where the noise rate comes from, command, machine and versions.
     hashes : ndarray of uint64, shape (N, 2), or None
-        A hash of each image, or row of features: those of the training side first; None in runs of older versions.
+        A hash of each image, or row of features: those of the training side first.
     """
 
     networks: StackedNetworks
@@ -161,13 +160,9 @@ class Trained:
         """Method, network, number of epochs and folder, in one line."""
         own = self.facts is not None and self.facts.own_network
         epochs = int(self.metrics["epoch"].max()) if len(self.metrics) else self.config.epochs
-        parts = [
-            self.config.method,
-            "your own network" if own else str(self.config.network),
-            count_of(epochs, "epoch"),
-            *([] if self.folder is None else [str(self.folder)]),
-        ]
-        return ", ".join(parts)
+        network = "your own network" if own else str(self.config.network)
+        folder = "" if self.folder is None else f", {self.folder}"
+        return f"{self.config.method}, {network}, {count_of(epochs, 'epoch')}{folder}"
 
     def probabilities(
         self, pixels: Samples, *, views: int = 1
@@ -203,8 +198,8 @@ class Trained:
             probabilities, grades = self.forward(feed).probabilities(torch.arange(len(pixels)), views=crops)
         return probabilities.numpy(), grades.numpy()
 
-    def forward(self, feed: Feed) -> Forward:
-        """The networks, to be applied to samples of a feed as in the run's own evaluation."""
+    def forward(self, feed: Feed, *, sides: Sequence[torch.Tensor] = ()) -> Forward:
+        """The networks, to be applied to samples of a feed as in the run's own evaluation. sides: as of ``Forward``."""
         return Forward(
             networks=self.networks,
             method=self.method,
@@ -212,6 +207,7 @@ class Trained:
             preprocess=self.preprocess,
             batch_size=self.config.eval_batch_size,
             amp=amp_dtype(self.config, self.device),
+            sides=sides,
         )
 
     def views(self, count: int = 1, *, size: int | None = None) -> Views:
@@ -272,7 +268,7 @@ class Trained:
         Returns
         -------
         ndarray of int64, shape (M,)
-            Their rows; empty for runs of older versions, which keep no hashes.
+            Their rows.
         """
         return same_samples(self.match_features(data), ids=self.training_ids, hashes=self.hashes)
 
@@ -426,7 +422,7 @@ def load_run(
     path = as_path(folder, "A run is what srjt.train returns, or the path of its folder")
     if is_hub_address(path):
         path = fetch_run(path)
-    facts: RunFacts = read_facts(path)
+    facts = read_facts(path)
     if facts.own_network and network is None:
         raise SrjtError(
             f"{path} was trained with a network of your own, which only Python can build: "
@@ -450,28 +446,47 @@ def load_run(
                 f"The weights in {path} do not fit the network {facts.config.network}: {reason}"
             ) from None
     check_files(path)
-    stacked.to(target)
-    last = uses_channels_last(stacked, target, own_network=facts.own_network)
-    if last:
-        channels_last(stacked)
-    return Trained(
+    run = ready_to_compute(stacked, method, facts, device=target, folder=path, eval_transform=eval_transform)
+    return replace(
+        run,
         networks=stacked.eval(),
-        method=method.to(target),
-        config=facts.config,
-        grades=facts.grades,
-        preprocess=Preprocess(
-            crop=facts.config.crop,
-            dtype=amp_dtype(facts.config, target) or torch.float32,
-            channels_last=last,
-            eval_transform=eval_transform,
-        ),
-        in_shape=shape,
-        feature_names=tuple(facts.data.get("feature_names", ())),
-        feature_settings=str(facts.data.get("made", "")),
-        device=target,
-        folder=path,
         held_out=read_held_out(path, networks=method.networks, classes=len(facts.grades)),
         noise_estimate=read_noise_estimate(path),
-        facts=facts,
         hashes=read_hashes(path / HASHES_FILE),
+    )
+
+
+def ready_to_compute(
+    networks: StackedNetworks,
+    method: Method,
+    facts: RunFacts,
+    *,
+    device: torch.device,
+    folder: Path | None = None,
+    transform: Transform | None = None,
+    eval_transform: Transform | None = None,
+) -> Trained:
+    """A run, before or after its training: its networks on the device, laid out as they compute fastest there."""
+    config, last = facts.config, uses_channels_last(networks, device, own_network=facts.own_network)
+    networks.to(device)
+    if last:
+        channels_last(networks)
+    return Trained(
+        networks=networks,
+        method=method.to(device),
+        config=config,
+        grades=facts.grades,
+        preprocess=Preprocess(
+            crop=config.crop,
+            dtype=amp_dtype(config, device) or torch.float32,
+            channels_last=last,
+            train_transform=transform,
+            eval_transform=eval_transform,
+        ),
+        in_shape=tuple(facts.data["in_shape"]),
+        feature_names=tuple(facts.data.get("feature_names", ())),
+        feature_settings=str(facts.data.get("made", "")),
+        device=device,
+        folder=folder,
+        facts=facts,
     )
