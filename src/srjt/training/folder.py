@@ -436,65 +436,61 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
     tables = [pd.DataFrame({"side": name, **_columns(side)}) for name, side in sides.items() if len(side)]
     if tables:
         # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one with a lone \\r.
-        form: dict[str, Any] = {
-            "float_format": "%.9g",
-            "quoting": csv.QUOTE_NONNUMERIC,
-            "lineterminator": "\n",
-        }
-        content = pd.concat(tables).to_csv(index=False, **form)
+        form: dict[str, Any] = {"float_format": "%.9g", "quoting": csv.QUOTE_NONNUMERIC}
+        content = pd.concat(tables).to_csv(index=False, lineterminator="\n", **form)
         write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"), follow_links=False)
 
 
 def _columns(side: HeldOut) -> dict[str, object]:
-    names = {"patient": side.patients, "group": side.groups, "image": side.images}
-    optional = {
-        **{
-            name: None if column is None else pd.Series(column, dtype=object)
-            for name, column in names.items()
-        },
+    columns = {
+        "id": side.ids,
+        "grade": side.labels,
+        "patient": side.patients,
+        "group": side.groups,
+        "image": side.images,
         "true_grade": side.true_labels,
         "verified_grade": side.verified_labels,
+        **side.columns,
     }
     networks, _, classes = side.probabilities.shape
     return {
-        "id": pd.Series(side.ids, dtype=object),  # a path may contain bytes that are no text
-        "grade": side.labels,
-        **{name: values for name, values in optional.items() if values is not None},
-        **{name: pd.Series(values, dtype=object) for name, values in side.columns.items()},
+        # as objects: a path may contain bytes that are no text
+        **{
+            name: pd.Series(values, dtype=object if isinstance(values, list) else None)
+            for name, values in columns.items()
+            if values is not None
+        },
         **{f"p{k + 1}_{c}": side.probabilities[k, :, c] for k in range(networks) for c in range(classes)},
     }
 
 
 def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, HeldOut]:
-    """The sides of a run by name; empty if it had none, or was trained before they were kept."""
+    """The sides of a run by name; empty if it had none."""
     path = folder / FILE
     if not path.exists():
         return {}
     try:
-        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-        if not rows:  # an empty file is never written
+        table = pd.read_csv(path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape")
+        if table.empty:  # such a file is never written
             raise ValueError("no samples")
         return {
-            name: _side([row for row in rows if row["side"] == name], networks=networks, classes=classes)
-            for name in dict.fromkeys(row["side"] for row in rows)
+            str(name): _side(rows, networks=networks, classes=classes)
+            for name, rows in table.groupby("side", sort=False)
         }
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as problem:
+    except (OSError, ValueError, KeyError, TypeError) as problem:
         raise SrjtError(
             f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
         ) from None
 
 
-def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut:
-    def texts(name: str) -> list[str] | None:
-        filled = [row[name] for row in rows if row.get(name)]
-        return filled if len(filled) == len(rows) else None
+def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
+    # columns of another side are empty
+    columns = {str(name): column.tolist() for name, column in rows.items() if (column != "").all()}
 
     def grades(name: str) -> Ints | None:
-        cells_of = texts(name)
-        if cells_of is None:
+        if name not in columns:
             return None
-        values = np.array([int(float(cell)) for cell in cells_of], dtype=np.int64)
+        values = np.array([int(float(cell)) for cell in columns[name]], dtype=np.int64)
         if not ((values >= -1) & (values < classes)).all():
             raise ValueError(f"a {name} outside 0 … {classes - 1}")
         return values
@@ -502,22 +498,24 @@ def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut
     labels = grades("grade")
     if labels is None:
         raise ValueError("no grades")
-    cells = [[[float(row[f"p{k + 1}_{c}"]) for row in rows] for c in range(classes)] for k in range(networks)]
-    probabilities = np.array(cells, dtype=np.float32).transpose(0, 2, 1)
-    if not (np.isfinite(probabilities) & (probabilities >= 0.0)).all():
+    names = [f"p{k + 1}_{c}" for k in range(networks) for c in range(classes)]
+    cells = rows[names].to_numpy().astype(np.float64).reshape(len(rows), networks, classes)
+    if not (np.isfinite(cells) & (cells >= 0.0)).all():
         raise ValueError("probabilities that are negative or not numbers")
-    further = {name: [row[name] for row in rows] for name in rows[0] if name and not _is_own(name)}
     return HeldOut(
-        ids=[row["id"] for row in rows],
-        probabilities=np.ascontiguousarray(probabilities),
+        ids=columns["id"],
+        probabilities=np.ascontiguousarray(cells.transpose(1, 0, 2), dtype=np.float32),
         labels=labels,
         true_labels=grades("true_grade"),
         verified_labels=grades("verified_grade"),
-        patients=texts("patient"),
-        groups=texts("group"),
-        images=texts("image"),
-        # those of another side are empty
-        columns={name: values for name, values in further.items() if any(values)},
+        patients=columns.get("patient"),
+        groups=columns.get("group"),
+        images=columns.get("image"),
+        columns={
+            name: column.tolist()
+            for name, column in rows.items()
+            if not _is_own(str(name)) and (column != "").any()
+        },
     )
 
 
@@ -642,22 +640,19 @@ NAIVE = "naive: always the most frequent training label; for MAE always their me
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
     """Side → its naive baseline, for the sides of a finished run."""
-    baselines = {}
-    for side, confusion in read_summary(folder).get("confusion", {}).items():
-        # every network has judged every sample once: the rows of one network's counts are the labels of the side
-        if (baseline := baseline_on(folder, np.asarray(confusion)[0].sum(axis=1))) is not None:
-            baselines[side] = baseline
-    return baselines
-
-
-def baseline_on(folder: Path, counts: npt.ArrayLike) -> NaiveBaseline | None:
-    """The naive baseline of a run on samples with ``counts`` (C,) per grade; None if there are no samples, or if the
-    run does not know its training labels."""
-    return baseline_from(read_facts(folder), counts)
+    # every network has judged every sample once: the rows of one network's counts are the labels of the side
+    counts = {
+        side: np.asarray(confusion)[0].sum(axis=1)
+        for side, confusion in read_summary(folder).get("confusion", {}).items()
+    }
+    facts = read_facts(folder)
+    baselines = {side: baseline_from(facts, labels) for side, labels in counts.items()}
+    return {side: baseline for side, baseline in baselines.items() if baseline is not None}
 
 
 def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | None:
-    """``baseline_on`` for a run whose facts are at hand, also for one without a folder."""
+    """The naive baseline of a run on samples with ``counts`` (C,) per grade; None if there are no samples, or if the
+    run does not know its training labels."""
     training = facts.data.get("class_counts", [])
     if not len(training) == len(np.asarray(counts)) == len(facts.grades):
         return None
