@@ -155,7 +155,7 @@ def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_
     code, said, wrong = command(*order, *ours)
     assert code == 0, wrong
     assert says_what_was_estimated(said, wrong, tmp_path / "run" / "noise.json")
-    assert said.index("warm-up: fold 3 of 3, epoch 1 of 1") < said.index("co-teaching+ours: epoch 1/2")
+    assert said.index("warm-up: fold 3/3, epoch 1/1") < said.index("co-teaching+ours: epoch 1/2")
     told = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     known = json.loads((tmp_path / "run" / "noise.json").read_text())
     assert (

@@ -138,7 +138,7 @@ def test_progress_is_counted_by_folds(
         setup=Setup(device="cpu", reporter=BarReporter(Lines())),
     )
     lines = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if "  loss " in line]
-    assert lines == [f"fit: fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)]
+    assert lines == [f"fit: fold {fold}/2, epoch {epoch}/2" for fold in (1, 2) for epoch in (1, 2)]
 
 
 def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]) -> None:

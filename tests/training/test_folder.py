@@ -324,8 +324,8 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
         assert side.patients == samples.patients
         assert side.columns == {
             "reader": ["A"] * len(rows),
-            "p1_0_source": [str(row // 4) for row in rows],
-            "side_source": ["left"] * len(rows),
+            "p1_0": [str(row // 4) for row in rows],
+            "side": ["left"] * len(rows),
         }
         # as `per` and `coverage_by` name them
         assert list(side.table) == ["id", "patient", "reader", "p1_0", "side"]

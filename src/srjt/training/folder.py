@@ -11,7 +11,6 @@ import io
 import math
 import os
 import platform
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -338,8 +337,7 @@ def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
 
 FILE = "held_out.csv"
 
-# Names of the file's own columns; such a name in the data gets one more _source.
-OWN = re.compile(r"(side|group|p\d+_\d+)(_source)*")
+KEPT = "column:"  # before the name of a column of the data
 
 Ints = npt.NDArray[np.int64]
 
@@ -384,8 +382,7 @@ class HeldOut:
     def table(self) -> pd.DataFrame:
         """What is known beside the grades: ``id``, ``patient`` if known, further columns by their names in the data."""
         patients = {} if self.patients is None else {"patient": self.patients}
-        columns = {_name_in_data(name): values for name, values in self.columns.items()}
-        return pd.DataFrame({"id": self.ids, **patients, **columns}, dtype=object)
+        return pd.DataFrame({"id": self.ids, **patients, **self.columns}, dtype=object)
 
 
 def held_out_side(
@@ -408,27 +405,14 @@ def held_out_side(
         patients=samples.patients,
         groups=samples.groups,
         images=[str(path.absolute()) for path in samples.paths] if from_files else None,
-        columns=_kept_columns(samples.table, columns),
+        columns={  # one with a name of ours has another name in the table
+            column: [as_text(value) for value in samples.table[column]]
+            for column in (
+                f"{name}_source" if f"{name}_source" in samples.table else name for name in columns
+            )
+            if column not in CANONICAL
+        },
     )
-
-
-def _kept_columns(table: pd.DataFrame, columns: Sequence[str]) -> dict[str, list[str]]:
-    """Those that were asked for and are not kept anyway; a name that the file uses itself becomes another."""
-    kept: dict[str, list[str]] = {}
-    for column in (f"{name}_source" if f"{name}_source" in table else name for name in columns):
-        if column not in CANONICAL:
-            name = f"{column}_source" if OWN.fullmatch(column) else column
-            kept[name] = [as_text(value) for value in table[column]]
-    return kept
-
-
-def _name_in_data(name: str) -> str:
-    return name.removesuffix("_source") if OWN.fullmatch(name) else name
-
-
-def _is_own(name: str) -> bool:
-    """Whether the file has a column of this name itself."""
-    return name in CANONICAL or (OWN.fullmatch(name) is not None and not name.endswith("_source"))
 
 
 def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
@@ -450,7 +434,7 @@ def _columns(side: HeldOut) -> dict[str, object]:
         "image": side.images,
         "true_grade": side.true_labels,
         "verified_grade": side.verified_labels,
-        **side.columns,
+        **{f"{KEPT}{name}": values for name, values in side.columns.items()},
     }
     networks, _, classes = side.probabilities.shape
     return {
@@ -512,9 +496,9 @@ def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
         groups=columns.get("group"),
         images=columns.get("image"),
         columns={
-            name: column.tolist()
+            str(name).removeprefix(KEPT): column.tolist()
             for name, column in rows.items()
-            if not _is_own(str(name)) and (column != "").any()
+            if str(name).startswith(KEPT) and (column != "").any()
         },
     )
 
