@@ -402,7 +402,7 @@ def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
             naive = baseline_from(facts, np.array(counts)[0].sum(axis=1))
         if averages is not None and metrics is not None:
             epochs = summary.get("epochs", 0)
-            if not is_complete(metrics, summary, epochs=epochs, averages=averages):
+            if not is_complete(metrics, epochs=epochs):
                 raise SrjtError(f"{path} does not contain all epochs of the run.")
     return _RunFiles(
         metrics=metrics,

@@ -159,37 +159,10 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
 
 
-def is_complete(
-    metrics: pd.DataFrame,
-    summary: Mapping[str, Any],
-    *,
-    epochs: int,
-    averages: pd.DataFrame | None = None,
-) -> bool:
-    """Whether the metrics of a finished run have every epoch, each with as many numbers, and give the averages in its
-    ``summary.json``.
-
-    averages: by ``last_epochs``, if they are known already. A study has thousands of runs.
-    """
-    counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
-    if counts[0].tolist() != list(range(1, epochs + 1)) or len(set(counts[1].tolist())) != 1:
-        return False
-    if "last_epochs" not in summary:
-        return True
-    written = {(row["split"], row["metric"]): float(row["value"]) for row in summary["last_epochs"]}
-    if averages is not None and _same_averages(averages, written):
-        return True
-    # whichever convention the run had
-    return any(_same_averages(last_epochs(metrics, pooled=pooled), written) for pooled in (False, True))
-
-
-def _same_averages(averages: pd.DataFrame, written: Mapping[tuple[str, str], float]) -> bool:
-    computed = dict(
-        zip(zip(averages["split"], averages["metric"], strict=True), averages["value"], strict=True)
-    )
-    if computed.keys() != written.keys():
-        return False
-    return np.allclose(list(computed.values()), [written[name] for name in computed], equal_nan=True)
+def is_complete(metrics: pd.DataFrame, *, epochs: int) -> bool:
+    """Whether the metrics of a finished run have every epoch, each with as many numbers."""
+    numbers, counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
+    return numbers.tolist() == list(range(1, epochs + 1)) and len(set(counts.tolist())) == 1
 
 
 def _format(rows: Iterable[Iterable[object]]) -> str:
@@ -275,9 +248,9 @@ class CheckpointWriter:
     def __init__(self, folder: Path) -> None:
         with explain_write_errors(f"Checkpoints cannot be written to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
+            remove_unfinished(folder)
         self.folder = folder
         self._written: Future[None] | None = None
-        remove_unfinished(folder)
 
     @property
     def busy(self) -> bool:

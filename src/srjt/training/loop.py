@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from srjt.training.checkpoint import (
     parse_rows,
 )
 from srjt.training.config import TrainConfig
-from srjt.training.devices import Process, StackedNetworks, pause_garbage_collection
+from srjt.training.devices import Process, pause_garbage_collection
 from srjt.training.step import (
     EpochRecord,
     Recorder,
@@ -208,7 +209,9 @@ def fit(
         """Save the state before step ``step_number`` of ``epoch``."""
         if writer is None:
             return
-        if not _is_finite(networks):  # the last checkpoint with finite weights stays the newest
+        if not all(
+            bool(p.isfinite().all()) for p in networks.parameters()
+        ):  # the last checkpoint with finite weights stays the newest
             _wait_for(writer)
             raise SrjtError(
                 f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}: "
@@ -364,10 +367,6 @@ def _wait_for(writer: checkpoint.CheckpointWriter | None) -> None:
         writer.wait()
 
 
-def _is_finite(networks: StackedNetworks) -> bool:
-    return all(bool(p.isfinite().all()) for p in networks.parameters())
-
-
 def _training_rows(epoch: int, record: EpochRecord, knows_truth: bool) -> list[MetricRow]:
     rows = []
     for k, loss in enumerate(record.losses):
@@ -403,10 +402,8 @@ def _peak_memory_mb(device: torch.device) -> float:
         import resource
     except ImportError:  # Windows
         return float("nan")
-    import sys
-
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def as_tensor(array: np.ndarray, device: torch.device | str = "cpu") -> Tensor:

@@ -234,8 +234,7 @@ def finished_metrics(folder: Path) -> pd.DataFrame:
     """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
     with _explain_finished(folder):
         metrics = read_metrics(folder / "metrics.csv")
-        summary = read_summary(folder)
-        if not is_complete(metrics, summary, epochs=int(summary["epochs"])):
+        if not is_complete(metrics, epochs=read_summary(folder)["epochs"]):
             raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
     check_files(folder)
     return metrics
