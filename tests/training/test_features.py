@@ -116,6 +116,19 @@ def test_standardise_is_the_identity_until_it_is_set() -> None:
     assert torch.equal(layer(torch.tensor([[1.0, 2.0, 7.0], [3.0, 2.0, 7.0]])), expected)
 
 
+def test_a_run_knows_the_file_of_its_labels(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32))
+    (tmp_path / "labels.csv").write_text("grade\n" + "0\n1\n" * 20)
+    data = srjt.data.read(tmp_path / "rows.npy", labels=tmp_path / "labels.csv")
+    srjt.train(data, out=tmp_path / "run", **{**SETTINGS, "epochs": 1})
+    recorded = srjt.load_run(tmp_path / "run").facts.data
+    assert {name: Path(recorded[name]["path"]).name for name in ("source", "labels")} == {
+        "source": "rows.npy",
+        "labels": "labels.csv",
+    }
+    assert len(recorded["labels"]["sha256"]) == 64
+
+
 def test_defaults_are_saved_and_the_run_can_be_resumed(rows: Rows, run: Trained) -> None:
     assert run.folder is not None
     written = json.loads((run.folder / "run.json").read_text())

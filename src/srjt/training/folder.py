@@ -120,6 +120,7 @@ class _Data(BaseModel, extra="allow"):
     images: str | None = None
     made: str = ""
     source: _Source | None = None
+    labels: _Source | None = None  # if they stand in another file than the features
     patients: int | None = None
     side_patients: dict[str, NonNegativeInt] | None = None
     left_out: dict[str, NonNegativeInt] | None = None

@@ -410,7 +410,11 @@ def _data_facts(
         "images": image_digest(used),
         "feature_names": list(manifest.feature_names),
         **({"made": manifest.made} if manifest.made else {}),
-        **({"source": describe_source(manifest.source)} if manifest.source else {}),
+        **{
+            name: describe_source(path)
+            for name, path in (("source", manifest.source), ("labels", manifest.labels_source))
+            if path
+        },
         # a label is the consensus of the readings of a sample
         "several_readings": None if manifest.posterior is None else "consensus",
         "patients": None if patients is None else len(set(used.patients or ())),

@@ -128,7 +128,9 @@ def read(
         reading, origin = SOURCES[kind].read(path, asked), str(path)
     reading = with_patients_of_headers(reading, progress=progress)
     left_out = left_out_counts(reading.problems)
-    return replace(reading, manifest=replace(reading.manifest, source=origin, left_out=left_out))
+    labels = str(asked.labels or "")
+    manifest = replace(reading.manifest, source=origin, labels_source=labels, left_out=left_out)
+    return replace(reading, manifest=manifest)
 
 
 def _read_mapped(
