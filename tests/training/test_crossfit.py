@@ -23,7 +23,6 @@ from srjt.data import Manifest, Split, read
 from srjt.data.synthetic import generate, write
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods import Sord, register
-from srjt.progress import Lines
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, Workers, choose_workers, cross_fit, nearest
 from srjt.training.reporters import BarReporter
@@ -125,20 +124,6 @@ def test_memory_alone_gives_the_same_and_folds_are_one_row_of_epochs(
     assert watching.finished == list(range(1, 10))
     assert watching.steps == sorted(watching.steps)
     assert found.neighbours is None
-
-
-def test_progress_is_counted_by_folds(
-    noisy: Manifest, fits: TrainConfig, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cross_fit(
-        noisy,
-        config=fits.replace(epochs=2),
-        folds=2,
-        title="fit",
-        setup=Setup(device="cpu", reporter=BarReporter(Lines())),
-    )
-    lines = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if "  loss " in line]
-    assert lines == [f"fit: fold {fold}/2, epoch {epoch}/2" for fold in (1, 2) for epoch in (1, 2)]
 
 
 def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,8 @@ import pytest
 import torch
 
 import srjt
-from processes import Limit
 from srjt import noise
 from srjt.data import Manifest, Split, folds, from_arrays
-from srjt.data.sources.features import pack_features
 from srjt.data.splits import corrupt_sides
 from srjt.errors import Interrupted, SrjtError
 from srjt.inference.predict import predict
@@ -167,50 +163,6 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(rows: Rows, tmp_path: P
     srjt.train(rows.manifest, out=tmp_path / "parts", **given)
     for name in ("weights.safetensors", "history.csv", "summary.json"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_killed_and_finished(launcher: Any, rows: Rows, tmp_path: Path) -> None:
-    """A real process on a file of features, killed twice without warning."""
-    (tmp_path / "f.npz").write_bytes(pack_features(rows.manifest))
-
-    limit = Limit(tmp_path / "limit", epoch=12)
-
-    def start(out: Path) -> int:
-        what = [
-            "train",
-            tmp_path / "f.npz",
-            "--out",
-            out,
-            "--fold",
-            0,
-            "--noise-rate",
-            0.4,
-            "--device",
-            "cpu",
-        ]
-        how = ["--epochs", 6, "--batch-size", 16, "--set", "checkpoint_seconds=0"]
-        return int(launcher.start(*what, *how, says=tmp_path / "says", setup=[limit.code]))
-
-    def has_begun(epoch: int) -> bool:
-        metrics = out / "metrics.csv"
-        return metrics.exists() and f"\n{epoch}," in metrics.read_text()
-
-    assert launcher.wait(start(tmp_path / "whole")) == 0, (tmp_path / "says").read_text()
-    out = tmp_path / "parts"
-    for epoch in (2, 4):
-        limit.raise_to(epoch)
-        pid = start(out)
-        code = launcher.wait_until(pid, lambda epoch=epoch: has_begun(epoch))
-        assert code is None, (tmp_path / "says").read_text()
-        os.kill(pid, signal.SIGKILL)
-        launcher.wait(pid)
-        assert not (out / "weights.safetensors").exists()
-    limit.lift()
-    assert launcher.wait(start(out)) == 0, (tmp_path / "says").read_text()
-    assert "Resuming at epoch" in (tmp_path / "says").read_text()
-    for name in ("weights.safetensors", "history.csv", "summary.json"):
-        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_one_s_own_network(rows: Rows) -> None:

@@ -298,16 +298,6 @@ def test_no_room_for_a_file(
     assert list((tmp_path / "run").rglob("*.tmp")) == []
 
 
-def test_no_room_for_a_line_of_metrics(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("needs /dev/full")
-    from srjt.training.checkpoint import MetricRow, MetricsLog
-
-    log = MetricsLog(Path("/dev/full"))
-    with pytest.raises(SrjtError, match=r"No space left on device.*run the same command again"):
-        log.add([MetricRow(1, "train", "", "loss", 1.0)])
-
-
 # --------------------------------------------------------------------------------- files that were lost or changed
 
 

@@ -27,14 +27,7 @@ from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
 from srjt.data.splits import assign_folds
 from srjt.errors import Interrupted, SrjtError, cores
-from srjt.files import (
-    explain_write_errors,
-    load_arrays,
-    made_by,
-    read_json,
-    save_arrays,
-    write_json,
-)
+from srjt.files import explain_write_errors, load_arrays, made_by, read_json, save_arrays, write_json
 from srjt.methods import import_modules, is_known_to_workers, lookup
 from srjt.methods.joint import JointTraining
 from srjt.networks import takes_rows
@@ -52,12 +45,7 @@ from srjt.training.folder import (
     refuse_other_files,
 )
 from srjt.training.reporters import BarReporter, FoldReporter
-from srjt.training.single_run import (
-    fingerprint,
-    resolve_split,
-    single_run,
-    train_on,
-)
+from srjt.training.single_run import fingerprint, resolve_split, single_run, train_on
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
 from srjt.training.workers import StopRequest, WorkerPool
 

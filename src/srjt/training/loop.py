@@ -18,23 +18,8 @@ from srjt.methods.base import Method
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint
-from srjt.training.batches import (
-    Plan,
-    TrainingSet,
-    balancing_weights,
-    draw_plan,
-    generator,
-    subseed,
-)
-from srjt.training.checkpoint import (
-    BEST_EPOCH,
-    MetricRow,
-    MetricsLog,
-    best_epoch,
-    kept_epoch,
-    metric_rows,
-    parse_rows,
-)
+from srjt.training.batches import Plan, TrainingSet, balancing_weights, draw_plan, generator, subseed
+from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, pause_garbage_collection
 from srjt.training.step import (
@@ -153,7 +138,7 @@ def fit(
         # the loss is of the global batch, so undo the averaging of gradients
         loss_scale=float(process.world_size),
     )
-    log = MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
+    log = checkpoint.MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
     starvation = StarvationMonitor(run.grades.shown)
 
@@ -188,7 +173,7 @@ def fit(
         try:
             epoch, first_step = int(meta["epoch"]), int(meta["step"])
             starvation.load_state(meta["starved"])
-            past_rows = parse_rows(tensors.pop("metrics").numpy().tobytes())
+            past_rows = checkpoint.parse_rows(tensors.pop("metrics").numpy().tobytes())
             rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
             if best_weights is not None:
                 names = [name for name in tensors if name.startswith("best.")]
@@ -266,7 +251,7 @@ def fit(
         """Whether all epochs are trained, or none was better for so long that no more are."""
         if epoch > config.epochs or config.patience is None:
             return epoch > config.epochs
-        return epoch - 1 - (best_epoch(log.rows, config.optimise) or 0) >= config.patience
+        return epoch - 1 - (checkpoint.best_epoch(log.rows, config.optimise) or 0) >= config.patience
 
     confusions: dict[str, np.ndarray] = {}
     last_saved = time.monotonic()
@@ -312,7 +297,7 @@ def fit(
             rows = _training_rows(epoch, record, recorder.knows_truth)
             confusions = {name: evaluate(name) for name in sides}
             for name, counts in confusions.items():
-                rows += metric_rows(epoch, name, counts)
+                rows += checkpoint.metric_rows(epoch, name, counts)
 
             # ---- record
             rows += [
@@ -324,10 +309,10 @@ def fit(
             ]
             if best_weights is not None:
                 # the last, if the metric is undefined in all of them
-                best = best_epoch([*log.rows, *rows], config.optimise) or epoch
+                best = checkpoint.best_epoch([*log.rows, *rows], config.optimise) or epoch
                 if best == epoch:
                     restore(best_weights, weights(networks))
-                rows.append(MetricRow(epoch, "train", "", BEST_EPOCH, float(best)))
+                rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best)))
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
             if (warning := starvation.update(record.counts)) is not None:
@@ -343,7 +328,7 @@ def fit(
                 _wait_for(writer)
                 raise Interrupted(signal, f"Stopped after epoch {epoch - 1} of {config.epochs}.")
     _wait_for(writer)
-    kept = kept_epoch(log.table()) or epoch - 1
+    kept = checkpoint.kept_epoch(log.table()) or epoch - 1
     if best_weights is not None:
         reporter.note(
             f"Epoch {kept} of {epoch - 1} is kept: the {METRICS[config.optimise].long_name} on the validation side "

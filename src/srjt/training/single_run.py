@@ -26,32 +26,11 @@ from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
-from srjt.training import checkpoint
+from srjt.training import checkpoint, devices
+from srjt.training import folder as run_folder
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.checkpoint import MetricRow, is_complete, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
-from srjt.training.devices import (
-    amp_dtype,
-    choose_device,
-    device_name,
-    join_process_group,
-    refuse_bf16_on_cpu,
-    torch_flags,
-)
-from srjt.training.folder import (
-    RunFacts,
-    check_files,
-    describe_provenance,
-    describe_source,
-    digests,
-    held_out_side,
-    image_digest,
-    is_finished,
-    lock_run_folder,
-    open_run_folder,
-    read_summary,
-    write_held_out,
-)
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.step import weights
@@ -216,7 +195,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
     with explain_write_errors(f"The results cannot be written to {folder}", advice):
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
-        write_held_out(folder, run.held_out)
+        run_folder.write_held_out(folder, run.held_out)
         averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
             folder / "summary.json",
@@ -225,7 +204,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
                 **({"kept_epoch": fitted.kept_epoch} if config.keep == "best" else {}),
                 "last_epochs": averages.to_dict("records"),
                 "confusion": {name: fitted.confusions[name].tolist() for name in run.held_out},
-                "files": digests(folder),
+                "files": run_folder.digests(folder),
             },
         )
 
@@ -234,9 +213,9 @@ def finished_metrics(folder: Path) -> pd.DataFrame:
     """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
     with _explain_finished(folder):
         metrics = read_metrics(folder / "metrics.csv")
-        if not is_complete(metrics, epochs=read_summary(folder)["epochs"]):
+        if not is_complete(metrics, epochs=run_folder.read_summary(folder)["epochs"]):
             raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
-    check_files(folder)
+    run_folder.check_files(folder)
     return metrics
 
 
@@ -287,9 +266,9 @@ def single_run(
     setup = setup or Setup()
     config = config.for_data(features=data.are_features)
     _check_inputs(data, config, setup)
-    reporter, device = setup.reporter, choose_device(setup.device)
-    refuse_bf16_on_cpu(config.precision, device)
-    process = join_process_group(device)
+    reporter, device = setup.reporter, devices.choose_device(setup.device)
+    devices.refuse_bf16_on_cpu(config.precision, device)
+    process = devices.join_process_group(device)
     folder = None if out is None else Path(out)
     method = build_method(config, num_classes=data.num_classes)
     store = setup.open_store(data, config)
@@ -309,16 +288,16 @@ def single_run(
     side = config.crop if setup.transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
     used = manifest.select(np.concatenate(list(parts.sides().values())), images=False)
-    facts = RunFacts(
+    facts = run_folder.RunFacts(
         config=config,
         grades=Grades(manifest.grades, grade_names),
         data=_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
         own_network=setup.network is not None,
         noise=noise,
-        provenance=describe_provenance(device, command=command, processes=process.world_size),
+        provenance=run_folder.describe_provenance(device, command=command, processes=process.world_size),
     )
-    if folder is not None and is_finished(folder):
-        open_run_folder(folder, facts, used)  # raises an error if it is a different run
+    if folder is not None and run_folder.is_finished(folder):
+        run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
         reporter.note(f"{folder} is already finished: nothing to do.")
         run = load_run(
             folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
@@ -328,7 +307,7 @@ def single_run(
     if manifest.are_features:
         standardise(networks, as_features(store.pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
-    with lock_run_folder(folder if process.is_main else None, facts, used) as begun:
+    with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
         run = ready_to_compute(
             networks,
             method,
@@ -346,19 +325,19 @@ def single_run(
             fp32 = "fp32" if device.type == "cpu" else config.precision
             reporter.note(
                 f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of {size:.2g} M weights, "
-                f"{device_name(device)}, {'bf16' if amp_dtype(config, device) else fp32}."
+                f"{devices.device_name(device)}, {'bf16' if devices.amp_dtype(config, device) else fp32}."
             )
         training, sides = _tensors(manifest, parts, feed, device, config=config, readers=readers)
         try:
             with (
-                torch_flags(config, device),
+                devices.torch_flags(config, device),
                 torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             ):
                 result = fit(run, training, sides, reporter=reporter, process=process)
                 # with the flags and batches of the training, so that the scores agree with its metrics
                 forward = run.forward(feed, sides=[side.rows for side in sides.values()])
                 held_out = {
-                    name: held_out_side(
+                    name: run_folder.held_out_side(
                         manifest.select(side.rows.numpy(), images=False),
                         forward.probabilities(side.rows)[0].numpy(),
                         from_files=manifest.arrays is None,
@@ -407,11 +386,11 @@ def _data_facts(
         "validation_counts": counts(parts.validation),
         "in_shape": list(in_shape),
         "fingerprint": fingerprint(manifest, parts),
-        "images": image_digest(used),
+        "images": run_folder.image_digest(used),
         "feature_names": list(manifest.feature_names),
         **({"made": manifest.made} if manifest.made else {}),
         **{
-            name: describe_source(path)
+            name: run_folder.describe_source(path)
             for name, path in (("source", manifest.source), ("labels", manifest.labels_source))
             if path
         },

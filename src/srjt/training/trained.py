@@ -27,28 +27,10 @@ from srjt.files import as_path, fetch_run, is_hub_address
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.progress import Reporter
-from srjt.training import checkpoint
+from srjt.training import checkpoint, devices
+from srjt.training import folder as run_folder
 from srjt.training.batches import CENTRE, Forward, Preprocess, Transform, Views, subseed
 from srjt.training.config import TrainConfig
-from srjt.training.devices import (
-    StackedNetworks,
-    amp_dtype,
-    channels_last,
-    choose_device,
-    torch_flags,
-    uses_channels_last,
-)
-from srjt.training.folder import (
-    HASHES_FILE,
-    HeldOut,
-    RunFacts,
-    check_files,
-    read_facts,
-    read_hashes,
-    read_held_out,
-    read_noise_estimate,
-    same_samples,
-)
 from srjt.training.reporters import BarReporter
 
 NetworkMaker = Callable[[], nn.Module]
@@ -135,7 +117,7 @@ class Trained:
         A hash of each image, or row of features: those of the training side first.
     """
 
-    networks: StackedNetworks
+    networks: devices.StackedNetworks
     method: Method
     config: TrainConfig
     grades: Grades
@@ -147,10 +129,10 @@ class Trained:
     folder: Path | None = None
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
-    held_out: Mapping[str, HeldOut] = field(default_factory=dict)
+    held_out: Mapping[str, run_folder.HeldOut] = field(default_factory=dict)
     noise_estimate: NoiseEstimate | None = None
     skipped: tuple[tuple[str, str], ...] = ()
-    facts: RunFacts | None = None
+    facts: run_folder.RunFacts | None = None
     hashes: npt.NDArray[np.uint64] | None = None
 
     def __repr__(self) -> str:
@@ -206,7 +188,7 @@ class Trained:
             feed=feed,
             preprocess=self.preprocess,
             batch_size=self.config.eval_batch_size,
-            amp=amp_dtype(self.config, self.device),
+            amp=devices.amp_dtype(self.config, self.device),
             sides=sides,
         )
 
@@ -270,7 +252,7 @@ class Trained:
         ndarray of int64, shape (M,)
             Their rows.
         """
-        return same_samples(self.match_features(data), ids=self.training_ids, hashes=self.hashes)
+        return run_folder.same_samples(self.match_features(data), ids=self.training_ids, hashes=self.hashes)
 
     def match_features(self, data: Manifest) -> Manifest:
         """The samples with their features in the order of the training; images are returned unchanged.
@@ -301,7 +283,7 @@ class Trained:
 
 def use_run_settings(run: Trained) -> AbstractContextManager[None]:
     """Compute with the precision flags of the run's own evaluation; restore them afterwards."""
-    return torch_flags(run.config, run.device, training=False)
+    return devices.torch_flags(run.config, run.device, training=False)
 
 
 def _without_version(settings: str) -> object:
@@ -336,7 +318,7 @@ def build_networks(
     in_shape: tuple[int, ...],
     network: NetworkMaker | None = None,
     with_weights: bool = True,
-) -> StackedNetworks:
+) -> devices.StackedNetworks:
     """The method's networks, each with a different seed: pretrained ones differ in their heads only."""
     name = network or config.network
     assert name is not None, "for_data sets it"
@@ -358,7 +340,7 @@ def build_networks(
             "The network function returned the same module twice: it must return a new one at each call, because "
             "two networks need separate weights."
         )
-    return StackedNetworks(members)
+    return devices.StackedNetworks(members)
 
 
 def fetch_weights(
@@ -422,7 +404,7 @@ def load_run(
     path = as_path(folder, "A run is what srjt.train returns, or the path of its folder")
     if is_hub_address(path):
         path = fetch_run(path)
-    facts = read_facts(path)
+    facts = run_folder.read_facts(path)
     if facts.own_network and network is None:
         raise SrjtError(
             f"{path} was trained with a network of your own, which only Python can build: "
@@ -431,7 +413,7 @@ def load_run(
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():
         raise SrjtError(f"{path} has not finished training: run the same srjt train command again to resume.")
-    target = choose_device(device)
+    target = devices.choose_device(device)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])
     tensors, _ = checkpoint.read(weights_file)  # a damaged file is noticed before networks are built
@@ -445,21 +427,21 @@ def load_run(
             raise SrjtError(
                 f"The weights in {path} do not fit the network {facts.config.network}: {reason}"
             ) from None
-    check_files(path)
+    run_folder.check_files(path)
     run = ready_to_compute(stacked, method, facts, device=target, folder=path, eval_transform=eval_transform)
     return replace(
         run,
         networks=stacked.eval(),
-        held_out=read_held_out(path, networks=method.networks, classes=len(facts.grades)),
-        noise_estimate=read_noise_estimate(path),
-        hashes=read_hashes(path / HASHES_FILE),
+        held_out=run_folder.read_held_out(path, networks=method.networks, classes=len(facts.grades)),
+        noise_estimate=run_folder.read_noise_estimate(path),
+        hashes=run_folder.read_hashes(path / run_folder.HASHES_FILE),
     )
 
 
 def ready_to_compute(
-    networks: StackedNetworks,
+    networks: devices.StackedNetworks,
     method: Method,
-    facts: RunFacts,
+    facts: run_folder.RunFacts,
     *,
     device: torch.device,
     folder: Path | None = None,
@@ -467,10 +449,10 @@ def ready_to_compute(
     eval_transform: Transform | None = None,
 ) -> Trained:
     """A run, before or after its training: its networks on the device, laid out as they compute fastest there."""
-    config, last = facts.config, uses_channels_last(networks, device, own_network=facts.own_network)
+    config, last = facts.config, devices.uses_channels_last(networks, device, own_network=facts.own_network)
     networks.to(device)
     if last:
-        channels_last(networks)
+        devices.channels_last(networks)
     return Trained(
         networks=networks,
         method=method.to(device),
@@ -478,7 +460,7 @@ def ready_to_compute(
         grades=facts.grades,
         preprocess=Preprocess(
             crop=config.crop,
-            dtype=amp_dtype(config, device) or torch.float32,
+            dtype=devices.amp_dtype(config, device) or torch.float32,
             channels_last=last,
             train_transform=transform,
             eval_transform=eval_transform,
