@@ -32,18 +32,11 @@ from srjt.methods import import_modules, is_known_to_workers, lookup
 from srjt.methods.joint import JointTraining
 from srjt.networks import takes_rows
 from srjt.progress import Reporter
+from srjt.training import folder as run_folder
 from srjt.training.batches import centre_batches, evaluation_batch_size
 from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, choose_device
-from srjt.training.folder import (
-    HASHES_FILE,
-    check_images,
-    image_digest,
-    is_finished,
-    refuse_differences,
-    refuse_other_files,
-)
 from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.single_run import fingerprint, resolve_split, single_run, train_on
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
@@ -284,7 +277,7 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
     count, reporter = len(folds), setup.reporter
     elsewhere = Setup(cache=setup.cache, on_bad_image=setup.on_bad_image)  # what a worker can be sent
     assert folds.out is not None, "choose_workers requires it"
-    waiting = [k for k in range(count) if not is_finished(folds.out / f"fold{k}")]
+    waiting = [k for k in range(count) if not run_folder.is_finished(folds.out / f"fold{k}")]
     if not waiting:
         return set()
     trained = set(waiting)
@@ -453,7 +446,7 @@ def cross_fit(
     workers = choose_workers(
         jobs, folds=folds, samples=len(manifest), config=config, setup=setup, writes=writes
     )
-    if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
+    if out is None or not all(run_folder.is_finished(out / f"fold{k}") for k in range(folds)):
         note = fetch_weights(config, network=setup.network, features=manifest.are_features)
         if note is not None:
             reporter.note(note)
@@ -538,7 +531,7 @@ class CrossFitFile(BaseModel, extra="forbid"):
 
 def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: int, seed: int) -> None:
     """Write the settings, or compare with those in the folder; a folder with other settings is an error."""
-    file, images = out / "crossfit.json", image_digest(samples)
+    file, images = out / "crossfit.json", run_folder.image_digest(samples)
     own = {
         "folds": folds,
         "seed": seed,
@@ -546,13 +539,15 @@ def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: in
     }
     # an earlier call may have failed before the first training, for example for lack of a GPU
     if not file.exists() or not any(out.glob("fold*")):
-        refuse_other_files(out, begun=file.name)
+        run_folder.refuse_other_files(out, begun=file.name)
         with explain_write_errors(f"{out} cannot be written"):
             out.mkdir(parents=True, exist_ok=True)
-            (out / HASHES_FILE).unlink(missing_ok=True)
+            (out / run_folder.HASHES_FILE).unlink(missing_ok=True)
             content = {"format": FORMAT, "srjt": __version__, **own, "images": images}
             write_json(file, {**content, "config": config.to_dict()})
     before = read_json(file, CrossFitFile)
     settings = {**before.config.identity(), **before.model_dump(include=set(own))}
-    refuse_differences(f"{out} was made with other settings", settings, {**config.identity(), **own})
-    check_images(out, samples, recorded=before.images, what="audit or estimate")
+    run_folder.refuse_differences(
+        f"{out} was made with other settings", settings, {**config.identity(), **own}
+    )
+    run_folder.check_images(out, samples, recorded=before.images, what="audit or estimate")

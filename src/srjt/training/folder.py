@@ -25,24 +25,13 @@ import pandas as pd
 import torch
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
+from srjt import files
 from srjt._version import __version__
 from srjt.data.duplicates import MIN_FEATURES, UNKNOWN, Hashes, image_hashes
 from srjt.data.grades import Grades, as_text
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError, count_of
-from srjt.files import (
-    check_regular_files,
-    explain_write_errors,
-    is_foreign,
-    lock_folder,
-    made_by,
-    read_json,
-    sha256_of,
-    why_not_a_file,
-    write_atomically,
-    write_json,
-)
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS, NaiveBaseline, naive_baseline
@@ -100,9 +89,9 @@ class RunFacts:
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
-    with explain_write_errors(f"The run cannot be written to {folder}"):
+    with files.explain_write_errors(f"The run cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "run.json", facts.to_dict())
+        files.write_json(folder / "run.json", facts.to_dict())
 
 
 class _Source(BaseModel, extra="forbid"):
@@ -152,7 +141,7 @@ class RunFile(BaseModel, extra="forbid"):
 
     format: Literal[2]
     srjt: str
-    config: Annotated[TrainConfig, made_by(TrainConfig.from_dict)]
+    config: Annotated[TrainConfig, files.made_by(TrainConfig.from_dict)]
     grades: Annotated[list[str], Field(min_length=2)]
     grade_names: dict[str, str]
     data: _Data
@@ -165,10 +154,10 @@ def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
     if os.path.isfile(folder):
         raise SrjtError(f"{folder} is a file: give the folder of a run, which srjt train --out wrote.")
-    check_regular_files(folder)
+    files.check_regular_files(folder)
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
-    file = read_json(path, RunFile)
+    file = files.read_json(path, RunFile)
     return RunFacts(
         config=file.config,
         grades=Grades(file.grades, file.grade_names),
@@ -198,7 +187,7 @@ def has_summary(folder: Path) -> bool:
 class _Score(BaseModel, extra="allow"):
     split: str
     metric: str
-    value: Annotated[float, made_by(lambda value: math.nan if value is None else float(value))]
+    value: Annotated[float, files.made_by(lambda value: math.nan if value is None else float(value))]
 
 
 def _confusions(counts: list[Any]) -> list[Any]:
@@ -208,25 +197,28 @@ def _confusions(counts: list[Any]) -> list[Any]:
     return counts
 
 
+Confusions = Annotated[list[Any], files.made_by(_confusions)]
+
+
 class SummaryFile(BaseModel, extra="allow"):
     """``summary.json``: what ``write_results`` writes."""
 
     epochs: NonNegativeInt
     kept_epoch: NonNegativeInt = 0
     last_epochs: list[_Score]
-    confusion: dict[str, Annotated[list[Any], made_by(_confusions)]]
+    confusion: dict[str, Confusions]
     files: dict[Literal["weights.safetensors", "history.csv", "held_out.csv"], str] = {}  # SHA-256 of each
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """The contents of ``summary.json``."""
-    return read_json(folder / "summary.json", SummaryFile).model_dump(exclude_unset=True)
+    return files.read_json(folder / "summary.json", SummaryFile).model_dump(exclude_unset=True)
 
 
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains times."""
-    files = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
-    return {file.name: sha256_of(file) for file in files if file.exists()}
+    written = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
+    return {file.name: files.sha256_of(file) for file in written if file.exists()}
 
 
 def check_files(folder: Path) -> None:
@@ -255,9 +247,9 @@ def lock_run_folder(folder: Path | None, requested: RunFacts, samples: Manifest)
         yield requested
         return
     refuse_other_files(folder)  # before the lock: a folder that is not ours gets no lock file
-    with explain_write_errors(f"The run cannot be written to {folder}"):
+    with files.explain_write_errors(f"The run cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
+    with files.lock_folder(folder):
         yield open_run_folder(folder, requested, samples)
 
 
@@ -265,7 +257,7 @@ def refuse_other_files(folder: Path, *, begun: str = "run.json") -> None:
     """Raise an error if the folder exists, is not empty, and has no such file, by which a run in it has begun."""
     if (folder / begun).exists() or not folder.is_dir():
         return
-    if any(is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
+    if any(files.is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
         raise SrjtError(f"{folder} already contains other files: choose another `out`.")
 
 
@@ -321,13 +313,13 @@ class NoiseFile(BaseModel, extra="forbid"):
     folds: int
     verified: str | None
     images: str | None
-    estimate: Annotated[NoiseEstimate, made_by(NoiseEstimate.from_dict)]
+    estimate: Annotated[NoiseEstimate, files.made_by(NoiseEstimate.from_dict)]
 
 
 def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
     """The noise estimate of a run; None where its noise rate was given, or not needed."""
     file = folder / "noise.json"
-    return read_json(file, NoiseFile).estimate if file.exists() else None
+    return files.read_json(file, NoiseFile).estimate if file.exists() else None
 
 
 # Predictions for the samples that a run did not learn from: its validation and test sides, in
@@ -423,7 +415,7 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
         # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one with a lone \\r.
         form: dict[str, Any] = {"float_format": "%.9g", "quoting": csv.QUOTE_NONNUMERIC}
         content = pd.concat(tables).to_csv(index=False, lineterminator="\n", **form)
-        write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"), follow_links=False)
+        files.write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"), follow_links=False)
 
 
 def _columns(side: HeldOut) -> dict[str, object]:
@@ -540,8 +532,8 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()
         np.save(buffer, samples.hashes)
-        with explain_write_errors(f"The {what} cannot be written to {folder}"):
-            write_atomically(file, buffer.getvalue(), follow_links=False)
+        with files.explain_write_errors(f"The {what} cannot be written to {folder}"):
+            files.write_atomically(file, buffer.getvalue(), follow_links=False)
 
 
 def changed_images(file: Path, samples: Manifest) -> list[str]:
@@ -555,7 +547,7 @@ def changed_images(file: Path, samples: Manifest) -> list[str]:
 
 def read_hashes(file: Path) -> Hashes | None:
     """(N, 2) the hashes that a folder keeps; None if there are none, or if the file is damaged."""
-    if why_not_a_file(file) is not None:  # reading a pipe would wait for ever
+    if files.why_not_a_file(file) is not None:  # reading a pipe would wait for ever
         return None
     try:
         hashes = np.load(file, allow_pickle=False)
@@ -605,7 +597,7 @@ def describe_source(path: str) -> dict[str, str]:
     """The file or folder that the labels were read from, and the hash of a file as it is now."""
     facts = {"path": os.path.abspath(path)}
     with contextlib.suppress(OSError):
-        facts["sha256"] = sha256_of(Path(path))
+        facts["sha256"] = files.sha256_of(Path(path))
     return facts
 
 

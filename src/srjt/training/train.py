@@ -29,18 +29,11 @@ from srjt.files import explain_write_errors, read_json, wait_for_lock, write_ato
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import noise_from_posterior
 from srjt.progress import Reporter
+from srjt.training import folder as run_folder
 from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
-from srjt.training.folder import (
-    FORMAT,
-    NoiseFile,
-    image_digest,
-    is_finished,
-    refuse_differences,
-    refuse_other_files,
-)
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import (
     SplitChoice,
@@ -148,7 +141,7 @@ def resolve_noise_rate(
             "warm_up": warm_up_config.determining(),
             "folds": WARM_UP_FOLDS,
             "verified": None if grades is None else verified,
-            "images": image_digest(learnt),
+            "images": run_folder.image_digest(learnt),
         }
         estimate = _estimate_once(Path(out), facts, estimate_in, reporter)
     described = describe(estimate, epochs=warm_up_config.epochs)
@@ -358,14 +351,19 @@ def _estimate_once(
         with wait_for_lock(folder, waiting=note_once):
             if not file.exists():
                 estimate = estimate_in(folder / "warmup")
-                content = {"format": FORMAT, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
+                content = {
+                    "format": run_folder.FORMAT,
+                    "srjt": __version__,
+                    **facts,
+                    "estimate": estimate.to_dict(),
+                }
                 write_json(file, content)
-    saved = read_json(file, NoiseFile)
+    saved = read_json(file, run_folder.NoiseFile)
     before, now = saved.model_dump(include=set(facts)), facts
     if (folder / "run.json").exists():  # whose own settings and samples are compared next
         before, now = {"verified": before["verified"]}, {"verified": now["verified"]}
     before, now = ({**facts.pop("warm_up", {}), **facts} for facts in (dict(before), dict(now)))
-    refuse_differences(f"{file} was estimated from other images, labels or settings", before, now)
+    run_folder.refuse_differences(f"{file} was estimated from other images, labels or settings", before, now)
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return saved.estimate
 
@@ -460,7 +458,7 @@ def train(
     if not {"fold", "folds"}.isdisjoint(settings):
         raise SrjtError("A fold is given as a split: srjt.train(data, split=srjt.data.folds(data)[0]).")
     if out is not None:
-        refuse_other_files(Path(out))  # before anything is read or written
+        run_folder.refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
     if isinstance(network, str):
         settings["network"], network = network, None
@@ -470,7 +468,7 @@ def train(
     if requested.keep == "best" and (sides is None or (split is None and not has_own_split(data))):
         raise no_validation_side()
     note = None
-    if out is None or not is_finished(Path(out)):
+    if out is None or not run_folder.is_finished(Path(out)):
         note = fetch_weights(requested, network=network, features=data.are_features)
     with reporter_in_python(reporter, progress=progress) as watching:
         if note is not None:
