@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,41 +45,30 @@ PATIENCE = 3  # epochs in a row
 STARVED = 0.1  # of the share that is kept overall
 
 
-class StarvationMonitor:
-    """Gives one warning per training, when a grade is hardly selected for ``PATIENCE`` epochs in a row."""
+def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str]) -> str | None:
+    """A warning in the first epoch that ends ``PATIENCE`` epochs in which a grade was hardly selected; else None.
 
-    def __init__(self, grades: Sequence[str]) -> None:
-        self.grades = tuple(grades)
-        self.starved_epochs = np.zeros(len(grades), dtype=np.int64)  # per grade, in a row
-        self.warned = False
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint saves."""
-        return {"epochs": self.starved_epochs.tolist(), "spoken": self.warned}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.starved_epochs = np.array(state["epochs"], dtype=np.int64)
-        self.warned = bool(state["spoken"])
-
-    def update(self, counts: np.ndarray) -> str | None:
-        """counts: (K, 4, C) of one epoch (ordinal.metrics.selection_counts) → a warning, or None.
-
-        One network's selection is what the other learns from, so a grade that either starves counts.
-        """
-        selected, total = counts[:, 1].astype(np.float64), counts[:, 3].astype(np.float64)
-        overall = selected.sum(axis=1, keepdims=True) / np.maximum(total.sum(axis=1, keepdims=True), 1)
-        share = np.divide(selected, total, out=np.ones_like(selected), where=total > 0)
-        starved = (share < STARVED * overall).any(axis=0)
-        self.starved_epochs = np.where(starved, self.starved_epochs + 1, 0)
-        if self.warned or not (self.starved_epochs >= PATIENCE).any():
-            return None
-        self.warned = True
-        named = ", ".join(self.grades[c] for c in np.flatnonzero(self.starved_epochs >= PATIENCE))
-        return (
-            f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected "
-            f"as clean ({share.min():.0%} of them, {float(overall.mean()):.0%} of all), so the networks are "
-            "unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller `noise_rate`."
-        )
+    rows: of all epochs so far. One network's selection is what the other learns from, so a grade that either starves
+    counts.
+    """
+    kept = {row.epoch: row.value for row in rows if row.metric == "kept"}
+    shares: dict[int, dict[str, float]] = {epoch: {} for epoch in kept}  # of the starved grades
+    for row in rows:
+        if row.metric.startswith("kept[") and row.value < STARVED * kept[row.epoch]:
+            shares[row.epoch][row.metric] = min(row.value, shares[row.epoch].get(row.metric, 1.0))
+    latest = max(kept)
+    starved = {
+        epoch: set.intersection(*(set(shares[before]) for before in range(epoch - PATIENCE + 1, epoch + 1)))
+        for epoch in range(PATIENCE, latest + 1)
+    }
+    if not starved.get(latest) or any(starved[epoch] for epoch in range(PATIENCE, latest)):
+        return None
+    named = ", ".join(grade for c, grade in enumerate(grades) if f"kept[{c}]" in starved[latest])
+    return (
+        f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected as "
+        f"clean ({min(shares[latest].values()):.0%} of them, {kept[latest]:.0%} of all), so the networks are "
+        "unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller `noise_rate`."
+    )
 
 
 # The training loop: one for all methods, read from top to bottom.
@@ -140,7 +128,6 @@ def fit(
     )
     log = checkpoint.MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
-    starvation = StarvationMonitor(run.grades.shown)
 
     assert config.balance is not None, "for_data sets it"
     sampling_weights = balancing_weights(
@@ -172,7 +159,6 @@ def fit(
         tensors, meta = saved
         try:
             epoch, first_step = int(meta["epoch"]), int(meta["step"])
-            starvation.load_state(meta["starved"])
             past_rows = checkpoint.parse_rows(tensors.pop("metrics").numpy().tobytes())
             rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
             if best_weights is not None:
@@ -213,8 +199,7 @@ def fit(
         state["random.cpu"] = torch.get_rng_state()
         if device.type == "cuda":
             state["random.cuda"] = torch.cuda.get_rng_state(device)
-        meta = {"epoch": epoch, "step": step_number, "starved": starvation.state()}
-        writer.save(state, meta, step=(epoch - 1) * steps + step_number)
+        writer.save(state, {"epoch": epoch, "step": step_number}, step=(epoch - 1) * steps + step_number)
 
     def evaluate(name: str) -> np.ndarray:
         """(K + 1, C, C) confusion counts of a side; each process evaluates its share of the samples."""
@@ -315,7 +300,7 @@ def fit(
                 rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best)))
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
-            if (warning := starvation.update(record.counts)) is not None:
+            if (warning := starvation_warning(log.rows, run.grades.shown)) is not None:
                 reporter.note(warning)
             epoch += 1
             due = time.monotonic() - last_saved >= config.checkpoint_seconds
