@@ -22,7 +22,6 @@ from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, pause_garbage_collection
 from srjt.training.step import (
-    EpochRecord,
     Recorder,
     Step,
     initialise_optimizer,
@@ -268,18 +267,22 @@ def fit(
                     _wait_for(writer)
                     raise Interrupted(stop.number, f"Stopped at epoch {epoch}, step {steps_done} of {steps}.")
             first_step = 0
-            record = recorder.finish_epoch()
+            numbers, bad_step = recorder.finish_epoch()
             train_seconds = time.perf_counter() - start
-            if record.first_bad_step is not None:
+            if bad_step is not None:
                 _wait_for(writer)
                 raise SrjtError(
-                    f"The loss was not finite at epoch {epoch}, step {record.first_bad_step + 1} of {steps}: "
+                    f"The loss was not finite at epoch {epoch}, step {bad_step + 1} of {steps}: "
                     + _why_not_finite(method, config)
                     + " The last good checkpoint is kept."
                 )
 
             # ---- evaluate
-            rows = _training_rows(epoch, record, recorder.knows_truth)
+            rows = [
+                MetricRow(epoch, "train", str(k + 1), name, value)
+                for k, values in enumerate(numbers)
+                for name, value in values.items()
+            ]
             confusions = {name: evaluate(name) for name in sides}
             for name, counts in confusions.items():
                 rows += checkpoint.metric_rows(epoch, name, counts)
@@ -335,23 +338,6 @@ def fit(
 def _wait_for(writer: checkpoint.CheckpointWriter | None) -> None:
     if writer is not None:
         writer.wait()
-
-
-def _training_rows(epoch: int, record: EpochRecord, knows_truth: bool) -> list[MetricRow]:
-    rows = []
-    for k, loss in enumerate(record.losses):
-        network = str(k + 1)
-        rows.append(MetricRow(epoch, "train", network, "loss", loss))
-        rows += [
-            MetricRow(epoch, "train", network, f"kept[{grade}]", float(share))
-            for grade, share in enumerate(record.kept[k])
-        ]
-        if knows_truth:
-            rows += [
-                MetricRow(epoch, "train", network, name, value)
-                for name, value in record.label_quality(k).items()
-            ]
-    return rows
 
 
 def _why_not_finite(method: Method, config: TrainConfig) -> str:
