@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from srjt.errors import SrjtError, warn
 from srjt.methods.base import Method
 from srjt.ordinal.metrics import label_precision, label_recall, selection_counts
-from srjt.training.batches import Batch, Plan, Preprocess, TrainingSet, plan_buffers, train_batches
+from srjt.training.batches import Batch, Plan, Preprocess, TrainingSet, train_batches
 from srjt.training.config import StepMode, TrainConfig
 from srjt.training.devices import StackedNetworks, backward_kernels, compile_networks
 
@@ -313,7 +313,7 @@ def make_epoch_runner(
     warm_up_batches.close()  # a streaming feed's threads must not touch the device during capture
     custom_inputs = type(method).prepare is not Method.prepare or preprocess.train_transform is not None
     if data.feed.resident and not custom_inputs:
-        buffers, store_rows = plan_buffers(plan, device), data.rows.to(device)
+        buffers, store_rows = plan.to(device), data.rows.to(device)
         counter = step.recorder.tensors["step"]
 
         def gather_and_step() -> None:
