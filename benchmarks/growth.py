@@ -142,7 +142,7 @@ def prepare_audits(folder: Path, rows: int) -> None:
 def measure_audits(folder: Path) -> Steps:
     import srjt
     from srjt.auditing.folder import AuditFolder, read_audit
-    from srjt.auditing.review_app import ReviewSession, full_image
+    from srjt.auditing.review_app import ReviewSession, _full_image
     from srjt.auditing.review_log import Decisions
 
     kept: dict[str, ReviewSession] = {}
@@ -168,7 +168,7 @@ def measure_audits(folder: Path) -> Steps:
                 seen=session.decisions.current.last_revision.get(name, 0),
             )
             session.updates(seen)
-            full_image(session.audit, line + 1)
+            _full_image(session.audit, line + 1)
 
     yield "report of an audit", lambda: srjt.report(folder / "audit")
     yield "review: open the page", open_page

@@ -34,7 +34,7 @@ import pandas as pd
 import torch
 
 import srjt
-from srjt.cli.train import print_study_times
+from srjt.cli.study import print_study_times
 from srjt.data import Manifest, folds
 from srjt.errors import cores
 from srjt.methods import lookup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -93,3 +94,17 @@ def test_no_file_imports_itself_by_a_detour() -> None:
 
     for module in sorted(edges):
         visit(module, ())
+
+
+def test_the_benchmarks_import_what_exists() -> None:
+    """They are run by hand, long after a name has moved."""
+    missing = [
+        f"{script.name}: {node.module}.{alias.name}"
+        for script in (Path(__file__).parents[1] / "benchmarks").rglob("*.py")
+        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "srjt"
+        for alias in node.names
+        if f"{node.module}.{alias.name}" not in MODULES
+        and not hasattr(importlib.import_module(node.module or ""), alias.name)
+    ]
+    assert missing == []

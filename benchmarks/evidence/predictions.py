@@ -18,7 +18,8 @@ import pandas as pd
 from srjt.data.images.store import open_store
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
-from srjt.studies.folder import read_study, run_folder, run_status, study_config
+from srjt.studies.config import StudyConfig
+from srjt.studies.folder import read_study, run_folder, run_status
 from srjt.studies.plan import open_data
 from srjt.training.trained import Trained, load_run
 
@@ -43,7 +44,7 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     facts = read_study(given.study)
-    data = open_data(study_config(facts))
+    data = open_data(StudyConfig.from_dict(facts["study"]))
     for known in facts["cells"]:
         file = given.out / f"{known['key']}.csv"
         if file.exists() or run_status(given.study, known["key"]) != "done":

@@ -14,20 +14,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import uvicorn
 from PIL import Image
 
 from browser import Browser, needs_browser
 from srjt.auditing.folder import read_audit
-from srjt.auditing.review_app import CANNOT_TELL, BlindSession, create_app
+from srjt.auditing.review_app import CANNOT_TELL, BlindSession, Server, create_web_server, listen
 from srjt.auditing.review_log import Decisions, draw_sample, read_verified_grades, with_verified_grades
-from srjt.auditing.review_server import Server, listen
 from srjt.cli import main
 from srjt.data import read
 
 PATHS = [
     "/", "/page/sample.js", "/page/review.js", "/page/audit.js", "/page/index.html", "/image/0", "/image/7", "/image/8",
-    "/image/-1", "/thumb/0", "/api/sample", "/api/samples", "/api/updates", "/api/neighbours/0", "/api/problem/0",
+    "/image/-1", "/thumb/0", "/api/sample", "/api/samples", "/api/updates", "/api/neighbours/0", "/map/0", "/pixels/0",
 ]  # fmt: skip
 
 
@@ -42,8 +40,7 @@ def session(audit_folder: Path) -> Iterator[BlindSession]:
 @pytest.fixture
 def server(session: BlindSession) -> Iterator[Server]:
     opened = listen()
-    config = uvicorn.Config(create_app(session, opened.access), log_level="error", lifespan="off")
-    running = uvicorn.Server(config)
+    running = create_web_server(session, opened)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [opened.socket]}, daemon=True)
     thread.start()
     yield opened

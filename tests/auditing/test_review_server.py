@@ -18,9 +18,15 @@ import pytest
 from PIL import Image
 
 from srjt.auditing.folder import AuditFolder, read_audit
-from srjt.auditing.review_app import AccessRules, ReviewSession, grade_keys
+from srjt.auditing.review_app import (
+    AccessRules,
+    ReviewSession,
+    Server,
+    create_web_server,
+    grade_keys,
+    listen,
+)
 from srjt.auditing.review_log import Decisions
-from srjt.auditing.review_server import Server, create_web_server, listen
 from srjt.errors import SrjtError
 
 
@@ -109,7 +115,7 @@ def read_only(shared_audit_folder: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 EVERYTHING = ["/", "/page/review.js", "/image/0", "/thumb/0", "/api/samples", "/api/updates", "/api/neighbours/0",
-              "/api/problem/0", "/nothing"]  # fmt: skip
+              "/map/0", "/pixels/0", "/nothing"]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", EVERYTHING)
@@ -138,15 +144,13 @@ def test_every_response_has_the_security_headers(read_only: Client, path: str) -
 
 def test_the_token_is_exchanged_for_a_strict_cookie(read_only: Client) -> None:
     token = read_only.server.access.token
-    status, headers, body = read_only.ask(f"/?token={token}&show=all&q=%22%3E%3Cb%3E", cookie=None)
+    status, headers, body = read_only.ask(f"/?token={token}", cookie=None)
     assert status == 200
     cookie = headers["set-cookie"]
     assert cookie.startswith(f"srjt-review-{read_only.server.port}={token};")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
-    page = body.decode()
-    assert 'content="0; url=/?show=all&amp;q=%22%3E%3Cb%3E"' in page
-    assert token not in page
+    assert token not in body.decode()
     assert read_only.ask(f"/image/0?token={token}", cookie=None)[0] == 403  # only the page takes it
 
 
@@ -220,12 +224,11 @@ def test_an_audit_folder_cannot_expose_files_outside_it(audit_folder: Path, tmp_
          "/etc/passwd", "audit.json", ""],
     )  # fmt: skip
     with running(audit, tmp_path / "d.sqlite") as client:
-        statuses = [client.ask(f"/image/{line}")[0] for line in range(8)]
-        assert statuses == [200] + [404] * 7
-        reasons = [client.get(f"/api/problem/{line}")["problem"] for line in range(1, 8)]
-        said = [*["outside the audit folder"] * 3, "regular file", "known format", "known format",
-                "no image file of this sample"]  # fmt: skip
-        assert [word in reason for word, reason in zip(said, reasons, strict=True)] == [True] * 7
+        answers = [client.ask(f"/image/{line}") for line in range(8)]
+        assert [status for status, _, _ in answers] == [200] + [404] * 7
+        said = [*[b"outside the audit folder"] * 3, b"regular file", b"known format", b"known format",
+                b"no image of this sample"]  # fmt: skip
+        assert [word in reason for word, (_, _, reason) in zip(said, answers[1:], strict=True)] == [True] * 7
         assert client.ask("/thumb/1")[0] == 404
 
 
@@ -249,7 +252,7 @@ def test_images_are_shown_as_the_networks_saw_them(audit_folder: Path, tmp_path:
             with Image.open(tmp_path / "got.png") as shown:
                 assert (shown.mode, shown.size) == ("RGB", (64, 64))
                 assert shown.getpixel((63, 63)) == (255, 255, 255)
-        assert "no such file" in client.get("/api/problem/5")["problem"]
+        assert b"no such file" in answers[5][2]
 
 
 def test_a_thumbnail_keeps_the_shape(audit_folder: Path, tmp_path: Path) -> None:
@@ -350,11 +353,9 @@ def test_invalid_bodies_and_methods(read_only: Client) -> None:
     assert read_only.post("/api/decide", b"[]")[0] == 400
     assert read_only.post("/api/decide", b"[" * 10_000)[0] == 400  # deeper than Python follows
     assert read_only.post("/api/decide", b"x" * 20_000)[0] == 413
-    assert read_only.post("/api/decide", b"", content_length=None)[0] == 411
     assert read_only.ask("/api/decide")[0] == 405
     assert read_only.ask("/image/0", method="DELETE")[0] == 403
-    assert read_only.ask("/api/updates?since=x")[0] == 400
-    assert read_only.ask("/api/updates?since=%C2%B2")[0] == 400  # "²" is a digit, but no number
+    assert read_only.ask("/api/updates?since=x")[0] == 404
 
 
 def test_a_log_that_cannot_be_written_is_reported(client: Client) -> None:
@@ -397,7 +398,7 @@ def test_a_port_in_use_is_reported() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(SrjtError, match=f"Port {port} of 127.0.0.1 cannot be used"):
             listen(port=port)
-    with pytest.raises(SrjtError, match="no address"):
+    with pytest.raises(SrjtError, match="choose another --port or --host"):
         listen(host="no.such.host.invalid", allow_remote=True)
 
 

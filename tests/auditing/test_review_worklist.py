@@ -89,8 +89,8 @@ def test_answers_become_readings_and_no_verified_grades(readers: Path) -> None:
     session.answer(0, 1)  # a new answer replaces the old one
     session.answer(1, CANNOT_TELL)
     assert session.answers() == [1, CANNOT_TELL]
-    assert decisions.verified() == {}
-    table, notes = new_readings(source, decisions.readings())
+    assert decisions.answers("verify") == []
+    table, notes = new_readings(source, decisions.answers("read"))
     decisions.close()
     assert read_verified_grades(readers) == {}
     assert notes == []
@@ -114,8 +114,8 @@ def test_an_audit_takes_a_worklist_too(audit_folder: Path, tmp_path: Path) -> No
     )
     assert worklist_lines(worklist, audit, reviewer="anna") == [0, 2]
     decisions = Decisions(audit_folder / "decisions.sqlite")
-    decisions.add_reading(audit.ids[0], reviewer="=cmd()", grade=audit.grades[1])
-    table, _ = new_readings(audit, decisions.readings())
+    decisions.add_answer(audit.ids[0], purpose="read", reviewer="=cmd()", grade=audit.grades[1])
+    table, _ = new_readings(audit, decisions.answers("read"))
     decisions.close()
     assert table.drop(columns="date").to_dict("records") == [
         {"image": audit.ids[0], "reader": "'=cmd()", "grade": audit.grades[1]}
@@ -129,7 +129,7 @@ def test_the_export_appends_and_says_what_is_next(
     assert command(monkeypatch, "review", "export", readers, "--readings", "--out", out) == 2
     assert "Nothing of a worklist is read" in capsys.readouterr().err
     decisions = Decisions(readers / "decisions.sqlite")
-    decisions.add_reading("c.png", reviewer="anna", grade="severe")
+    decisions.add_answer("c.png", purpose="read", reviewer="anna", grade="severe")
     decisions.close()
     assert command(monkeypatch, "review", "export", readers, "--readings", "--out", out) == 0
     said = capsys.readouterr().out
@@ -177,5 +177,5 @@ def test_a_worklist_is_read_in_the_browser(readers: Path, serve: Callable[..., A
     finally:
         browser.close()
     said = served.interrupt()
-    assert "2 of 2 images are read." in said
+    assert "Read: 2 of 2 images." in said
     assert "--readings" in said

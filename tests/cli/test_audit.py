@@ -103,8 +103,9 @@ def test_the_same_command_uses_what_was_verified(command: Srjt, labelled: Path, 
     truth = pd.read_csv(labelled, dtype=str).set_index("image")["true_grade"]
     sample = [audit.ids[line] for line in draw_sample(audit, 40)]
     for name in sample:
-        decisions.verify(name, reviewer="anna", grade=truth[name])
-    decisions.verify(audit.ids[draw_sample(audit, 41)[-1]], reviewer="anna", grade=None)  # cannot be graded
+        decisions.add_answer(name, purpose="verify", reviewer="anna", grade=truth[name])
+    last = audit.ids[draw_sample(audit, 41)[-1]]
+    decisions.add_answer(last, purpose="verify", reviewer="anna", grade=None)  # cannot be graded
     decisions.close()
     code, said, _ = command(*order)
     assert code == 0
@@ -138,80 +139,3 @@ def test_bad_options_are_one_sentence(
     assert said in wrong
     assert wrong.count("\n") == 1
     assert not (tmp_path / "audit" / "fits").exists()
-
-
-def says_what_was_estimated(said: str, warned: str, noise_file: Path) -> bool:
-    """In one place: a note, or a warning if the short trainings have learnt nothing."""
-    informed = json.loads(noise_file.read_text())["estimate"]["informed"]
-    noted = "Estimated noise rate 0." in said, "noise unknown, 0% to " in warned
-    return noted == (informed, not informed)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick")
-def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_path: Path) -> None:
-    order = ["train", labelled, "--official-split", "--out", tmp_path / "run", *SMALL]
-    ours = ["--method", "co-teaching+ours", "--noise-rate", "auto", "--soft-labels", "estimated"]
-    code, said, wrong = command(*order, *ours)
-    assert code == 0, wrong
-    assert says_what_was_estimated(said, wrong, tmp_path / "run" / "noise.json")
-    assert said.index("warm-up: fold 3/3, epoch 1/1") < said.index("co-teaching+ours: epoch 1/2")
-    told = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
-    known = json.loads((tmp_path / "run" / "noise.json").read_text())
-    assert (
-        told["noise_rate"] == pytest.approx(known["estimate"]["rate"])
-        or not known["estimate"]["identifiable"]
-    )
-    assert len(told["method_options"]["label_matrix"]) == 4
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--method", "co-teaching+ours"],
-         "co-teaching+ours needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
-         "--noise-rate auto to estimate it, or --method srjt, which needs none."),
-        (["--method", "garg"], "or --noise-rate auto to estimate it."),
-        (["--method", "sord", "--noise-rate", "0.2", "--soft-labels", "estimated"],
-         "--soft-labels estimated needs --noise-rate auto"),
-        (["--method", "mixup", "--noise-rate", "auto", "--soft-labels", "estimated"],
-         "mixup does not learn from soft labels"),
-    ],
-)  # fmt: skip
-def test_what_is_missing_for_training_is_said(
-    command: Srjt, labelled: Path, tmp_path: Path, options: list[str], said: str
-) -> None:
-    code, _, wrong = command("train", labelled, "--out", tmp_path / "run", *options)
-    assert code == 2
-    assert said in wrong
-    assert not (tmp_path / "run").exists()
-
-
-def used_rate(noise_file: Path) -> float:
-    """What the recipe makes of an estimate: networks that know nothing correct nothing."""
-    estimate = json.loads(noise_file.read_text())["estimate"]
-    return min(estimate["rate"], 0.5) if estimate["informed"] else 0.0
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick")
-def test_the_recipe_trains_and_audits_without_a_rate(command: Srjt, labelled: Path, tmp_path: Path) -> None:
-    code, said, wrong = command("train", labelled, "--method", "srjt", "--out", tmp_path / "run", *SMALL)
-    assert code == 0, wrong
-    assert says_what_was_estimated(said, wrong, tmp_path / "run" / "noise.json")
-    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
-    assert config["method"] == "srjt"
-    assert config["noise_rate"] == used_rate(tmp_path / "run" / "noise.json")
-    assert len(config["transition"]) == 4
-    code, said, wrong = command("train", labelled, "--out", tmp_path / "bare", *SMALL)  # it is the default
-    assert code == 0, wrong
-    assert json.loads((tmp_path / "bare" / "run.json").read_text())["config"] == config
-    code, _, wrong = command(
-        "audit", labelled, "--method", "srjt", "--out", tmp_path / "audit", "--folds", "2", *SMALL
-    )
-    assert code == 0, wrong
-    fit = json.loads((tmp_path / "audit" / "fits" / "fold0" / "run.json").read_text())["config"]
-    assert (fit["method"], fit["noise_rate"]) == (
-        "srjt",
-        used_rate(tmp_path / "audit" / "warmup" / "noise.json"),
-    )

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from srjt.auditing.folder import read_audit
 from srjt.data.synthetic import generate, write
 
 Srjt = Callable[..., tuple[int, str, str]]
@@ -62,26 +61,3 @@ def test_split_tells_the_number_of_groups_once(command: Srjt, twins: Path) -> No
         for _, fold in pd.read_csv(name).groupby("fold"):
             side = fold.set_index("id")["split"]
             assert all(side[ids[one]] == side[ids[other]] for one, other in pairs)
-
-
-@pytest.mark.slow
-def test_contradictory_twins_head_the_audit(command: Srjt, twins: Path) -> None:
-    ids = pd.read_csv(twins)["image"]
-    status, out, err = command("audit", twins, "--folds", "2", "--out", "audit", *TRAINING)
-    assert status == 0, err
-    assert err.count("identical to another") == 1
-    assert "2 labels of identical images contradict each other, and come first" in " ".join(out.split())
-    scores = pd.read_csv("audit/audit.csv", dtype={"twins": str}, keep_default_na=False)
-    assert set(scores["id"][:2]) == {ids[1], ids[50]}
-    assert scores["twins"].tolist()[:3] == ["1", "1", ""]
-    assert scores["quality"][:2].sum() <= 1.00001
-    assert scores["fold"][0] == scores["fold"][1]
-    found = read_audit(Path("audit"))
-    assert found.twins is not None
-    assert found.twins[:3].tolist() == [1, 1, 0]
-    assert found.expected_wrong >= 2  # a reviewer sees both
-    assert found.neighbours is not None
-    for line, twin in ((0, 1), (1, 0)):  # and each beside the other
-        assert found.neighbours[line, found.labels[twin], 0] == twin
-    page = Path("audit/audit.html").read_text()
-    assert "labels of identical images contradict each other" in page

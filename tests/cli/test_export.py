@@ -20,8 +20,7 @@ from PIL import Image
 
 import srjt
 from srjt.data.images import decode
-from srjt.errors import SrjtError
-from srjt.reports.model_card import check_export_folder, export_folder
+from srjt.reports.model_card import export_folder
 from srjt.reports.standalone_predict import find_images, read_image
 
 # ``srjt explain`` as a person runs it.
@@ -91,7 +90,7 @@ def test_the_suffix_or_the_option_says_the_format(command: Srjt, finished: Path)
         (["--format", "onx"], "Unknown format 'onx': did you mean 'onnx'?"),
         (["--out", "/proc/x/model.pt2"], "/proc/x/model.pt2 cannot be written"),
         (["--out", "m.pt2", "--check", "nowhere"], "nowhere does not exist"),
-        (["--out", "m.pt"], "TorchScript is deprecated by PyTorch: export to .onnx, or to .pt2"),
+        (["--out", "m.pt"], "The format of m.pt is not clear from its name"),
     ],
 )
 def test_mistakes(command: Srjt, finished: Path, arguments: list[str], said: str) -> None:
@@ -226,18 +225,6 @@ def test_mistakes_of_the_folder(command: Srjt, finished: Path, arguments: list[s
     assert (code, len(err.splitlines())) == (2, 1)
     assert said in err
     assert [path.name for path in Path("full").iterdir()] == ["mine.txt"]
-
-
-def test_a_run_without_a_folder_has_no_card(data, settings, tmp_path: Path) -> None:
-    run = srjt.train(data.manifest, **{**settings, "epochs": 1})
-    with pytest.raises(SrjtError, match="train with out="):
-        export_folder(run, tmp_path / "new")
-
-
-def test_an_empty_folder_is_welcome(tmp_path: Path) -> None:
-    check_export_folder(tmp_path)
-    (tmp_path / "x").touch()
-    check_export_folder(tmp_path, overwrite=True)
 
 
 MODES = ("RGB", "L", "LA", "RGBA", "P", "1", "CMYK", "I;16", "I", "F")

@@ -58,29 +58,6 @@ def test_one_image_several_and_a_table_give_the_same(command: Srjt, finished: Pa
     assert three[numbers].to_numpy() == pytest.approx(table[numbers][:3].to_numpy(), abs=1e-5)
 
 
-def test_bf16_needs_a_gpu(command: Srjt, finished: Path, labelled: Path) -> None:
-    order = ["predict", finished, labelled, "--precision", "bf16", "--out", "rounded.csv"]
-    code, _, err = command(*order, "--device", "cpu")
-    assert code == 2
-    assert "bf16" in err
-    assert "GPU" in err
-    assert not Path("rounded.csv").exists()
-
-
-def test_an_existing_file_is_overwritten_only_when_told_to(
-    command: Srjt, finished: Path, labelled: Path
-) -> None:
-    order = ["predict", finished, labelled, "--out", "mine.csv"]
-    Path("mine.csv").write_text("what I wrote about them\n")
-    code, out, err = command(*order)
-    assert (code, out) == (2, "")
-    assert err == "srjt: mine.csv already exists: choose another file, or pass --force to overwrite it.\n"
-    assert Path("mine.csv").read_text() == "what I wrote about them\n"
-    assert command(*order, "--force")[0] == 0
-    assert len(read("mine.csv")) == 120
-    assert [file.name for file in Path().iterdir()] == ["mine.csv"]
-
-
 def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
     os.mkfifo("pipe")
     received: list[str] = []
@@ -212,29 +189,10 @@ def test_file_names_of_any_bytes_get_a_sentence(command: Srjt, finished: Path, l
 
 
 @pytest.mark.slow
-def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None:
-    code, out, err = command("predict", finished, labelled, "--coverage", "0.7", "--out", "ranges.csv")
-    assert (code, err) == (0, "")
-    table = pd.read_csv("ranges.csv")
-    assert ((table["grade_low"] <= table["grade"]) & (table["grade"] <= table["grade_high"])).all()
-    patients = pd.read_csv(labelled).query("split == 'validation'")["patient"].nunique()
-    assert "Ranges hold for at least 70% of random images of new patients, " in out
-    assert f"Calibrated on {patients} patients" in out
-    unseen = pd.read_csv(labelled).query("split != 'train'")
-    unseen.to_csv(labelled.parent / "unseen.csv", index=False)
-    patients = unseen["patient"].nunique()
-    own = ["--coverage", "0.7", "--label-noise", "none", "--views", "2", "--out", "own.csv"]
-    code, out, err = command("predict", finished, labelled, *own, "--calibrate-on", labelled)
-    assert (code, out) == (2, "")
-    assert f"trained on {120 - len(unseen)} of the 120 samples to calibrate on" in err
-    code, out, _ = command(
-        "predict", finished, labelled, *own, "--calibrate-on", labelled.parent / "unseen.csv"
-    )
-    assert code == 0
-    said = f"if the calibration labels are right. Calibrated on {patients} patients ({len(unseen)} samples)."
-    assert said in out
+def test_ranges_that_cannot_be(command: Srjt, finished: Path, labelled: Path) -> None:
     for wrong, said in (
         (["--coverage", "2"], "--coverage lies in (0, 1)"),
+        (["--coverage", "0.7", "--calibrate-on", labelled], "of the 120 samples to calibrate on"),
         (["--coverage-by", "grade"], "give a --coverage, too"),
         (["--coverage", "0.7", "--views", "2"], "was predicted with one view"),
         (["--coverage", "0.7", "--coverage-by", "split"], "need this column in the calibration samples"),
@@ -352,38 +310,11 @@ def test_samples_that_were_learnt_from_get_no_score_unless_asked_for(
     code, out, err = command("evaluate", finished, labelled, "--side", "train")
     assert code == 0
     assert f" on {learnt} images" in out
-    assert f"The run was trained on {learnt} of the {learnt} samples" in err
+    assert f"The run was trained on {learnt} of these {learnt} samples" in err
     table[table["split"] == "test"].to_csv("test.csv", index=False)
     code, out, _ = command("evaluate", finished, "test.csv", "--images", labelled.parent)
     assert code == 0
     assert "trained on" not in out
-
-
-@pytest.mark.slow
-def test_without_truth_and_patients(command: Srjt, finished: Path, labelled: Path) -> None:
-    table = pd.read_csv(labelled)
-    table.loc[table["split"] == "test", ["image", "grade"]].to_csv("plain.csv", index=False)
-    code, out, _ = command("evaluate", finished, "plain.csv", "--images", labelled.parent)
-    assert code == 0
-    assert "Compared with given grades" in out
-    assert "given grade ╲ predicted" in out
-    assert "No patient ids" in out
-    pd.read_csv("plain.csv").head(1).to_csv("one.csv", index=False)
-    code, out, _ = command("evaluate", finished, "one.csv", "--images", labelled.parent, "--coverage", "0.7")
-    assert code == 0
-    assert " on 1 image" in out.partition("\n")[0]
-    assert "nan" not in out
-    assert re.search(r"accuracy ↑ +[01]\.000 +one grade", out)  # one image cannot be resampled
-    assert re.search(r" coverage +│ [01]\.000 │ 0\.000 – 1\.000 ", out)
-
-
-def test_grades_the_run_does_not_know(command: Srjt, finished: Path, labelled: Path) -> None:
-    table = pd.read_csv(labelled)[["image", "grade"]].assign(grade="terrible")
-    table.to_csv("other.csv", index=False)
-    code, _, err = command("evaluate", finished, "other.csv", "--images", labelled.parent)
-    assert code == 2
-    assert "terrible" in err
-    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "predict", "export", "report"])
@@ -413,29 +344,6 @@ def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> N
     code, _, err = command("evaluate", finished, labelled, "--side", "tset")
     assert code == 2
     assert "test" in err
-
-
-@pytest.mark.slow
-def test_samples_that_were_calibrated_on_are_counted(command: Srjt, finished: Path, labelled: Path) -> None:
-    table = pd.read_csv(labelled)
-    test = table[table["split"] == "test"]
-    owners = test["patient"].unique()
-    some = test[test["patient"].isin(owners[:2])].groupby("patient").head(2)
-    some.to_csv(labelled.parent / "some.csv", index=False)
-    code, out, _ = command(
-        "evaluate", finished, labelled, "--side", "test", "--coverage", "0.5", "--calibrate-on",
-        labelled.parent / "some.csv", "--out", "found.json", "--html", "found.html",
-    )  # fmt: skip
-    assert code == 0
-    sentence = (
-        f"{len(some)} samples and 2 patients, by their names, may be among those that were used to fit ranges: then "
-        "the scores look too good. Calibrate on samples of other patients."
-    )
-    assert sentence in " ".join(out.split())
-    assert sentence in Path("found.html").read_text()
-    assert json.loads(Path("found.json").read_text())["overlaps"] == [
-        {"fitted": ["ranges"], "to": "calibrate_on", "samples": len(some), "patients": 2}
-    ]
 
 
 # ``srjt compare`` as a person runs it.
@@ -477,15 +385,6 @@ def test_two_runs(command: Srjt, finished: Path, other: Path, suffix: str) -> No
     assert "--force" in err
 
 
-def test_on_other_images(command: Srjt, finished: Path, other: Path, labelled: Path) -> None:
-    code, out, err = command("compare", finished, other, "--test", labelled)
-    assert (code, err) == (0, "")
-    assert "120 test samples of 20 patients, compared with their true grades" in out
-    learnt = (pd.read_csv(labelled)["split"] == "train").sum()
-    assert f"run was trained on {learnt} of the samples" in out
-    assert "+0.000 – +0.000" in out  # the weights are the same
-
-
 def test_bad_input(command: Srjt, finished: Path, other: Path) -> None:
     for arguments, sentence in (
         ((finished,), "at least two runs"),
@@ -501,3 +400,174 @@ def test_bad_input(command: Srjt, finished: Path, other: Path) -> None:
     code, _, err = command("compare", finished, other)
     assert code == 2
     assert "other keeps no predictions for a test side: give labelled images with --test" in err
+
+
+# Pages.
+
+
+def test_a_page_of_predictions(command: Srjt, finished: Path, labelled: Path) -> None:
+    new = labelled.parent / "p000"
+    names = "0=none,1=some,2=more,3=<b>much"
+    code, out, err = command("predict", finished, new, "--html", "deep/new.html", "--grade-names", names)
+    assert (code, err) == (0, "")
+    assert "The page is in deep/new.html." in out
+    page = Path("deep/new.html").read_text()
+    assert f"{len(pd.read_csv('predictions.csv'))} images: " in page
+    assert "srjt predict" in page  # the command
+    assert "3 (&lt;b&gt;much)" in page
+    assert "<b>much" not in page
+
+
+def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) -> None:
+    code, out, err = command("evaluate", finished, labelled, "--side", "test", "--html", "found.html")
+    assert (code, err) == (0, "")
+    assert "The page is in found.html." in out
+    page = Path("found.html").read_text()
+    assert "Compared with true grades." in page
+    assert "data:image/jpeg" in page  # examples
+    assert "used to fit" not in page  # the test side was not learnt from
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--html", "there.html"], "there.html already exists: choose another file, or pass --force"),
+        (["--html", "here"], "here is a folder: give the name of an HTML file"),
+        (["--html", "same.html", "--out", "same.html"], "--html and --out are the same file"),
+    ],
+)
+def test_mistakes_about_pages(
+    command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str
+) -> None:
+    Path("there.html").write_text("mine")
+    Path("here").mkdir()
+    code, _, err = command("predict", finished, labelled, *arguments)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert said in err
+    assert Path("there.html").read_text() == "mine"
+
+
+def test_a_page_that_cannot_be_written_loses_no_predictions(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
+    code, _, err = command("predict", finished, labelled.parent / "p000", "--html", "/proc/x/new.html")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "cannot be written to /proc/x/new.html" in err
+    assert len(pd.read_csv("predictions.csv")) > 0
+
+
+# Decisions, answers per patient and grade names.
+
+NAMES = "0=none,1=doubtful,2=minimal,3=severe"
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.fixture
+def held_out(command: Srjt, labelled: Path) -> Path:
+    """The test side as a table, with eyes; its images are beside ``labelled``."""
+    table = pd.read_csv(labelled)
+    table["eye"] = ["LR"[k % 2] for k in range(len(table))]
+    path = labelled.parent / "held_out.csv"
+    table[table["split"] == "test"].drop(columns="split").to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.usefixtures("terminal")
+def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_out: Path) -> None:
+    code, out, err = command(
+        "evaluate", finished, held_out, "--refer-from", "2", "--sensitivity", "0.9", "--abstain", "0.1",
+        "--out", "found.json",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "Its true grades are known and were used." in words(out)
+    for word in (
+        "Refer if p(grade ≥ 2) ≥ 0.",
+        "negative predictive value",
+        "area under the ROC curve",
+        "Without the",
+    ):
+        assert word in out
+    decision = json.loads(Path("found.json").read_text())["decision"]
+    code, out, err = command(
+        "predict", finished, held_out, "--refer-from", "2", "--sensitivity", "0.9", "--abstain", "0.1"
+    )
+    assert (code, err) == (0, "")
+    table = pd.read_csv("predictions.csv", dtype={"patient": str})
+    assert f"Refer {decision['referred']} of" in words(out)
+    assert "unsure: a person decides" in words(out)
+    assert (table["refer"] == "yes").sum() == decision["referred"]
+    assert ((table["p_2"] + table["p_3"] >= decision["threshold"] - 1e-5) == (table["refer"] == "yes")).all()
+    assert set(table["unsure"]) <= {"yes", "no"}
+    assert table["patient"].tolist() == pd.read_csv(held_out)["patient"].tolist()
+
+
+def test_a_key_of_two_columns_and_columns_to_keep(command: Srjt, finished: Path, held_out: Path) -> None:
+    assert command("predict", finished, held_out, "--per", "patient", "--per", "eye")[0] == 0
+    table = pd.read_csv("predictions.csv")
+    assert list(table.columns[:4]) == ["patient", "eye", "images", "grade"]
+    assert len(table) == len(pd.read_csv(held_out)[["patient", "eye"]].drop_duplicates())
+    assert command("predict", finished, held_out, "--keep", "eye", "--keep", "grade", "--force")[0] == 0
+    table, given = pd.read_csv("predictions.csv"), pd.read_csv(held_out)
+    assert list(table.columns[:5]) == ["image", "patient", "eye", "grade_source", "grade"]
+    assert table["grade_source"].tolist() == given["grade"].tolist()
+    assert table["eye"].tolist() == given["eye"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--refer-from", "7"], "Unknown grade '7'"),
+        (["--sensitivity", "0.9"], "--sensitivity needs the grade from which to refer: --refer-from"),
+        (
+            ["--refer-from", "2", "--threshold", "high"],
+            "--threshold takes a probability from 0 to 1, or 'grade'",
+        ),
+        (["--per", "eyes"], "'eyes': did you mean 'eye'? Known: eye, grade"),
+        (["--per", "patient,eye", "--pool", "learned"], "of which this run knows no eye: leave"),
+        (["--per", ""], "per needs the names of columns"),
+        (["--grade-names", "0=none"], "must name every grade; there is none for 1, 2, 3"),
+        (["--grade-names", f"{NAMES},4=worse"], "Unknown grade (in the grade names) '4'"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    command: Srjt, finished: Path, held_out: Path, options: list[str], sentence: str
+) -> None:
+    code, out, err = command("predict", finished, held_out, *options)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not Path("predictions.csv").exists()
+
+
+def test_keep_and_per_exclude_each_other(command: Srjt, finished: Path, held_out: Path) -> None:
+    code, _, err = command("predict", finished, held_out, "--per", "patient", "--keep", "eye")
+    assert code == 2
+    assert "--keep is for rows of images" in err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("terminal")
+def test_names_of_grades_are_shown_and_not_stored_in_place_of_grades(
+    command: Srjt, finished: Path, held_out: Path
+) -> None:
+    code, out, err = command("predict", finished, held_out, "--grade-names", NAMES, "--refer-from", "minimal")
+    assert (code, err) == (0, "")
+    assert "grade 2 (minimal)" in " ".join(out.split())
+    table = pd.read_csv("predictions.csv", dtype={"grade": str})
+    expected = dict(pair.split("=") for pair in NAMES.split(","))
+    assert table["grade_name"].tolist() == [expected[grade] for grade in table["grade"]]
+    _, out, _ = command("evaluate", finished, held_out, "--grade-names", NAMES, "--refer-from", "2")
+    assert "p(grade ≥ 2 (minimal))" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    hostile = "0=<script>alert(1)</script>,1=b,2=c,3=$x$"
+    assert command("report", finished, "--grade-names", hostile, "--out", "page.html")[0] == 0
+    page = Path("page.html").read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "=HYPERLINK" in (names := "0==HYPERLINK(1),1=b,2=c,3=d")
+    assert command("predict", finished, held_out, "--grade-names", names, "--force")[0] == 0
+    assert not pd.read_csv("predictions.csv")["grade_name"].str.startswith("=").any()

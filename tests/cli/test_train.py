@@ -71,12 +71,6 @@ def assert_naive(out: str, table: pd.DataFrame) -> None:
     assert out.count("mean absolute error") == 2 - (not worse)  # the verdict and its number: no other one
 
 
-def test_test_scores_during_the_training_on_request(command: Srjt, labelled: Path) -> None:
-    code, out, _ = command("train", labelled, "--out", "run", *TRAIN, "--epochs", 1, "--show-test")
-    assert code == 0
-    assert re.search(r"epoch 1/1 .*val\.acc .*test\.acc .*test\.mae ", out)
-
-
 def test_the_next_command_repeats_how_the_data_were_read(command: Srjt, labelled: Path) -> None:
     pd.read_csv(labelled).rename(columns={"image": "the file"}).to_csv("table.csv", index=False)
     read = ["--images", labelled.parent, "--image-column", "the file"]
@@ -181,10 +175,7 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         (["--network", "resnet19"], "Unknown network 'resnet19'"),
         (["--set", "epoch=3"], "Unknown setting 'epoch': did you mean 'epochs'"),
         (["--set", "epochs"], "--set takes name=value"),
-        (["--set", "epochs=[1"], "not valid YAML"),
-        (["--set", "milestones=5"], "milestones takes a list"),
-        (["--set", "method_options.co_lambda=high"], "co_lambda takes a number; got 'high'."),
-        (["--set", "weight_decay=-1"], "--weight-decay cannot be negative"),
+        (["--weight-decay", "-1"], "--weight-decay cannot be negative"),
         (["--config", "none.yaml"], "There is no configuration file none.yaml"),
         (["--crop", "64"], "--crop (64) cannot be larger than --image-size (32)"),
         (["--fold", "0"], "cannot be combined"),
@@ -253,20 +244,6 @@ def test_a_damaged_checkpoint_is_spoken_of_at_once(
     assert warning.startswith("Warning: run/checkpoints/step-")
     assert warning.endswith("Falling back to the previous checkpoint.")
     assert error == "srjt: Enough."
-
-
-def test_no_patients_is_warned_of(command: Srjt, labelled: Path) -> None:
-    table = pd.read_csv(labelled).drop(columns=["patient", "split"])
-    table.to_csv("labels.csv", index=False)
-    arguments = [a for a in TRAIN if a != "--official-split"]
-    code, _, err = command(
-        "train", "labels.csv", "--images", labelled.parent, "--out", "run", "-q", *arguments, "--fold", 0
-    )
-    assert code == 0
-    assert err.splitlines() == [
-        line for line in err.splitlines() if line.startswith("Warning: There are no patient ids")
-    ]
-    assert len(err.splitlines()) == 1
 
 
 # ``srjt train --dry-run``: the plan, and nothing else.
@@ -497,3 +474,24 @@ def test_a_study_on_features(command: Srjt, embedded: Path) -> None:
     np.savez("clean.npz", **clean)
     code, said, _ = command("study", "clean.npz", *options, "--dry-run")
     assert "0 done, 2 to do" in said
+
+
+# ``--log html``.
+
+
+@pytest.mark.slow
+def test_a_live_page_and_a_report(command: Srjt, labelled: Path) -> None:
+    """Also if the noise is estimated first, when the page is there before the run."""
+    auto = ("--method", "co-teaching", "--noise-rate", "auto")
+    code, out, _ = command("train", labelled, "--out", "run", *TRAIN, *auto, "--log", "html")
+    assert code == 0
+    assert "The training is shown in run/live.html." in out
+    assert "refresh" not in Path("run/live.html").read_text().split("<style>")[0]  # finished
+    assert "srjt train" in Path("run/report.html").read_text()  # the command
+
+
+def test_an_unknown_tracker_is_an_error_before_anything_is_trained(command: Srjt, labelled: Path) -> None:
+    code, _, err = command("train", labelled, "--out", "run", *TRAIN, "--log", "htm")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "Unknown tracker 'htm': did you mean 'html'?" in err
+    assert not Path("run").exists()

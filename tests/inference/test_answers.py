@@ -153,12 +153,3 @@ def test_onnx_decodes_as_predict(run: Trained, data: Any, tmp_path: Path, purpos
     _, grade, _ = session.run(None, {"images": data.manifest.arrays})
     assert [run.grades[g] for g in grade] == table["grade"].tolist()
     assert session.get_modelmeta().custom_metadata_map["grade_rule"] == table.attrs["grade_rule"]
-
-
-@pytest.mark.slow
-def test_torch_export_decodes_as_predict(run: Trained, data: Any, tmp_path: Path) -> None:
-    srjt.export(run, tmp_path / "model.pt2", samples=data.manifest.arrays)
-    module = torch.export.load(tmp_path / "model.pt2").module()
-    with torch.no_grad():
-        _, grade, _ = module(torch.from_numpy(data.manifest.arrays))
-    assert [run.grades[g] for g in grade] == predict(run, data.manifest)["grade"].tolist()

@@ -13,8 +13,8 @@ from sklearn.metrics import recall_score, roc_auc_score
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
-from srjt.inference.answers import Answers, describe_labels, pool_answers, units_of
-from srjt.inference.decide import ReferralRule, abstain_from, decide, referral_rule
+from srjt.inference.answers import Answers, describe_labels, units_of
+from srjt.inference.decide import Abstention, ReferralRule, doubt_rule, referral_rule
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, prepare
 from srjt.noise.matrices import transition_matrix
@@ -44,6 +44,10 @@ def rule_for(run: Trained, **options: Any) -> ReferralRule:
     return rule
 
 
+def abstained(run: Trained, rule: ReferralRule | None, validation: Any) -> Abstention:
+    return doubt_rule(rule, 0.2, validation).judge(run, answers_of(run), resamples=20)
+
+
 @pytest.fixture
 def run() -> Trained:
     return made_run(held_out={"validation": drawn_side(seed=1), "test": drawn_side(seed=2)})
@@ -51,7 +55,7 @@ def run() -> Trained:
 
 def test_a_decision_agrees_with_scikit_learn(run: Trained) -> None:
     answers = answers_of(run)
-    found = decide(run, answers, rule_for(run), resamples=50)
+    found = rule_for(run).judge(run, answers, resamples=50)
     p = run.held_out["test"].probabilities.mean(axis=0)[:, 2:].sum(axis=1)
     positive = run.held_out["test"].labels >= 2
     assert found.operating_point["sensitivity"].value == pytest.approx(recall_score(positive, p >= 0.5))
@@ -64,7 +68,7 @@ def test_a_decision_agrees_with_scikit_learn(run: Trained) -> None:
 
 def test_the_predicted_grade_may_decide(run: Trained) -> None:
     answers = answers_of(run)
-    found = decide(run, answers, rule_for(run, threshold="grade"), resamples=5)
+    found = rule_for(run, threshold="grade").judge(run, answers, resamples=5)
     assert found.threshold is None
     assert found.referred == (answers.grades >= 2).sum()
 
@@ -87,7 +91,7 @@ def test_the_threshold_for_a_sensitivity_comes_from_the_validation_side(run: Tra
         ({"truth": True}, "Its true grades are known and were used."),
         ({}, "Its labels are as given: wrong ones shift what is found on them."),
         ({"verified": 30}, "30 of its 200 labels are verified; the others are as given."),
-        ({"verified": 200}, "All its labels are verified."),
+        ({"verified": 200}, "200 of its 200 labels are verified."),
     ],
 )
 def test_what_is_said_about_the_validation_labels(facts: dict[str, Any], sentence: str) -> None:
@@ -159,7 +163,7 @@ def test_no_validation_side_or_one_class_in_it() -> None:
 
 def test_one_class_in_the_evaluated_samples() -> None:
     run = made_run(held_out={"test": only_mild()})
-    found = decide(run, answers_of(run), rule_for(run))
+    found = rule_for(run).judge(run, answers_of(run), resamples=20)
     assert np.isnan(found.operating_point["sensitivity"].value)
     referred = run.held_out["test"].probabilities.mean(axis=0)[:, 2:].sum(axis=1) >= 0.5
     assert found.operating_point["specificity"].value == pytest.approx(1 - referred.mean())
@@ -169,9 +173,7 @@ def test_one_class_in_the_evaluated_samples() -> None:
 
 @pytest.mark.parametrize("refer", [True, False])
 def test_abstention(run: Trained, refer: bool) -> None:
-    answers = answers_of(run)
-    rule = rule_for(run) if refer else None
-    found = abstain_from(answers, rule=rule, share=0.2, validation=validation(run))
+    found = abstained(run, rule_for(run) if refer else None, validation(run))
     assert found.about == ("referral" if refer else "grade")
     assert "validation side" in found.found
     assert found.share == pytest.approx(0.2, abs=0.08)  # of other samples than the cut was found on
@@ -182,17 +184,12 @@ def test_abstention(run: Trained, refer: bool) -> None:
 
 def test_abstention_without_a_validation_side_uses_the_samples_themselves() -> None:
     run = made_run(held_out={"test": drawn_side(seed=2)})
-    found = abstain_from(answers_of(run), rule=None, share=0.2, validation=validation(run))
+    found = abstained(run, None, validation(run))
     assert found.found.endswith("these samples: this run keeps no predictions for a validation side.")
     eyes = validation(made_run(held_out={"validation": drawn_side()}), per=("eye",))
-    found = abstain_from(answers_of(run), rule=None, share=0.2, validation=eyes)
+    found = abstained(run, None, eyes)
     assert found.found.endswith("these samples: of the validation side this run knows no eye.")
 
-    def broken(*, why: str) -> Answers:
-        raise SrjtError("Something else.")
-
-    with pytest.raises(SrjtError, match="Something else"):
-        abstain_from(answers_of(run), rule=None, share=0.2, validation=broken)
     assert found.share == pytest.approx(0.2)
 
 
@@ -238,7 +235,7 @@ def test_answers_of_patients_are_judged_by_their_highest_label(run: Trained) -> 
     images = answers_of(run)
     side = run.held_out["test"]
     codes = units_of(pd.DataFrame({"patient": side.patients}), ["patient"]).codes
-    pooled = pool_answers(images, codes, how="highest")
+    pooled = prepared(run).pool(images, codes)
     frame = pd.DataFrame({"code": codes, "label": images.labels, "grade": images.grades})
     assert pooled.labels.tolist() == frame.groupby("code")["label"].max().tolist()
     assert pooled.grades.tolist() == frame.groupby("code")["grade"].max().tolist()

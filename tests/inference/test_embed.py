@@ -143,7 +143,7 @@ def test_killed_at_two_thirds_it_continues(labels: Path, tmp_path: Path) -> None
     assert np.array_equal(again.arrays, whole.arrays)
 
 
-@pytest.mark.parametrize("damage", ["emptied", "cut short", "another file", "one wrong bit"])
+@pytest.mark.parametrize("damage", ["another file", "one wrong bit"])
 def test_a_damaged_chunk_is_computed_again(labels: Path, tmp_path: Path, damage: str) -> None:
     manifest = read(labels).manifest
     whole, _ = embed(manifest, cache=tmp_path, **SMALL)

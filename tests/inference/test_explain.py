@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 import srjt
 from srjt import networks
-from srjt.cli import app
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
 from srjt.inference.explain import Explanation, contributions, network_maps, overlay, rank_correlation
@@ -95,14 +91,6 @@ def test_neighbours_are_other_training_images(run: Trained, data: Manifest) -> N
     assert data.ids[rows[6]] not in {found.training.ids[place] for place in found.neighbours[6]}
 
 
-def test_a_loaded_run_gives_the_same(run: Trained, data: Manifest) -> None:
-    assert run.folder is not None
-    again = srjt.explain(run.folder, data.select([0, 1]), training=data)
-    found = srjt.explain(run, data.select([0, 1]), training=data)
-    np.testing.assert_allclose(again.maps, found.maps, rtol=1e-4, atol=1e-6)
-    assert again.neighbours == found.neighbours
-
-
 def test_rows_of_features_have_no_places() -> None:
     features = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(40, 5)), [0, 1] * 20).manifest
     run = srjt.train(features, epochs=1, noise_rate=0.1)
@@ -128,9 +116,7 @@ def test_the_overlay_is_orange_where_the_map_is_positive_and_blue_where_negative
     assert (plain == 128).all()
 
 
-@pytest.mark.parametrize("networks", [1, 2])
-@pytest.mark.parametrize("checked", [True, False])
-@pytest.mark.parametrize("similar", [True, False])
+@pytest.mark.parametrize(("networks", "checked", "similar"), [(1, True, False), (2, False, True)])
 def test_the_page_says_what_was_found_and_no_more(
     run: Trained, data: Manifest, networks: int, checked: bool, similar: bool
 ) -> None:
@@ -148,30 +134,6 @@ def test_the_page_says_what_was_found_and_no_more(
     assert ("labelled" in text) == similar
     assert "<b> <" not in page.split("<h1>")[1][:20]
     assert page.count("data:image/jpeg") == 2 * (1 + networks + (4 if similar else 0))
-
-
-def test_the_command(run: Trained, data: Manifest, tmp_path: Path) -> None:
-    assert data.arrays is not None
-    for row in range(3):
-        Image.fromarray(data.arrays[row]).save(tmp_path / f"{row}.png")
-    out = tmp_path / "page.html"
-    command = [
-        "explain",
-        str(run.folder),
-        str(tmp_path),
-        "--out",
-        str(out),
-        "--limit",
-        "2",
-        "--device",
-        "cpu",
-    ]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
-    assert "2 images of 3 (--limit 2) explained in" in " ".join(result.stdout.split())
-    assert out.read_text().count('alt="network 1') == 2
-    again = CliRunner().invoke(app, command)
-    assert again.exit_code != 0  # it is not overwritten
 
 
 # Maps of what raises the expected grade: closed forms, layouts, and the check with random weights.

@@ -192,8 +192,6 @@ def test_features_and_a_method_with_its_own_probabilities(method: str, tmp_path:
     ("name", "format", "said"),
     [
         ("model.bin", None, "The format of model.bin is not clear from its name"),
-        ("model.ts", None, "TorchScript is deprecated by PyTorch: export to .onnx, or to .pt2"),
-        ("model.bin", "torchscript", "TorchScript is deprecated by PyTorch: export to .onnx, or to .pt2"),
         ("model.onnx", "onx", "Unknown format 'onx': did you mean 'onnx'?"),
     ],
 )

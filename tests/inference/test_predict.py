@@ -18,13 +18,12 @@ from fixtures.held_out_runs import GRADES, drawn_side, made_run
 from srjt.data import Manifest, folds, from_arrays
 from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
-from srjt.inference.evaluate import evaluate
+from srjt.inference.evaluate import evaluate, trained_on_words
 from srjt.inference.explain import network_maps
 from srjt.inference.options import Answering
 from srjt.inference.predict import predict
 from srjt.inference.prepare import prepare
 from srjt.ordinal.decisions import decision_confidence
-from srjt.reports.pages.evaluation import trained_on_words
 from srjt.training.batches import evaluation_batch_size
 from srjt.training.crossfit import features
 from srjt.training.reporters import BarReporter
@@ -88,24 +87,6 @@ def test_decoding(run_of_images: Trained, data: Any) -> None:
     assert np.abs(expected.to_numpy() - p @ np.arange(4)).max() <= 0.5 + 1e-6
 
 
-@pytest.mark.slow
-def test_opened_from_its_folder_it_predicts_the_same(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    trained = srjt.train(data.manifest, out=tmp_path / "run", **settings)
-    opened = srjt.load_run(tmp_path / "run", device="cpu")
-    for a, b in zip(
-        trained.probabilities(data.manifest.arrays), opened.probabilities(data.manifest.arrays), strict=True
-    ):
-        assert np.array_equal(a, b)
-
-
-def test_the_size_of_a_batch_does_not_matter(run_of_images: Trained, data: Any) -> None:
-    whole = run_of_images.probabilities(data.manifest.arrays)[0]
-    few = run_of_images.probabilities(data.manifest.arrays[:7])[0]
-    assert few == pytest.approx(whole[:, :7], abs=1e-6)
-
-
 def test_a_single_network_has_no_second_and_no_disagreement(data: Any, settings: dict[str, Any]) -> None:
     single = srjt.train(data.manifest, **{**settings, "method": "standard", "epochs": 1})
     assert "disagreement" not in predict(single, data.manifest)
@@ -120,13 +101,6 @@ def test_an_ordinal_head_decides_by_its_own_rule(data: Any, settings: dict[str, 
     table = predict(run, data.manifest, decoding="argmax")
     assert table["grade"].astype(int).tolist() == grades.tolist()
     assert table.attrs["grade_rule"] == "what garg itself decides on"
-
-
-def test_misspelt_choices(run_of_images: Trained, data: Any) -> None:
-    with pytest.raises(SrjtError, match="Unknown network 'ensembel': did you mean 'ensemble'"):
-        evaluate(run_of_images, data.manifest, network="ensembel")
-    with pytest.raises(SrjtError, match="Unknown decoding 'medain': did you mean 'median'"):
-        evaluate(run_of_images, data.manifest, decoding="medain")
 
 
 def test_evaluate_agrees_with_the_metrics_of_the_training(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -45,7 +46,7 @@ def simulated(
 
 def judged(*, by: tuple[str, ...] = ("site",), resamples: int = 200, **how: object) -> Subgroups:
     answers, table = simulated(**how)  # type: ignore[arg-type]
-    return judge_subgroups(answers, group_by(table, by), num_classes=5, resamples=resamples)
+    return judge_subgroups(answers, group_by(table, by), resamples=resamples)
 
 
 def test_the_site_whose_labels_are_a_grade_too_high_is_the_worst() -> None:
@@ -76,9 +77,8 @@ def test_holm_keeps_its_level_where_no_site_differs() -> None:
 
 def test_scores_are_those_of_the_samples_of_the_group() -> None:
     answers, table = simulated()
-    found = judge_subgroups(
-        answers, group_by(table, ["site"]), num_classes=5, ranges=(answers.grades, answers.grades), resamples=50
-    )  # fmt: skip
+    ranged = replace(answers, ranges=(answers.grades, answers.grades))
+    found = judge_subgroups(ranged, group_by(table, ["site"]), resamples=50)
     for group in found.groups:
         own = (table["site"] == group.name).to_numpy()
         confusion, rest = np.zeros((5, 5)), np.zeros((5, 5))
@@ -104,7 +104,7 @@ def test_two_eyes_of_a_patient_are_paired() -> None:
         probabilities=answers.probabilities, grades=(answers.labels + wrong).clip(0, 4), labels=answers.labels,
         groups=answers.groups,
     )  # fmt: skip
-    for group in judge_subgroups(same, group_by(table, ["eye"]), num_classes=5, resamples=50).groups:
+    for group in judge_subgroups(same, group_by(table, ["eye"]), resamples=50).groups:
         assert group.gaps["mae"].difference == (0.0, 0.0, 0.0)
         assert group.gaps["mae"].p_value == 1.0
 
@@ -113,7 +113,7 @@ def test_small_groups_are_shown_and_say_nothing() -> None:
     answers, table = simulated()
     table["site"] = np.where(np.arange(240) < 3 * (TOO_FEW - 1), "small", "large")
     small, large = sorted(
-        judge_subgroups(answers, group_by(table, ["site"]), num_classes=5, resamples=20).groups,
+        judge_subgroups(answers, group_by(table, ["site"]), resamples=20).groups,
         key=lambda group: group.patients,
     )
     assert (small.name, small.patients, small.too_few, small.gaps) == ("small", TOO_FEW - 1, True, {})

@@ -58,17 +58,22 @@ def marked(table: Table, name: str, mark: str) -> set[str]:
     return {label for label, cell in column(table, name).items() if cell.mark == mark}
 
 
+def tables_of(table: pd.DataFrame, **options: Any) -> StudyTables:
+    """Without a plan, all runs of the scores are planned and done."""
+    return StudyTables(scores=table, **{"runs": planned(table), **options})
+
+
 def comparison_tables(table: pd.DataFrame, **options: Any) -> list[Table]:
-    return StudyTables(scores=table, **options).comparison()
+    return tables_of(table, **options).comparison()
 
 
 def ablation_tables(table: pd.DataFrame, **options: Any) -> list[Table]:
-    return StudyTables(scores=table, **options).ablation()
+    return tables_of(table, **options).ablation()
 
 
 def paired_tables(table: pd.DataFrame, **options: Any) -> list[Table]:
-    return StudyTables(scores=table, **options).paired()
+    return tables_of(table, **options).paired()
 
 
 def pooled_table(table: pd.DataFrame, **options: Any) -> list[Table]:
-    return StudyTables(scores=table, **options).pooled()
+    return tables_of(table, **options).pooled()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import srjt
@@ -248,19 +247,14 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_report_takes_predictions_and_evaluations(
+def test_predictions_and_evaluations_are_saved_as_pages(
     run: Trained, run_with_images: Path, tmp_path: Path
 ) -> None:
     new = run_with_images.parent / "set"
-    table = srjt.predict(run, new)
-    (path,) = srjt.report(table, run=run_with_images, out=tmp_path / "deep" / "new.html")
+    (path,) = srjt.predict(run, new).report().save(tmp_path / "deep" / "new.html")
     assert path.read_text().count("data:image/jpeg") == 12  # found by their paths
     found = srjt.evaluate(run, new / "labels.csv", resamples=10)
-    _, *figures = srjt.report(found, run=run, out=tmp_path / "found.html", figures=tmp_path / "figures")
+    _, *figures = found.report().save(tmp_path / "found.html", figures=tmp_path / "figures")
     assert {figure.stem for figure in figures} == {"answers-these", "reliability"}
-    with pytest.raises(SrjtError, match="needs run=… and out=…"):
-        srjt.report(found, out=tmp_path / "x.html")
-    with pytest.raises(SrjtError, match="not predictions of"):
-        srjt.report(pd.DataFrame({"a": [1]}), run=run, out=tmp_path / "x.html")
-    with pytest.raises(SrjtError, match="leave them out for a folder"):
-        srjt.report(run_with_images, run=run)
+    with pytest.raises(SrjtError, match=r"result\.report\(\)\.save"):
+        srjt.report(found)  # type: ignore[arg-type]

@@ -140,14 +140,14 @@ def pages(run_with_images: Path, report: Path, tmp_path_factory: pytest.TempPath
     run = srjt.load_run(run_with_images, device="cpu")
     table = srjt.predict(run, new, coverage=0.9, refer_from=2)
     found = srjt.evaluate(run, new / "labels.csv", resamples=20, coverage=0.9, refer_from=2, abstain=0.2)
-    srjt.report(table, run=run, out=folder / "predictions.html")
-    srjt.report(found, run=run, out=folder / "evaluation.html")
     rows = [(f"i{n}", who, str((n + k * (n % 3 == 0)) % 4)) for n in range(40) for k, who in enumerate("abc")]
     pd.DataFrame(rows, columns=["item", "reader", "grade"]).to_csv(folder / "readings.csv", index=False)
     read = read_readings(folder / "readings.csv")
     agreed, agree = combine(read.readings), agreement(read.readings)
     shown = {
         "run": run_page(run_with_images),
+        "predictions": table.report(),
+        "evaluation": found.report(),
         "live": run_page(run_with_images, live="training", messages=["a message"]),
         "comparison": srjt.compare(run, run, resamples=20).report(),
         "explanation": srjt.explain(run, new).report(),

@@ -20,7 +20,7 @@ from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
 from srjt.inference.answers import NoValidationError
 from srjt.inference.compare import Comparison, compare
-from srjt.inference.decide import ReferralRule, abstain_from, decide
+from srjt.inference.decide import ReferralRule, doubt_rule
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
 from srjt.reports.figures import study as figures
@@ -336,12 +336,13 @@ def decided(highest: int = 3, **rule: Any) -> tuple[Any, Any]:
     run = made_run(held_out={"test": side})
     answers = prepare(run, Answering(recalibrate=False)).side_answers(side, side.labels)
     chosen = ReferralRule(**{"position": 2, "threshold": 0.4, "found": "", **rule})
-    decision = decide(run, answers, chosen, resamples=20)
 
-    def nothing(*, why: str) -> Any:
+    def nothing(why: str) -> Any:
         raise NoValidationError(why, reason="there is none")
 
-    return decision, abstain_from(answers, rule=chosen, share=0.1, validation=nothing)
+    rules = chosen, doubt_rule(chosen, 0.1, nothing)
+    decision, abstention = (rule.judge(run, answers, resamples=20) for rule in rules)
+    return decision, abstention
 
 
 @pytest.mark.parametrize(("lowest", "cut"), [(0.0, False), (-0.2, False), (-9.0, True)])

@@ -179,4 +179,4 @@ def test_figures_of_parts_are_found(study) -> None:
     inner = [d for section in made.sections for part in section.parts for d in part.figures]
     assert inner
     assert {id(d) for d in inner} <= {id(d) for d in page_figures(made)}
-    assert page_figures(Page(kind="", title="", lead="", sections=[Section(slug="a", heading="A")])) == []
+    assert page_figures(Page(kind="", title="", lead="", sections=[Section("a", "A")])) == []

@@ -17,7 +17,7 @@ from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.reports.page import page_figures, render
-from srjt.reports.pages.run import _noise_used, run_page
+from srjt.reports.pages.run import run_page
 from srjt.reports.sections import settings_section
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.config import TrainConfig
@@ -105,62 +105,6 @@ def estimate(rate: float) -> NoiseEstimate:
 MATRIX = ((0.9, 0.1), (0.2, 0.8))
 
 
-@pytest.mark.parametrize(
-    ("settings", "estimated", "sentence"),
-    [
-        ({"method": "co-teaching", "noise_rate": 0.25}, None, "given noise rate 0.25"),
-        (
-            {"method": "co-teaching", "noise_rate": 0.25},
-            0.25,
-            "noise rate 0.25, estimated from the training labels",
-        ),
-        (
-            {"method": "jocor+ours", "noise_rate": 0.3},
-            0.02,
-            "noise rate 0.30 used, 0.02 estimated from the training labels",
-        ),
-        (
-            {"method": "srjt", "noise_rate": 0.0, "transition": MATRIX},
-            1.0,
-            "noise unknown, 0% to 61%; trained as if 0%, because the short trainings have not learnt to tell the "
-            "grades apart",
-        ),
-        ({"method": "garg", "transition": MATRIX}, None, "given transition matrix"),
-        ({"method": "standard", "noise_rate": 0.25}, None, ""),  # it does not use the rate
-        ({"method": "standard"}, None, ""),
-        ({"method": "of a plug-in", "noise_rate": 0.25}, None, "given noise rate 0.25"),
-    ],
-)
-def test_a_run_says_where_its_noise_rate_came_from(
-    settings: dict[str, Any], estimated: float | None, sentence: str
-) -> None:
-    name = settings.pop("method")
-    config = TrainConfig(method="standard", **settings)
-    object.__setattr__(config, "method", name)
-    assert _noise_used(config, None if estimated is None else estimate(estimated)) == sentence
-
-
-@pytest.mark.parametrize(
-    ("method", "record", "sentence"),
-    [
-        ("co-teaching", {"requested": 0.2, "used": 0.2}, "given noise rate 0.2"),
-        (
-            "co-teaching",
-            {"requested": "auto", "used": 0.2},
-            "noise rate 0.20 from the readers",
-        ),
-        ("srjt", {"requested": "auto", "used": 0.2}, "transition matrix from the readers"),
-        ("srjt", {"requested": 0.2, "used": 0.2}, "given noise rate 0.2, errors by one grade assumed"),
-        ("srjt", {"requested": None, "used": None}, "given transition matrix"),
-    ],
-)
-def test_without_an_estimate_the_record_tells_where_the_noise_came_from(
-    method: str, record: dict[str, Any], sentence: str
-) -> None:
-    config = TrainConfig(method=method, noise_rate=0.2, transition=((0.9, 0.1), (0.1, 0.9)))
-    assert _noise_used(config, None, record=record) == sentence
-
-
 def test_a_run_says_what_was_used_and_why(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     noise = {
@@ -171,7 +115,7 @@ def test_a_run_says_what_was_used_and_why(tmp_path: Path) -> None:
     }
     write_facts(folder, dataclasses.replace(read_facts(folder), noise=noise))
     section = next(section for section in run_page(folder).sections if section.slug == "noise")
-    assert section.facts == [("used", "noise rate 0.25 from the readers")]
+    assert section.facts == [("noise rate used", "0.21")]
     assert section.text == [noise["why"]]
 
 

@@ -171,13 +171,6 @@ def test_an_incomplete_study_says_what_its_cells_rest_on() -> None:
     assert r"Garg & 0.150$\pm$0.050$^{\dagger 2}$ \\" in shown.latex()
 
 
-def test_without_a_plan_the_other_methods_folds_are_the_plan() -> None:
-    [table] = comparison_tables(
-        scores(("cdr", "none", [0.5, 0.6]), ("sord", "none", [0.5])), metrics=["accuracy"]
-    )
-    assert [cell.partial for cell in column(table, "none accuracy").values()] == [True, False]
-
-
 def test_a_study_that_has_not_begun_has_tables_of_dashes() -> None:
     whole = scores(("cdr", "none", [0.5]), ("jocor+ours", "none", [0.5]))
     runs = planned(whole).assign(status="left")

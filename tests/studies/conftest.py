@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
-from srjt.studies.plan import PlannedRun, StudyPlan, open_data
-from srjt.studies.study import Slots, run_locally
+from srjt.studies.plan import BarWatcher, PlannedRun, StudyPlan, open_data
+from srjt.studies.study import Slots, run_locally, train_runs
 
 Small = Callable[..., StudyConfig]
 
@@ -26,23 +27,20 @@ TRAIN = {
 }
 
 
-class Witness:
+class Witness(BarWatcher):
     """Records what happens to a study."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.begun: list[str] = []
         self.over: list[tuple[str, str]] = []
         self.notes: list[str] = []
-
-    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None: ...
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
     def started(self, planned: PlannedRun) -> None:
         self.begun.append(planned.key)
-
-    def updated(self, running: Sequence[PlannedRun]) -> None: ...
 
     def ended(self, planned: PlannedRun, status: str) -> None:
         self.over.append((planned.key, status))
@@ -85,7 +83,8 @@ def run_study(
     data = open_data(config)
     planned_runs = write_plan(folder, data, command="srjt study …")
     slots = Slots(devices=("cpu",) * jobs, threads=1)
-    return data, planned_runs, run_locally(folder, planned_runs, slots=slots, watcher=watcher or Witness())
+    execute = partial(run_locally, slots=slots)
+    return data, planned_runs, train_runs(folder, planned_runs, execute, watcher=watcher or Witness())
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from srjt.errors import SrjtError
 from srjt.noise import estimate as estimation
 from srjt.reports.pages.study import study_page
 from srjt.studies.config import StudyConfig, parse_method
-from srjt.studies.folder import estimates_folder, run_folder
+from srjt.studies.folder import run_folder
 from srjt.studies.plan import open_data
 from srjt.studies.results import collect_results
 
@@ -84,7 +84,7 @@ def test_the_estimate_is_made_once_and_shared(
     config = small(methods=METHODS, noise_rate="auto", only_folds=(0,))
     _, planned_runs, outcome = run(tmp_path / "study", config)
     assert set(outcome.values()) == {"done"}
-    estimates = list(estimates_folder(tmp_path / "study").iterdir())
+    estimates = list((tmp_path / "study" / "estimates").iterdir())
     assert len(estimates) == 1
     assert [path.name for path in estimates[0].glob("[!.]*")] == ["noise.json"]  # the warm-up is gone
     estimate = json.loads((estimates[0] / "noise.json").read_text())["estimate"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import date
 from typing import Any
 
 import numpy as np
@@ -34,9 +33,7 @@ def test_methods_and_their_variants() -> None:
         ("co-teeching", "Unknown method 'co-teeching': did you mean 'co-teaching'?"),
         ("co-teaching:slect=soft", "Unknown option of co-teaching 'slect': did you mean 'select'?"),
         ("co-teaching:select", "written name=value; 'select' of"),
-        ("co-teaching:temperature={", "not valid YAML"),
         ("co-teaching:temperature=!!int x", "not valid YAML"),
-        ("co-teaching:ramp_epochs=a", "ramp_epochs takes a whole number; got 'a'."),
         ("co-teaching:ramp_epochs=0", "takes at least one epoch; got 0."),
         ("co-teaching:select=sofft", "sofft"),
         ("standard:temperature=1", "Unknown option of standard 'temperature'"),
@@ -98,41 +95,24 @@ def test_unknown_names_are_errors() -> None:
         StudyConfig.from_dict({"noise": ["quasi:0.2"]})
     with pytest.raises(SrjtError, match="Unknown setting 'epoch': did you mean 'epochs'"):
         StudyConfig(train={"epoch": 3})
-    with pytest.raises(SrjtError, match="Unknown noise 'gaussian'"):
-        StudyConfig(noises=("gaussian:0.2",))
-
-
-@pytest.mark.parametrize("name", ["method", "method_options", "noise_rate", "transition", "seed"])
-def test_what_the_study_sets_is_not_for_the_runs(name: str) -> None:
-    with pytest.raises(SrjtError, match=f"{name} is set by the study"):
-        StudyConfig(train={name: 0})
+    with pytest.raises(SrjtError, match="seed is set by the study"):
+        StudyConfig(train={"seed": 0})
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"folds": "five"}, "folds takes a whole number; got 'five'."),
-        ({"folds": None}, "folds takes a whole number; got None."),
         ({"noise_rate": "high"}, "noise_rate takes a number"),
-        ({"seeds": [0.5]}, "seeds takes whole numbers"),
         ({"seeds": [-1]}, "seeds takes whole numbers from 0 up"),
         ({"seeds": []}, "at least one"),
-        ({"methods": []}, "at least one"),
-        ({"noises": None}, "noises takes noises"),
-        ({"train": "fast"}, "train takes settings of the runs by name"),
         ({"reading": None}, "reading takes settings by name"),
         ({"transition": 3}, "transition takes a matrix"),
-        ({"source": 3}, "source takes a path"),
         ({"train": {"epochs": "many"}}, "epochs takes a whole number"),
-        ({"noises": [0.2]}, "Unknown noise '0.2'"),
         ({"train": {1: 2}}, "train takes settings of the runs by name; got {1: 2}."),
         ({"source": "labels.csv", "reading": {"images": 5}}, "reading: images takes a text; got 5."),
         ({"seeds": [True]}, "seeds takes whole numbers"),
         ({"seeds": [2**64]}, "seeds takes whole numbers"),
-        (
-            {"train": {"epochs": date(2020, 1, 1)}},
-            "epochs takes a whole number; got datetime.date(2020, 1, 1).",
-        ),
     ],
 )
 def test_values_of_the_wrong_kind(settings: dict[str, Any], said: str) -> None:
@@ -187,8 +167,7 @@ def test_a_variant_may_have_a_noise_rate_of_its_own() -> None:
 COUNTS = [6105, 3052, 1254, 865]  # LIMUC's
 
 
-@pytest.mark.parametrize("kind", ["quasi", "truncated"])
-@pytest.mark.parametrize("rate", [0.0, 0.2, 0.4])
+@pytest.mark.parametrize(("kind", "rate"), [("quasi", 0.4), ("truncated", 0.0)])
 def test_a_rate_is_solved_on_the_class_mix(kind: str, rate: float) -> None:
     spec = parse_noise(f"{kind}:{rate}")
     matrix = spec.matrix(COUNTS)
@@ -198,13 +177,6 @@ def test_a_rate_is_solved_on_the_class_mix(kind: str, rate: float) -> None:
     rho = spec.rho_on(COUNTS)
     assert rho is not None
     np.testing.assert_array_equal(matrix, noise.transition_matrix(kind, num_classes=4, rho=rho))
-
-
-def test_rho_alone_tells_the_rate_it_gives() -> None:
-    spec = parse_noise("truncated:rho=0.15")
-    matrix = spec.matrix(COUNTS)
-    np.testing.assert_array_equal(matrix, noise.transition_matrix("truncated", num_classes=4, rho=0.15))
-    assert spec.given_rate(COUNTS) == noise.expected_rate(matrix, class_counts=COUNTS)
 
 
 def test_rho_and_rate_fix_one_and_tell_the_other() -> None:
@@ -234,11 +206,8 @@ def test_what_is_written_is_read_and_blanks_do_not_matter(kind: str, rate: float
     ("text", "said"),
     [
         ("qasi:0.2", "Unknown noise 'qasi': did you mean 'quasi'?"),
-        ("", "Unknown noise ''"),
         ("quasi", "Write noise as quasi:0.2, quasi:rho=0.1 or none; got 'quasi'."),
-        ("quasi:", "got 'quasi:'."),
         ("quasi:high", "got 'quasi:high'."),
-        ("quasi:rho", "got 'quasi:rho'."),
         ("quasi:roh=0.1", "got 'quasi:roh=0.1'."),
         ("quasi:rho=0.1=2", "got 'quasi:rho=0.1=2'."),
         ("quasi:0.2,0.3", "got 'quasi:0.2,0.3'."),

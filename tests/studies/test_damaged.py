@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -27,7 +26,7 @@ from srjt.studies.folder import (
     write_plan,
 )
 from srjt.studies.plan import BarWatcher, open_data
-from srjt.studies.ray import write_run_files
+from srjt.studies.ray import write_files
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
 
@@ -76,7 +75,7 @@ def test_a_study_that_somebody_sent_changes_no_file_outside(
     write_plan(copied, open_data(small(only_folds=(0,), train={"epochs": 12})), command="srjt study")
     write_error_report(copied, key, SrjtError("a folder's name is any bytes: \udcff"))
     assert read_error(copied, key).startswith("a folder's name is any bytes: ")
-    write_run_files(run, {"run.json": b"{}", "summary.json": summary})
+    write_files(copied, {f"runs/{key}/run.json": b"{}", f"runs/{key}/summary.json": summary})
     assert own.read_text() == "mine"
     assert (run / "summary.json").read_bytes() == summary
 
@@ -113,23 +112,6 @@ def test_a_damaged_run_is_named_and_the_others_are_read(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_the_commands_name_a_damaged_run_and_show_the_others(copied: Path, tmp_path: Path) -> None:
-    key, *others = collect_results(copied).runs["key"]
-    name = "summary.json"
-    cut(run_folder(copied, key) / name)
-    said = srjt("study", "status", copied).output
-    assert "2 done, 0 running, 1 failed" in said
-    assert f"failed: {key}: " in said
-    assert name in said
-    done = srjt("study", "export", copied, "--scores", "--out", tmp_path / "scores.csv")
-    assert f"failed: {key}" in done.output
-    assert set(pd.read_csv(tmp_path / "scores.csv")["key"]) == set(others)
-    srjt("report", copied)
-    assert "1 of 3 runs failed." in (copied / "report.html").read_text()
-
-
-@pytest.mark.slow
 def test_a_run_with_a_cut_summary_is_trained_again(
     copied: Path, small: Small, run: Callable[..., Any]
 ) -> None:
@@ -161,16 +143,6 @@ def test_a_damaged_file_about_a_noise_is_left_out(copied: Path, damage: Callable
     assert results.noise.empty
     assert set(results.runs["status"]) == {"done"}
     assert file.name in srjt("study", "status", copied).output
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_the_commands_name_a_damaged_file_about_a_noise(copied: Path, tmp_path: Path) -> None:
-    (file,) = (copied / "noise").glob("*.json")
-    cut(file)
-    assert file.name in srjt("study", "export", copied, "--out", tmp_path / "metrics.csv").output
-    srjt("report", copied)
-    assert file.name in (copied / "report.html").read_text()
 
 
 # ------------------------------------------------------------------------------- a full or read-only disk

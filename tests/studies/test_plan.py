@@ -29,9 +29,9 @@ from srjt.studies.folder import write_plan
 from srjt.studies.plan import (
     StudyPlan,
     longest_first,
-    measure_times,
     open_data,
     open_kept_data,
+    run_seconds,
     time_on,
 )
 from srjt.training.single_run import Cost
@@ -278,13 +278,6 @@ def test_other_images_of_the_same_names_are_other_runs(small: Small, labels: Pat
     assert not found[0] & found[1]
 
 
-def test_relative_paths(small: Small, labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(labels.parent)
-    here = open_data(small(source=labels.name, reading={}))
-    there = open_data(small(source=os.path.abspath(labels.name), reading={}))
-    assert [c.key for c in here.planned_runs()] == [c.key for c in there.planned_runs()]
-
-
 def test_mistakes(small: Small, labels: Path, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="A study needs data"):
         open_data(small(source=""))
@@ -374,14 +367,6 @@ def test_data_are_opened_again_only_where_a_file_has_changed(
     assert open_kept_data(small(source=str(labels), reading={}, folds=4)) is not third
 
 
-def test_images_in_memory_are_resized_once_for_all_runs(small: Callable[..., StudyConfig]) -> None:
-    data = open_kept_data(small())
-    config = next(iter(data.planned_runs())).config.replace(image_size=48, crop=40)
-    pixels = data.resized_images(config)
-    assert pixels.shape == (120, 48, 48, 3)
-    assert data.resized_images(config) is pixels
-
-
 def test_images_are_copied_to_a_gpu_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     copied: list[Any] = []
 
@@ -419,7 +404,7 @@ def test_images_are_copied_to_a_gpu_once(monkeypatch: pytest.MonkeyPatch, tmp_pa
 # The time of a study before it begins.
 
 
-def test_each_method_counts_with_its_runs_and_its_own_steps(
+def test_runs_with_as_many_networks_share_a_measurement(
     small: Callable[..., StudyConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = open_data(small(methods=("standard", "garg", "co-teaching+ours", "jocor"), noises=("quasi:0.4",)))
@@ -432,17 +417,8 @@ def test_each_method_counts_with_its_runs_and_its_own_steps(
         return Cost(seconds=2.0 * len(timed), steps=9, evaluation_seconds=1.0)
 
     monkeypatch.setattr(plan, "training_cost", cost)
-    on_cpu = measure_times(data, planned_runs, device=torch.device("cpu"))
+    assert run_seconds(data, planned_runs, device=torch.device("cpu")) == [3.0, 3.0, 5.0, 5.0] * 3
     assert timed == ["standard", "co-teaching+ours"]  # one with one network, one with two
-    assert [(row.name, row.networks, row.runs, row.seconds) for row in on_cpu] == [
-        ("standard", 1, 3, 3.0),
-        ("garg", 1, 3, 3.0),
-        ("co-teaching+ours", 2, 3, 5.0),
-        ("jocor", 2, 3, 5.0),
-    ]
-    timed.clear()
-    on_gpu = measure_times(data, planned_runs, device=torch.device("cuda"))
-    assert [row.name for row in on_gpu] == timed
     started = [(run.method.name, run.fold) for run in longest_first(planned_runs)]
     assert started[:4] == [("co-teaching+ours", 0), ("jocor", 0), ("co-teaching+ours", 1), ("jocor", 1)]
     assert started[6:8] == [("standard", 0), ("garg", 0)]

@@ -21,9 +21,9 @@ from srjt.files import lock_folder
 from srjt.studies import folder as worker
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import error_file, lock_study, read_study, run_folder, run_status, write_plan
-from srjt.studies.plan import PlannedRun, open_data
+from srjt.studies.plan import BarWatcher, PlannedRun, open_data
 from srjt.studies.results import collect_results
-from srjt.studies.study import Slots, choose_executor, resolve_config, run_locally
+from srjt.studies.study import Slots, choose_executor, resolve_config
 from srjt.training.workers import WorkerPool
 
 # ``srjt.study``: a comparison from Python.
@@ -44,16 +44,9 @@ SMALL: dict[str, Any] = {
 }
 
 
-class Recorder:
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
+class Recorder(BarWatcher):
     def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
-        self.events.append(f"{done} of {len(planned_runs)} done")
-
-    def note(self, text: str) -> None: ...
-    def started(self, planned: PlannedRun) -> None: ...
-    def updated(self, running: Sequence[PlannedRun]) -> None: ...
+        self.events = [f"{done} of {len(planned_runs)} done"]
 
     def ended(self, planned: PlannedRun, status: str) -> None:
         self.events.append(f"{planned.method.name} {status}")
@@ -94,10 +87,11 @@ def test_a_failed_run_is_a_warning_and_its_error_is_in_the_results(tmp_path: Pat
         ({"methods": "standart"}, "did you mean 'standard'"),
         ({"epoch": 3}, "Unknown setting 'epoch'"),
         ({"seed": 3}, "seed is set by the study"),
-        ({"jobs": 0}, "must be between 1 and 1,000"),
-        ({"jobs": 10**15}, "must be between 1 and 1,000"),
+        ({"jobs": 0}, "jobs must be positive"),
+        ({"jobs": 10**15}, "jobs is at most 1000"),
         ({"executor": "rya"}, "Unknown executor 'rya'"),
         ({"executor": "ray"}, "jobs is an option of the executor 'local', not of 'ray'"),
+        ({"jobs": None, "device": None, "executor": "ray", "gpus_per_run": 2}, "gpus_per_run lies in"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path: Path, wrong: dict[str, Any], message: str) -> None:
@@ -125,7 +119,6 @@ def test_an_option_of_the_other_executor_is_an_error() -> None:
 
 Small = Callable[..., StudyConfig]
 Run = Callable[..., Any]
-SLOTS = Slots(devices=("cpu", "cpu"), threads=1)
 
 
 def weights(folder: Path) -> dict[str, int]:
@@ -288,19 +281,6 @@ def same_scores(folder: Path, undisturbed: Path) -> None:
     pd.testing.assert_series_equal(found, expected[found.index], check_exact=True)
 
 
-class Witness:
-    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def started(self, planned: PlannedRun) -> None: ...
-
-    def updated(self, running: Sequence[PlannedRun]) -> None: ...
-
-    def ended(self, planned: PlannedRun, status: str) -> None:
-        self.over = [*getattr(self, "over", []), (planned.key, status)]
-
-
 @pytest.fixture
 def limit(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Limit:
     """Runs that import ``pause`` wait after their third epoch until the limit is lifted."""
@@ -311,10 +291,11 @@ def limit(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return limit
 
 
-class Murderer(Witness):
+class Murderer(BarWatcher):
     """Kills the process of the first run when it has done two epochs."""
 
     def __init__(self, folder: Path, number: int, limit: Limit) -> None:
+        super().__init__()
         self.folder, self.number, self.limit = folder, number, limit
         self.victim: str | None = None
 
@@ -367,7 +348,7 @@ def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
 
     workers = set()
 
-    class Counts(Witness):
+    class Counts(BarWatcher):
         def ended(self, planned: PlannedRun, status: str) -> None:
             workers.update(process.pid for process in multiprocessing.active_children())
 
@@ -394,14 +375,17 @@ def test_asked_to_stop_in_the_middle(
     config = small(methods=("standard", "garg"), only_folds=(0,), train=train)
     planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
 
-    class Stops(Witness):
-        asked = False
+    class Stops(BarWatcher):
+        asked, over = False, list[tuple[str, str]]()
 
         def updated(self, running: Sequence[PlannedRun]) -> None:
             path = run_folder(tmp_path, planned_runs[0].key) / "metrics.csv"
             if not self.asked and path.exists() and "\n3,test" in path.read_text():
                 self.asked = True
                 os.kill(os.getpid(), signal.SIGINT)
+
+        def ended(self, planned: PlannedRun, status: str) -> None:
+            self.over.append((planned.key, status))
 
     stops = Stops()
     with pytest.raises(Interrupted, match="The study stopped with 0 of 2 runs done") as stopped:
@@ -415,12 +399,14 @@ def test_asked_to_stop_in_the_middle(
     same_scores(tmp_path, finished)
 
 
-def test_stopped_before_a_run_has_begun_is_not_a_failure(small: Small, tmp_path: Path, witness: Any) -> None:
+def test_stopped_before_a_run_has_begun_is_not_a_failure(
+    small: Small, run: Run, tmp_path: Path, witness: Any
+) -> None:
     endless = small(train={"epochs": 1000})
     planned_runs = write_plan(tmp_path, open_data(endless), command="srjt study")
     witness.started = lambda planned: os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(Interrupted, match="The study stopped with 0 of 9 runs done") as stopped:
-        run_locally(tmp_path, planned_runs, slots=SLOTS, watcher=witness)
+        run(tmp_path, endless, witness)
     assert stopped.value.status == 143
     assert [status for _, status in witness.over] == ["left"]
     assert {run_status(tmp_path, planned.key) for planned in planned_runs} == {"left"}
@@ -439,11 +425,9 @@ def test_a_run_that_somebody_works_on_has_its_turn_later(small: Small, run: Run,
 
     begun: list[str] = []
 
-    class Releases(Witness):
+    class Releases(BarWatcher):
         def started(self, planned: PlannedRun) -> None:
             begun.append(planned.key)
-
-        def updated(self, running: Sequence[PlannedRun]) -> None: ...
 
         def ended(self, planned: PlannedRun, status: str) -> None:
             if planned == planned_runs[1]:

@@ -214,10 +214,8 @@ def test_layers_defaults_file_options_set(tmp_path: Path) -> None:
         "epochs: 10\nseed: 10\nbatch_size: 10\nmethod_options: {ramp_epochs: 10, co_lambda: 10}\n"
     )
     config = layered_settings(
-        file,
-        ["seed=30", "method_options.temperature=30"],
-        given={"batch_size": 20, "seed": 20, "crop": None},
-        method_options={"ramp_epochs": 20, "temperature": 20, "per_class": None},
+        {"config": file, "set_": ["seed=30", "method_options.temperature=30"], "batch_size": 20, "seed": 20},
+        method_options={"ramp_epochs": 20, "temperature": 20},
     )
     assert (config.epochs, config.batch_size, config.seed, config.crop) == (10, 20, 30, 224)
     assert config.method_options == {"co_lambda": 10, "ramp_epochs": 20, "temperature": 30}
@@ -229,7 +227,7 @@ def test_a_preset_lies_between_the_defaults_and_what_is_given(name: str, tmp_pat
     assert TrainConfig().replace(preset=name) == TrainConfig(**own)
     assert TrainConfig.from_dict({"preset": name, "epochs": 7}) == TrainConfig(**own).replace(epochs=7)
     defaults = {"epochs": 30, "method": "sord"}  # of an audit
-    config = layered_settings(None, ["seed=3"], given={"preset": name, "crop": 9}, defaults=defaults)
+    config = layered_settings({"set_": ["seed=3"], "preset": name, "crop": 9}, defaults=defaults)
     assert config == TrainConfig(**{**defaults, **own, "seed": 3, "crop": 9})
 
 

@@ -1,40 +1,50 @@
-"""The web applications of the review: the page of doubtful labels, the blind page for a random sample or a
-worklist, their images, and the rules of who may use them.
+"""The web page of the review: doubtful labels, or blindly a random sample or a worklist; its images, its server,
+and the rules of who may use it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import ipaddress
 import json
+import logging
+import os
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import signal
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
-from http.cookies import CookieError, SimpleCookie
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from srjt.auditing.folder import AuditFolder, image_file
-from srjt.auditing.review_log import ConflictError, Decisions, LogEntry, review_progress
-from srjt.data.images.decode import BadImageError, UInt8Array, read_image
+from srjt.auditing.review_log import ConflictError, Decisions, LogEntry, Purpose, review_progress
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.sources.table import ReadersFolder
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError
 from srjt.files import read_limited
+
+if TYPE_CHECKING:
+    import uvicorn
+    from PIL import Image
 
 # The review page's security rules: who may use the server, and what its pages may load.
 #
@@ -48,8 +58,6 @@ from srjt.files import read_limited
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_BODY = 16_384  # bytes
-MAX_DIGITS = 20  # of a number in a request; Python refuses to convert 4,300
-TOO_LONG = "The request is too long for a decision."
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -65,7 +73,7 @@ HEADERS = {
 
 # A redirect by status would not send the SameSite=strict cookie if the address was clicked on another site.
 LOGIN_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Review</title>
-<link rel="icon" href="/page/icon.svg"><meta http-equiv="refresh" content="0; url=/{query}">"""
+<link rel="icon" href="/page/icon.svg"><meta http-equiv="refresh" content="0; url=/">"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,34 +107,22 @@ class AccessRules:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        if name in self.host_names:
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return self.any_address
+        return name in self.host_names or (self.any_address and _is_address(name))
 
 
-class SecurityMiddleware:
-    """Wraps the whole application: checks every request and adds the headers to every response."""
+def _is_address(host: str, *, loopback: bool = False) -> bool:
+    """Whether ``host`` is an IP address; loopback: of this machine alone."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return address.is_loopback or not loopback
 
-    def __init__(self, app: ASGIApp, *, access: AccessRules) -> None:
-        self.app = app
-        self.access = access
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return  # there are no websockets here
+def secured(app: ASGIApp, access: AccessRules) -> ASGIApp:
+    """``app`` behind the rules: every request is checked, and every response has the headers."""
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
         received = 0
 
         async def receive_limited() -> Message:
@@ -135,112 +131,101 @@ class SecurityMiddleware:
             message = await receive()
             received += len(message.get("body", b""))
             if received > MAX_BODY:
-                raise HTTPException(413, TOO_LONG, headers={"Connection": "close"})
+                raise HTTPException(413, "The request is too long.", headers={"Connection": "close"})
             return message
 
-        response = self._login_or_refusal(scope)
-        await (self.app if response is None else response)(scope, receive_limited, send_with_headers)
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
 
-    def _login_or_refusal(self, scope: Scope) -> Response | None:
-        """The response to a request that does not reach the application; None if it does."""
-        headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if not self.access.accepts_host(host):
-            return PlainTextResponse("This server does not have that host name.", 421)
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        token = query.pop("token", None)
-        if token is not None and scope["method"] == "GET" and scope["path"] == "/":
-            return self._log_in(query) if self.access.accepts_login(token) else _forbidden()
-        if not self.access.is_token(_cookie(headers, self.access.cookie)):
-            return _forbidden()
-        if scope["method"] not in ("GET", "HEAD"):
-            if headers.get("origin") not in (f"http://{host}", f"https://{host}"):
-                return PlainTextResponse("Only the review page itself may send decisions.", 403)
-            length = headers.get("content-length", "")
-            if not length.isdigit():
-                return PlainTextResponse("The request has no Content-Length.", 411)
-            if (number := parse_number(length)) is None or number > MAX_BODY:
-                return PlainTextResponse(TOO_LONG, 413)
+        response = _login_or_refusal(Request(scope), access)
+        await (app if response is None else response)(scope, receive_limited, send_with_headers)
+
+    return checked
+
+
+def _login_or_refusal(request: Request, access: AccessRules) -> Response | None:
+    """The response to a request that does not reach the application; None if it does."""
+    host = request.headers.get("host", "")
+    if not access.accepts_host(host):
+        return PlainTextResponse("This server does not have that host name.", 421)
+    token = request.query_params.get("token")
+    if token is not None and (request.method, request.scope["path"]) == ("GET", "/"):
+        if access.accepts_login(token):
+            page = HTMLResponse(LOGIN_PAGE)
+            page.set_cookie(access.cookie, access.token, httponly=True, samesite="strict", path="/")
+            return page
+    elif access.is_token(request.cookies.get(access.cookie, "")):
+        if request.method in ("GET", "HEAD"):
+            return None
+        if request.headers.get("origin") not in (f"http://{host}", f"https://{host}"):
+            return PlainTextResponse("Only the review page itself may send decisions.", 403)
+        if (
+            int(request.headers.get("content-length", "0")) > MAX_BODY
+        ):  # the server has checked that it is a number
+            return PlainTextResponse("The request is too long.", 413)
         return None
-
-    def _log_in(self, query: Mapping[str, str]) -> Response:
-        remaining = urlencode(query)  # escapes all characters that are special in HTML, except "&"
-        page = HTMLResponse(
-            LOGIN_PAGE.format(query=f"?{remaining}".replace("&", "&amp;") if remaining else "")
-        )
-        page.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="strict", path="/")
-        return page
-
-
-def parse_number(text: str) -> int | None:
-    """A non-negative integer of a request; None if it is none, or too long."""
-    if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
-        return int(text)
-    return None
-
-
-def _forbidden() -> Response:
     return PlainTextResponse(
         "Open this page with the complete address that srjt review printed, including the token.\n", 403
     )
-
-
-def _cookie(headers: Headers, name: str) -> str:
-    try:
-        cookie = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return "" if cookie is None else cookie.value
 
 
 # The images of an audit, in formats that a browser shows.
 
 THUMBNAIL_SIZE = 320  # pixels of the longer side
 LARGEST_FILE = 2**26  # bytes that are sent to the browser unchanged
+Source = AuditFolder | ReadersFolder
 
 
-class EncodedImage(NamedTuple):
-    content: bytes
-    media_type: str
+def _decoded(path: Path) -> Image.Image:
+    from PIL import Image
 
-
-def image_path(audit: AuditFolder | ReadersFolder, line: int) -> Path:
-    """The file of a sample. Raises ``BadImageError`` if there is none that may be shown."""
-    name = audit.images[line]
-    if not name:
-        raise BadImageError(Path(audit.ids[line]), "there is no image file of this sample")
-    return image_file(audit.folder, name)
-
-
-def full_image(audit: AuditFolder, line: int) -> EncodedImage:
-    """The file unchanged if every browser shows it as the networks saw it, else converted to PNG."""
-    path = image_path(audit, line)
     try:
-        content = read_limited(path, limit=LARGEST_FILE)
+        return Image.fromarray(read_image(path))
+    except MemoryError:  # the header of an array file may promise any size
+        raise BadImageError(path, "it needs more memory than there is") from None
+
+
+def _encoded(image: Image.Image, kind: Literal["png", "jpeg"] = "png") -> bytes:
+    buffer = io.BytesIO()
+    # for PNG speed matters more than size: the server is usually local
+    image.save(buffer, kind, **({"compress_level": 1} if kind == "png" else {"quality": 88}))
+    return buffer.getvalue()
+
+
+def _pixels_alone(source: Source, line: int) -> Response:
+    """The image as a new PNG, without the metadata of its file."""
+    image = _decoded(image_file(source.folder, source.images[line]))
+    return Response(_encoded(image), media_type="image/png")
+
+
+def _full_image(audit: AuditFolder, line: int) -> Response:
+    """The file unchanged if every browser shows it as the networks saw it, else converted to PNG."""
+    try:
+        content = read_limited(image_file(audit.folder, audit.images[line]), limit=LARGEST_FILE)
     except SrjtError:
         content = b""  # the decoder reports the reason, or shows a large file as a PNG
     if content.startswith(b"\xff\xd8\xff"):
-        return EncodedImage(content, "image/jpeg")
+        return Response(content, media_type="image/jpeg")
     if content.startswith(b"\x89PNG\r\n\x1a\n") and content[24:25] != b"\x10":  # not 16 bits
-        return EncodedImage(content, "image/png")
-    return _encode(path)
+        return Response(content, media_type="image/png")
+    return _pixels_alone(audit, line)
 
 
-def pixels_alone(audit: AuditFolder | ReadersFolder, line: int) -> EncodedImage:
-    """The image as a new PNG, without the metadata of its file."""
-    return _encode(image_path(audit, line))
-
-
-def thumbnail(audit: AuditFolder, line: int) -> EncodedImage:
-    return _cached_thumbnail(image_path(audit, line))
+def _thumbnail(audit: AuditFolder, line: int) -> Response:
+    content = _cached_thumbnail(image_file(audit.folder, audit.images[line]))
+    return Response(content, media_type="image/jpeg")
 
 
 @lru_cache(maxsize=512)
-def _cached_thumbnail(path: Path) -> EncodedImage:
-    return _encode(path, size=THUMBNAIL_SIZE)
+def _cached_thumbnail(path: Path) -> bytes:
+    image = _decoded(path)
+    image.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
+    return _encoded(image, "jpeg")
 
 
-def where_they_look(audit: AuditFolder, line: int) -> EncodedImage:
+def _where_they_look(audit: AuditFolder, line: int) -> Response:
     """The image, once for each network side by side, and below it the same with the map of each network."""
     from PIL import Image
 
@@ -252,38 +237,7 @@ def where_they_look(audit: AuditFolder, line: int) -> EncodedImage:
     both = Image.new("RGB", (above.width, 2 * above.height))
     both.paste(above, (0, 0))
     both.paste(below, (0, above.height))
-    buffer = io.BytesIO()
-    both.save(buffer, "JPEG", quality=88)
-    return EncodedImage(buffer.getvalue(), "image/jpeg")
-
-
-def image_problem(audit: AuditFolder, line: int) -> str:
-    """Why an image cannot be shown, in one sentence. The browser itself does not know the reason."""
-    try:
-        _read(image_path(audit, line))
-    except SrjtError as problem:
-        return str(problem)
-    return "The browser cannot show this image, although it can be read."
-
-
-def _read(path: Path) -> UInt8Array:
-    try:
-        return read_image(path)
-    except MemoryError:  # the header of an array file may promise any size
-        raise BadImageError(path, "it needs more memory than there is") from None
-
-
-def _encode(path: Path, *, size: int | None = None) -> EncodedImage:
-    from PIL import Image
-
-    image = Image.fromarray(_read(path))
-    buffer = io.BytesIO()
-    if size is not None:
-        image.thumbnail((size, size))
-        image.save(buffer, "JPEG", quality=88)
-        return EncodedImage(buffer.getvalue(), "image/jpeg")
-    image.save(buffer, "PNG", compress_level=1)  # speed matters more than size: the server is usually local
-    return EncodedImage(buffer.getvalue(), "image/png")
+    return Response(_encoded(both, "jpeg"), media_type="image/jpeg")
 
 
 # The web application of the review: the page, the images, the decisions.
@@ -334,45 +288,40 @@ class ReviewSession:
 
     def updates(self, since: int) -> dict[str, Any]:
         """What has changed after revision ``since`` of the log."""
-        current = self.decisions.current
+        current, line_of = self.decisions.current, self.audit.line_of
         with self.decisions.lock:
-            changed = [sample for sample, revision in current.last_revision.items() if revision > since]
             return {
                 "revision": current.revision,
-                "progress": review_progress(self.audit, current, queue=self.queue).to_dict(),
+                "progress": asdict(review_progress(self.audit, current, queue=self.queue)),
                 "changes": [
                     {
-                        "line": self.audit.line_of[sample],
-                        "seen": current.last_revision[sample],
+                        "line": line_of[sample],
+                        "seen": revision,
                         "decision": self.decision_json(current.get(sample)),
                     }
-                    for sample in changed
-                    if sample in self.audit.line_of
+                    for sample, revision in current.last_revision.items()
+                    if revision > since and sample in line_of
                 ],
             }
 
     def undoable(self) -> list[tuple[int, int]]:
         """(revision, line) of this reviewer's last decisions, oldest first."""
+        line_of = self.audit.line_of
         with self.decisions.lock:
             own = self.decisions.current.by_reviewer(self.reviewer)
-        known = (entry for entry in own if entry.id in self.audit.line_of)
-        return [(entry.revision, self.audit.line_of[entry.id]) for entry in known][-MAX_UNDO:]
+        return [(entry.revision, line_of[entry.id]) for entry in own if entry.id in line_of][-MAX_UNDO:]
 
     def decision_json(self, entry: LogEntry | None) -> dict[str, Any] | None:
         """A decision as the page reads it, with the position of the grade; None for a grade of another audit."""
         if entry is None:
             return None
-        grade = self.audit.grades.index(entry.to_grade) if entry.to_grade in self.audit.grades else None
-        return {
-            "revision": entry.revision,
-            "reviewer": entry.reviewer,
-            "at": entry.at,
-            "action": entry.action,
-            "grade": grade,
-        }
+        grades = self.audit.grades
+        grade = grades.index(entry.to_grade) if entry.to_grade in grades else None
+        shown = {name: getattr(entry, name) for name in ("revision", "reviewer", "at", "action")}
+        return {**shown, "grade": grade}
 
 
-def create_app(session: ReviewSession | BlindSession, access: AccessRules) -> Starlette:
+def create_app(session: ReviewSession | BlindSession, access: AccessRules) -> ASGIApp:
     """The application behind the security rules. Handlers are plain functions: Starlette runs them in threads."""
     if isinstance(session, BlindSession):
         files, routes = BLIND_FILES, _blind_routes(session)
@@ -386,10 +335,7 @@ def create_app(session: ReviewSession | BlindSession, access: AccessRules) -> St
         content = (resources.files("srjt.auditing") / "page" / name).read_bytes()
         return Response(content, media_type=MEDIA_TYPES[Path(name).suffix])
 
-    return Starlette(
-        routes=[Route("/", page), Route("/page/{name}", page), *routes],
-        middleware=[Middleware(SecurityMiddleware, access=access)],
-    )
+    return secured(Starlette(routes=[Route("/", page), Route("/page/{name}", page), *routes]), access)
 
 
 Work = Callable[[dict[str, Any]], "dict[str, Any] | Response"]  # body of a request → the answer
@@ -421,9 +367,7 @@ def _review_routes(session: ReviewSession) -> list[Route]:
         return Response(session.samples_json, media_type="application/json")
 
     def updates(request: Request) -> Response:
-        since = parse_number(request.query_params.get("since", "0"))
-        if since is None:
-            raise HTTPException(400, "since must be a revision.")
+        since = _number(request.query_params.get("since", "0"), below=2**53)
         try:
             decisions.refresh()
         except SrjtError as problem:
@@ -432,24 +376,20 @@ def _review_routes(session: ReviewSession) -> list[Route]:
         return JSONResponse(answer if since else {**answer, "undoable": session.undoable()})
 
     def neighbours(request: Request) -> Response:
-        line = _requested_line(request, audit)
+        line = _number(request.path_params["line"], below=len(audit))
         if audit.neighbours is None:
             raise HTTPException(404, "This audit has no similar images.")
         lines = audit.neighbours[line].tolist()
         return JSONResponse([[other for other in of_grade if other >= 0] for of_grade in lines])
 
-    def image(encode: Callable[[AuditFolder, int], EncodedImage]) -> Callable[[Request], Response]:
+    def image(show: Callable[[AuditFolder, int], Response]) -> Callable[[Request], Response]:
         def handler(request: Request) -> Response:
             try:
-                encoded = encode(audit, _requested_line(request, audit))
+                return show(audit, _number(request.path_params["line"], below=len(audit)))
             except SrjtError as problem:
                 raise HTTPException(404, str(problem)) from None
-            return Response(encoded.content, media_type=encoded.media_type)
 
         return handler
-
-    def problem(request: Request) -> Response:
-        return JSONResponse({"problem": image_problem(audit, _requested_line(request, audit))})
 
     def decide(body: dict[str, Any]) -> dict[str, Any]:
         line, seen, since = (_integer(body, name) for name in ("line", "seen", "since"))
@@ -458,9 +398,7 @@ def _review_routes(session: ReviewSession) -> list[Route]:
             raise HTTPException(410, "The audit has changed since this page was opened: reload it.")
         label = audit.labels[line]
         if action == "set":
-            grade = _integer(body, "grade")
-            if grade >= len(audit.grades):
-                raise HTTPException(400, f"There are {len(audit.grades)} grades.")
+            grade = _integer(body, "grade", high=len(audit.grades) - 1)
         elif action in ("keep", "skip"):
             grade = int(label)
         elif action == "accept":
@@ -483,7 +421,7 @@ def _review_routes(session: ReviewSession) -> list[Route]:
         revision, since = _integer(body, "revision"), _integer(body, "since")
         line = dict(session.undoable()).get(revision)
         if line is None:
-            raise ConflictError(None, revision)
+            raise ConflictError(None)
         decisions.undo(revision, reviewer=session.reviewer, label=audit.grades[audit.labels[line]])
         return {**session.updates(since), "line": line}
 
@@ -498,13 +436,13 @@ def _review_routes(session: ReviewSession) -> list[Route]:
         return checked
 
     return [
-        Route("/image/{line}", image(full_image)),
-        Route("/thumb/{line}", image(thumbnail)),
-        Route("/map/{line}", image(where_they_look)),
+        Route("/image/{line}", image(_full_image)),
+        Route("/pixels/{line}", image(_pixels_alone)),  # decoded here: says why an image cannot be shown
+        Route("/thumb/{line}", image(_thumbnail)),
+        Route("/map/{line}", image(_where_they_look)),
         Route("/api/samples", samples),
         Route("/api/updates", updates),
         Route("/api/neighbours/{line}", neighbours),
-        Route("/api/problem/{line}", problem),
         _post("/api/decide", unless_decided(decide), what="decision"),
         _post("/api/undo", unless_decided(undo), what="decision"),
     ]
@@ -517,20 +455,17 @@ def grade_keys(grades: Sequence[str]) -> list[str]:
     that starts at 1.
     """
     numbers = [re.findall(r"\d+", name) for name in grades]
-    digits = [found[0] for found in numbers if len(found) == 1 and len(found[0]) == 1]
+    digits = [own[0] for own in numbers if len(own) == 1 and len(own[0]) == 1]
     if len(digits) == len(grades) == len(set(digits)):
         return digits
     return [str(grade) if grade < 10 else "" for grade in range(len(grades))]
 
 
-def _requested_line(request: Request, audit: AuditFolder) -> int:
-    text = str(request.path_params["line"])
-    line = parse_number(text)
-    if line is None and text.isdigit():
-        raise HTTPException(400, "The number of the line is too long.")
-    if line is None or line >= len(audit):
-        raise HTTPException(404, f"The audit has {count_of(len(audit), 'line')}.")
-    return line
+def _number(text: str, *, below: int) -> int:
+    """A number in an address. Python refuses to convert 4,300 digits, and takes "²" for one."""
+    if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < below:
+        return int(text)
+    raise HTTPException(404, f"{text[:20]} is not a number from 0 to {below - 1:,}.")
 
 
 def _integer(body: dict[str, Any], name: str, low: int = 0, high: int = 2**53 - 1) -> int:
@@ -563,27 +498,27 @@ CANNOT_TELL = -1  # an answer
 class BlindSession:
     """One reviewer who verifies a sample, or reads a worklist."""
 
-    audit: AuditFolder | ReadersFolder
+    audit: Source
     decisions: Decisions
     reviewer: str
     lines: Sequence[int]  # the sample, or this reviewer's part of the worklist
-    purpose: Literal["verify", "read"] = "verify"
+    purpose: Purpose = "verify"
 
     def answers(self) -> list[int | None]:
         """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there is none yet."""
-        if self.purpose == "read":
-            given = {answer.id: answer.grade for answer in self.decisions.readings(reviewer=self.reviewer)}
-        else:
-            given = self.decisions.verified(reviewer=self.reviewer)
         code_of: dict[str | None, int] = {name: code for code, name in enumerate(self.audit.grades)}
         code_of[None] = CANNOT_TELL
-        ids = (self.audit.ids[line] for line in self.lines)
-        return [code_of.get(given[name]) if name in given else None for name in ids]
+        own = self.decisions.answers(self.purpose, reviewer=self.reviewer)
+        codes = {answer.id: code_of.get(answer.grade) for answer in own}
+        return [codes.get(self.audit.ids[line]) for line in self.lines]
 
     def answer(self, position: int, grade: int) -> None:
-        name = None if grade == CANNOT_TELL else self.audit.grades[grade]
-        record = self.decisions.add_reading if self.purpose == "read" else self.decisions.verify
-        record(self.audit.ids[self.lines[position]], reviewer=self.reviewer, grade=name)
+        self.decisions.add_answer(
+            self.audit.ids[self.lines[position]],
+            purpose=self.purpose,
+            reviewer=self.reviewer,
+            grade=None if grade == CANNOT_TELL else self.audit.grades[grade],
+        )
 
 
 def _blind_routes(session: BlindSession) -> list[Route]:
@@ -594,19 +529,15 @@ def _blind_routes(session: BlindSession) -> list[Route]:
             answers = session.answers()
         except SrjtError as problem:
             raise HTTPException(503, str(problem)) from None
-        names = audit.grades.shown
-        about = {"grades": names, "keys": grade_keys(audit.grades), "purpose": session.purpose}
+        about = {"grades": audit.grades.shown, "keys": grade_keys(audit.grades), "purpose": session.purpose}
         return JSONResponse({**about, "answers": answers})
 
     def image(request: Request) -> Response:
-        position = parse_number(request.path_params["position"])
-        if position is None or position >= len(session.lines):
-            raise HTTPException(404, "There is no such image in the sample.")
+        position = _number(request.path_params["position"], below=len(session.lines))
         try:
-            encoded = pixels_alone(audit, session.lines[position])
+            return _pixels_alone(audit, session.lines[position])
         except SrjtError:  # the reason may contain the path, and the path the label
             raise HTTPException(404, "The image cannot be read.") from None
-        return Response(encoded.content, media_type=encoded.media_type)
 
     def answer(body: dict[str, Any]) -> dict[str, Any]:
         position = _integer(body, "position", 0, len(session.lines) - 1)
@@ -619,3 +550,86 @@ def _blind_routes(session: BlindSession) -> list[Route]:
         Route("/api/sample", sample),
         _post("/api/answer", answer, what="answer"),
     ]
+
+
+# The web server of the review: open a port, run until Ctrl-C, open the browser.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A listening socket and the rules for access to it."""
+
+    socket: socket.socket
+    host: str
+    port: int
+    access: AccessRules
+
+    def address(self, token: str) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/?token={token}"
+
+
+def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False) -> Server:
+    """Listen on ``port`` (0: any free one). Addresses that other machines reach need ``allow_remote``."""
+    local = host == "localhost" or _is_address(host, loopback=True)
+    if not local and not allow_remote:
+        raise SrjtError(
+            f"--host {host} lets other machines reach the page: add --allow-remote if that is intended."
+        )
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        dualstack = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        listening = socket.create_server(address, family=family, dualstack_ipv6=dualstack)
+    except OSError as problem:
+        raise SrjtError(
+            f"Port {port} of {host} cannot be used ({problem.strerror or problem}): choose another --port or --host."
+        ) from None
+    port = listening.getsockname()[1]
+    own_names = {host} if local else {host, socket.gethostname().lower(), socket.getfqdn().lower()}
+    access = AccessRules(host_names=LOOPBACK | own_names, any_address=not local, cookie=f"srjt-review-{port}")
+    shown_host = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    return Server(socket=listening, host=shown_host, port=port, access=access)
+
+
+def create_web_server(session: ReviewSession | BlindSession, server: Server) -> uvicorn.Server:
+    """The web server of a review, which runs with ``run(sockets=[server.socket])``."""
+    import uvicorn
+
+    # a client that repeats an error, such as too many open files, must not fill the disk
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    config = uvicorn.Config(
+        create_app(session, server.access),
+        http="h11",
+        ws="none",
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(session: ReviewSession | BlindSession, server: Server, *, started: Callable[[], object]) -> None:
+    """Run until Ctrl-C or SIGTERM. ``started`` is called when the page can be opened."""
+    web_server = create_web_server(session, server)
+    # Both signals raise KeyboardInterrupt after the server has stopped, so that the command can print a summary.
+    previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        started()
+        with contextlib.suppress(KeyboardInterrupt):
+            web_server.run(sockets=[server.socket])
+    finally:
+        signal.signal(signal.SIGTERM, previous_handler)
+        server.socket.close()
+
+
+def open_browser(server: Server) -> bool:
+    """Open the page with a one-time token. False if there is no display."""
+    if sys.platform.startswith("linux") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        return False
+    address = server.address(server.access.new_one_time_token())
+    threading.Timer(0.3, webbrowser.open, [address]).start()
+    return True

@@ -6,7 +6,6 @@ import itertools
 import os
 import posixpath
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,10 @@ from srjt.auditing.folder import AuditFolder
 from srjt.auditing.review_log import CurrentDecisions, LogEntry, replay
 from srjt.data.grades import grade_values
 from srjt.data.manifest import neutralise_formula, warn_about_formulas
+from srjt.data.sources.columns import load_table
 from srjt.errors import SrjtError, count_of
 from srjt.files import exists_already, explain_write_errors, write_atomically
-
-PROVENANCE = ("original_grade", "reviewed_by", "reviewed_at", "decision")
+from srjt.ordinal.metrics import METRICS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +48,43 @@ def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> CorrectedT
     The grade column holds the decided grades; the last decision about a sample counts. Four columns are added:
     original_grade and, for reviewed samples, reviewed_by, reviewed_at (UTC) and decision.
     """
-    notes = []
-    unknown = [entry.id for entry in current.all() if entry.id not in audit.line_of]
-    if unknown:
-        notes.append(
-            f"{count_of(len(unknown), 'decision is', 'decisions are')} left out: this audit has no sample "
-            f"{unknown[0]}{' and others' * (len(unknown) > 1)}."
-        )
-    table, lines, column, more = _audited_table(audit)
-    return _apply_decisions(audit, current, table, lines, column, [*notes, *more])
+    table, lines, column, notes = _audited_table(audit)
+    decisions = {entry.id: entry for entry in current.all()}
+    if unknown := decisions.keys() - audit.line_of.keys():
+        notes.append(f"Decisions left out: {len(unknown):,}; this audit has no sample {min(unknown)}.")
+    original = table[column].tolist()
+    spellings = _grade_spellings(audit, original, lines)
+    grades, provenance = list(original), []
+    for row, line in enumerate(lines):
+        decision = None if line is None else decisions.get(audit.ids[line])
+        if line is None or decision is None:
+            provenance.append(("", "", ""))
+            continue
+        provenance.append((decision.reviewer, decision.at, decision.action))
+        if decision.to_grade not in audit.grades:
+            raise SrjtError(
+                f"The decision about {decision.id} has the grade {decision.to_grade!r}, which is not a grade of this "
+                "audit: decide it again in srjt review."
+            )
+        if decision.to_grade != audit.grades[audit.labels[line]]:
+            grades[row] = spellings[decision.to_grade]
+    corrected = table.assign(**{column: grades})
+    columns = dict(
+        zip(("reviewed_by", "reviewed_at", "decision"), zip(*provenance, strict=True), strict=True)
+    )
+    for name, values in {"original_grade": original, **columns}.items():
+        # a second review of an exported table keeps the columns of the first
+        candidates = (name if n == 1 else f"{name}_{n}" for n in itertools.count(1))
+        unused = next(candidate for candidate in candidates if candidate not in corrected)
+        corrected[unused] = [neutralise_formula(value) for value in values]
+    actions = [action for _, _, action in provenance if action]
+    return CorrectedTable(
+        table=corrected,
+        changed=sum(new != old for new, old in zip(grades, original, strict=True)),
+        reviewed=len(actions) - actions.count("skip"),
+        skipped=actions.count("skip"),
+        notes=tuple(notes),
+    )
 
 
 def verified_table(audit: AuditFolder, verified: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:
@@ -102,35 +129,37 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     return shlex.join(["srjt", "train", *words])
 
 
-def by_reviewer(audit: AuditFolder, log: Sequence[LogEntry]) -> dict[str, dict[str, LogEntry]]:
-    """Each reviewer's own last decision per sample, independent of the others; a skip is not a decision."""
-    decided = {}
-    for reviewer in sorted({entry.reviewer for entry in log}):
-        own = replay(log, only_reviewer=reviewer).all()
-        decided[reviewer] = {e.id: e for e in own if e.action != "skip" and e.id in audit.line_of}
-    return decided
+def reviewers_decisions(audit: AuditFolder, log: Sequence[LogEntry]) -> pd.DataFrame:
+    """Each reviewer's own last decision per sample, independent of the others, oldest first; a skip is none.
 
-
-def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
-    """One entry for every two reviewers who have graded some of the same samples.
-
-    Decisions for grades that this audit does not have (see ``unknown_grades``) do not count.
+    Columns: id, reviewer, grade, decision, reviewed_at.
     """
-    from srjt.ordinal.metrics import METRICS
+    own = [e for name in {e.reviewer for e in log} for e in replay(log, only_reviewer=name).all()]
+    rows = [
+        (entry.id, entry.reviewer, entry.to_grade, entry.action, entry.at)
+        for entry in sorted(own, key=lambda entry: entry.revision)
+        if entry.action != "skip" and entry.id in audit.line_of
+    ]
+    return pd.DataFrame(rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"], dtype=object)
 
+
+def agreements(audit: AuditFolder, decisions: pd.DataFrame) -> list[Agreement]:
+    """One entry for every two reviewers who have graded some of the same samples. decisions: of the reviewers.
+
+    Decisions for grades that this audit does not have, as after a change of the grades, do not count.
+    """
+    codes = decisions["grade"].map({name: code for code, name in enumerate(audit.grades)})
+    graded = decisions.assign(grade=codes).pivot(index="id", columns="reviewer", values="grade")
     pairs = []
-    for (one, first), (other, second) in itertools.combinations(by_reviewer(audit, log).items(), 2):
-        both = [sample for sample in sorted(first.keys() & second.keys())
-                if {first[sample].to_grade, second[sample].to_grade} <= set(audit.grades)]  # fmt: skip
-        if not both:
+    for one, other in itertools.combinations(graded, 2):
+        both = graded[[one, other]].dropna().to_numpy(dtype=np.int64)
+        if not len(both):
             continue
         confusion = np.zeros((len(audit.grades), len(audit.grades)))
-        for sample in both:
-            row, column = (audit.grades.index(own[sample].to_grade) for own in (first, second))
-            confusion[row, column] += 1
+        np.add.at(confusion, tuple(both.T), 1)
         pairs.append(
             Agreement(
-                reviewers=(one, other),
+                reviewers=(str(one), str(other)),
                 both=len(both),
                 share=float(np.trace(confusion)) / len(both),
                 kappa=METRICS["qwk"](confusion),
@@ -139,43 +168,16 @@ def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
     return pairs
 
 
-def unknown_grades(audit: AuditFolder, log: Sequence[LogEntry]) -> list[LogEntry]:
-    """The reviewers' decisions for grades that this audit does not have, as after a change of the grades."""
-    own = (entry for decided in by_reviewer(audit, log).values() for entry in decided.values())
-    return [entry for entry in own if entry.to_grade not in audit.grades]
-
-
-def disagreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[list[LogEntry]]:
-    """For each sample that reviewers have graded differently, their decisions; the one that counts is last."""
-    per_sample: dict[str, list[LogEntry]] = {}
-    for own in by_reviewer(audit, log).values():
-        for sample, entry in own.items():
-            per_sample.setdefault(sample, []).append(entry)
-    differing = (entries for entries in per_sample.values() if len({e.to_grade for e in entries}) > 1)
-    ordered = (sorted(entries, key=lambda entry: entry.revision) for entries in differing)
-    return sorted(ordered, key=lambda entries: entries[0].id)
-
-
-def disagreement_table(differing: Sequence[Sequence[LogEntry]]) -> pd.DataFrame:
-    """Disagreements as a table, one row per decision; the last one of a sample counts."""
-    rows = [
-        tuple(map(neutralise_formula, (e.id, e.reviewer, e.to_grade, e.action, e.at)))
-        for entries in differing
-        for e in entries
-    ]
-    return pd.DataFrame(rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"])
+def disagreements(decisions: pd.DataFrame) -> pd.DataFrame:
+    """The decisions about samples that reviewers have graded differently; the last one of a sample counts."""
+    differing = decisions[decisions.groupby("id")["grade"].transform("nunique") > 1]
+    return differing.sort_values("id", kind="stable").reset_index(drop=True)
 
 
 def _audited_table(audit: AuditFolder) -> tuple[pd.DataFrame, Sequence[int | None], str, list[str]]:
     """What was audited, for each row its line in the audit (None: not audited), the column of labels, and notes."""
-    if audit.table is None:
-        lines = sorted(range(len(audit)), key=audit.ids.__getitem__)
-        return _own_table(audit).iloc[lines], lines, "grade", []
-    table, row_lines, notes = _read_original(audit, audit.table)
-    return table, row_lines, audit.label_column, notes
-
-
-def _own_table(audit: AuditFolder) -> pd.DataFrame:
+    if audit.table is not None:
+        return _read_original(audit, audit.table)
     columns = {
         "id": audit.ids,
         "image": [str((audit.folder / name).absolute()) if name else "" for name in audit.images],
@@ -183,13 +185,12 @@ def _own_table(audit: AuditFolder) -> pd.DataFrame:
         "patient": audit.patients,
         "reader": audit.readers,
     }
-    return pd.DataFrame({name: values for name, values in columns.items() if values is not None}, dtype=str)
+    table = pd.DataFrame({name: values for name, values in columns.items() if values is not None}, dtype=str)
+    lines = sorted(range(len(audit)), key=audit.ids.__getitem__)
+    return table.iloc[lines], lines, "grade", []
 
 
-def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[int | None], list[str]]:
-    """The audited table, for each row the line of its sample in the audit (None: not audited), and notes."""
-    from srjt.data.sources.columns import load_table
-
+def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[int | None], str, list[str]]:
     if not path.exists():
         raise SrjtError(f"The audited table {path} does not exist any more: restore it.")
     loaded = load_table(path)
@@ -200,8 +201,7 @@ def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[i
     notes = []
     if loaded.problems:
         notes.append(f"Left out: {count_of(len(loaded.problems), 'malformed row')} of {path.name}.")
-    not_audited = sum(line is None for line in lines)
-    if not_audited:
+    if not_audited := lines.count(None):
         notes.append(f"Not audited and copied unchanged: {count_of(not_audited, 'row')} of {path.name}.")
     codes = grade_values(frame[column].tolist(), names=audit.grades).codes
     edited = [row for row, line in enumerate(lines) if line is not None and codes[row] != audit.labels[line]]
@@ -211,7 +211,7 @@ def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[i
             f"{frame[column].iloc[edited[0]]!r} (changed rows: {len(edited):,}). Restore the audited table, or audit "
             "the new one."
         )
-    return frame, lines, notes
+    return frame, lines, column, notes
 
 
 def _match_rows(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int | None]:
@@ -233,44 +233,6 @@ def _match_rows(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int
     )
 
 
-def _apply_decisions(
-    audit: AuditFolder,
-    current: CurrentDecisions,
-    table: pd.DataFrame,
-    lines: Sequence[int | None],
-    column: str,
-    notes: Iterable[str],
-) -> CorrectedTable:
-    original = table[column].tolist()
-    spellings = _grade_spellings(audit, original, lines)
-    grades, provenance = list(original), []
-    for row, line in enumerate(lines):
-        if line is None or (decision := current.get(audit.ids[line])) is None:
-            provenance.append(("", "", ""))
-            continue
-        provenance.append((decision.reviewer, decision.at, decision.action))
-        if decision.to_grade not in audit.grades:
-            raise SrjtError(
-                f"The decision about {decision.id} has the grade {decision.to_grade!r}, which is not a grade of this "
-                "audit: decide it again in srjt review."
-            )
-        if decision.to_grade != audit.grades[audit.labels[line]]:
-            grades[row] = spellings[decision.to_grade]
-    corrected = table.copy()
-    corrected[column] = grades
-    names = [_unused_name(name, list(table.columns)) for name in PROVENANCE]
-    for name, values in zip(names, [original, *zip(*provenance, strict=True)], strict=True):
-        corrected[name] = [neutralise_formula(value) for value in values]
-    actions = Counter(action for _, _, action in provenance)
-    return CorrectedTable(
-        table=corrected,
-        changed=sum(new != old for new, old in zip(grades, original, strict=True)),
-        reviewed=actions["set"] + actions["accept"] + actions["keep"],
-        skipped=actions["skip"],
-        notes=tuple(notes),
-    )
-
-
 def _grade_spellings(
     audit: AuditFolder, original: Sequence[str], lines: Sequence[int | None]
 ) -> dict[str, str]:
@@ -278,9 +240,3 @@ def _grade_spellings(
     spelling = {audit.grades[audit.labels[line]]: text for text, line in zip(original, lines, strict=True)
              if line is not None}  # fmt: skip
     return {name: spelling.get(name, name) for name in audit.grades}
-
-
-def _unused_name(name: str, used: Sequence[str]) -> str:
-    """``name``, or ``name_2`` …: a second review of an exported table keeps the columns of the first."""
-    candidates = (name if n == 1 else f"{name}_{n}" for n in itertools.count(1))
-    return next(candidate for candidate in candidates if candidate not in used)

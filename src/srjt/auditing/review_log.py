@@ -9,12 +9,12 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from srjt.auditing.folder import AuditFolder
 from srjt.data.manifest import Manifest, neutralise_formula
 from srjt.data.sources.columns import load_table
 from srjt.data.sources.table import ReadersFolder
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError
 from srjt.readers.consensus import NEW_READER
 
 # The log of decisions: entries are only ever added, and the current decisions follow from the log.
@@ -32,43 +32,42 @@ from srjt.readers.consensus import NEW_READER
 # Several servers may write to one log; each reads the entries of the others before it adds its own.
 
 Action = Literal["set", "accept", "keep", "skip", "undo"]
-ACTIONS = get_args(Action)
+Purpose = Literal[
+    "verify", "read"
+]  # of a grade given without seeing the label: a random sample, or a worklist
 
-_VERSION = 1
-_SCHEMA = f"""
+_SCHEMA = """
 BEGIN;
 CREATE TABLE log (
     revision   INTEGER PRIMARY KEY AUTOINCREMENT,
     id         TEXT NOT NULL,
     reviewer   TEXT NOT NULL,
     at         TEXT NOT NULL,
-    action     TEXT NOT NULL CHECK (action IN ({", ".join(repr(a) for a in ACTIONS)})),
+    action     TEXT NOT NULL CHECK (action IN ('set', 'accept', 'keep', 'skip', 'undo')),
     from_grade TEXT NOT NULL,
     to_grade   TEXT NOT NULL,
     undoes     INTEGER REFERENCES log (revision)
 );
-CREATE TRIGGER log_is_not_changed BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
-CREATE TRIGGER log_is_not_cut BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
-PRAGMA user_version = {_VERSION};
+-- no decisions: no label follows from a grade that was given without seeing it
+CREATE TABLE answers (
+    revision INTEGER PRIMARY KEY AUTOINCREMENT,
+    purpose  TEXT NOT NULL CHECK (purpose IN ('verify', 'read')),
+    id       TEXT NOT NULL,
+    reviewer TEXT NOT NULL,
+    at       TEXT NOT NULL,
+    grade    TEXT
+);
+CREATE TRIGGER log_update BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER log_delete BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER answers_update BEFORE UPDATE ON answers BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER answers_delete BEFORE DELETE ON answers BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 COMMIT;
 """
-# Grades that are given without seeing the label. They are no decisions: no label follows from them. verified: of a
-# random sample; readings: of a worklist. A log lacks them until the first answer.
-Answers = Literal["verified", "readings"]
-_ANSWERS = (
-    """CREATE TABLE IF NOT EXISTS {table} (
-        revision INTEGER PRIMARY KEY AUTOINCREMENT,
-        id       TEXT NOT NULL,
-        reviewer TEXT NOT NULL,
-        at       TEXT NOT NULL,
-        grade    TEXT
-    )""",
-    """CREATE TRIGGER IF NOT EXISTS {table}_is_not_changed BEFORE UPDATE ON {table}
-        BEGIN SELECT RAISE(ABORT, 'the log only grows'); END""",
-    """CREATE TRIGGER IF NOT EXISTS {table}_is_not_cut BEFORE DELETE ON {table}
-        BEGIN SELECT RAISE(ABORT, 'the log only grows'); END""",
-)
-_COLUMNS = "revision, id, reviewer, at, action, from_grade, to_grade, undoes"
+_LAST_ANSWERS = """
+SELECT id, reviewer, at, grade FROM answers
+WHERE revision IN (SELECT max(revision) FROM answers WHERE purpose = ? GROUP BY id, reviewer)
+ORDER BY revision
+"""
 
 
 @dataclass(frozen=True)
@@ -98,18 +97,14 @@ class Answer:
 class ConflictError(Exception):
     """The sample was decided since the reviewer's page loaded it. ``current``: the decision about it, if any."""
 
-    def __init__(self, current: LogEntry | None, revision: int) -> None:
+    def __init__(self, current: LogEntry | None) -> None:
         super().__init__("decided in the meantime")
         self.current = current
-        self.revision = revision
 
 
 @dataclass
 class CurrentDecisions:
-    """The decisions in force after the entries applied so far.
-
-    ``only_reviewer`` ignores all other reviewers.
-    """
+    """The decisions in force after the entries applied so far. ``only_reviewer`` ignores all other reviewers."""
 
     only_reviewer: str | None = None
     revision: int = 0  # of the last entry applied
@@ -168,16 +163,15 @@ class Decisions:
                 # SQLite keeps a rollback journal where the file system does not support WAL.
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute("PRAGMA synchronous = FULL")
-                self._connection.execute("PRAGMA foreign_keys = ON")
             except BaseException:
                 self._connection.close()
                 raise
         self.refresh()
 
-    def refresh(self) -> list[LogEntry]:
-        """Apply and return the entries that were added since, here or by another process."""
+    def refresh(self) -> None:
+        """Apply the entries that were added since, here or by another process."""
         with self.lock, self._readable_errors("read"):
-            return self._apply_new_entries()
+            self._apply_new_entries()
 
     def log(self) -> list[LogEntry]:
         with self.lock, self._readable_errors("read"):
@@ -192,9 +186,8 @@ class Decisions:
         undecided). Raises ``ConflictError`` if there is a newer one.
         """
         with self._transaction():
-            last = self.current.last_revision.get(sample, 0)
-            if last != seen:
-                raise ConflictError(self.current.get(sample), last)
+            if self.current.last_revision.get(sample, 0) != seen:
+                raise ConflictError(self.current.get(sample))
             return self._append(sample, reviewer, action, grade, label)
 
     def undo(self, revision: int, *, reviewer: str, label: str) -> LogEntry:
@@ -205,45 +198,24 @@ class Decisions:
         with self._transaction():
             entry = next((e for e in self.current.by_reviewer(reviewer) if e.revision == revision), None)
             if entry is None or self.current.get(entry.id) != entry:
-                raise ConflictError(None if entry is None else self.current.get(entry.id), revision)
+                raise ConflictError(None if entry is None else self.current.get(entry.id))
             earlier = self.current.active[entry.id][:-1]
             grade = earlier[-1].to_grade if earlier else label
             return self._append(entry.id, reviewer, "undo", grade, label, undoes=revision)
 
-    def verify(self, sample: str, *, reviewer: str, grade: str | None) -> None:
-        """Record the true grade of a sample, given without seeing its label; None: it cannot be graded."""
-        self._add_answer("verified", sample, reviewer, grade)
-
-    def verified(self, *, reviewer: str | None = None) -> dict[str, str | None]:
-        """The last verified grade of each sample, of this reviewer or of any; None: it cannot be graded."""
-        return {a.id: a.grade for a in self._answers("verified") if reviewer in (None, a.reviewer)}
-
-    def add_reading(self, sample: str, *, reviewer: str, grade: str | None) -> None:
-        """Record one more reading of a sample on a worklist; None: it cannot be graded."""
-        self._add_answer("readings", sample, reviewer, grade)
-
-    def readings(self, *, reviewer: str | None = None) -> list[Answer]:
-        """The last reading of each sample by each reviewer, or by this one, oldest first."""
-        last = {(a.id, a.reviewer): a for a in self._answers("readings") if reviewer in (None, a.reviewer)}
-        return sorted(last.values(), key=lambda answer: answer.at)
-
-    def _add_answer(self, table: Answers, sample: str, reviewer: str, grade: str | None) -> None:
-        at = _now()
+    def add_answer(self, sample: str, *, purpose: Purpose, reviewer: str, grade: str | None) -> None:
+        """Record the grade of a sample, given without seeing its label; None: it cannot be graded."""
         with self._transaction():
-            for statement in _ANSWERS:
-                self._connection.execute(statement.format(table=table))
             self._connection.execute(
-                f"INSERT INTO {table} (id, reviewer, at, grade) VALUES (?,?,?,?)",
-                (sample, reviewer, at, grade),
+                "INSERT INTO answers (purpose, id, reviewer, at, grade) VALUES (?,?,?,?,?)",
+                (purpose, sample, reviewer, _now(), grade),
             )
 
-    def _answers(self, table: Answers) -> list[Answer]:
+    def answers(self, purpose: Purpose, *, reviewer: str | None = None) -> list[Answer]:
+        """The last answer about each sample by each reviewer, or by this one, oldest first."""
         with self.lock, self._readable_errors("read"):
-            tables = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            if (table,) not in tables.fetchall():
-                return []
-            rows = self._connection.execute(f"SELECT id, reviewer, at, grade FROM {table} ORDER BY revision")
-            return [Answer(*row) for row in rows]
+            answers = [Answer(*row) for row in self._connection.execute(_LAST_ANSWERS, (purpose,))]
+        return [answer for answer in answers if reviewer in (None, answer.reviewer)]
 
     def close(self) -> None:
         with self.lock:
@@ -253,15 +225,8 @@ class Decisions:
         self, sample: str, reviewer: str, action: Action, grade: str, label: str, undoes: int | None = None
     ) -> LogEntry:
         before = self.current.get(sample)
-        values = (
-            sample,
-            reviewer,
-            _now(),
-            action,
-            label if before is None else before.to_grade,
-            grade,
-            undoes,
-        )
+        from_grade = label if before is None else before.to_grade
+        values = (sample, reviewer, _now(), action, from_grade, grade, undoes)
         added = self._connection.execute(
             "INSERT INTO log (id, reviewer, at, action, from_grade, to_grade, undoes) VALUES (?,?,?,?,?,?,?)",
             values,
@@ -283,29 +248,20 @@ class Decisions:
                 raise
             self._apply_new_entries()  # our own entry counts only now that it is on disk
 
-    def _apply_new_entries(self) -> list[LogEntry]:
-        new = self._entries(after=self.current.revision)
-        for entry in new:
+    def _apply_new_entries(self) -> None:
+        for entry in self._entries(after=self.current.revision):
             self.current.apply(entry)
-        return new
 
     def _entries(self, *, after: int) -> list[LogEntry]:
-        rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM log WHERE revision > ? ORDER BY revision", (after,)
-        )
+        rows = self._connection.execute("SELECT * FROM log WHERE revision > ? ORDER BY revision", (after,))
         return [LogEntry(*row) for row in rows]
 
     def _check_file(self) -> None:
         """Refuse a file that is damaged, incomplete or not ours."""
-        version = self._pragma("user_version")
-        if version > _VERSION:
-            raise SrjtError(f"{self.path} was written by a newer srjt (format {version}): use that version.")
-        if version < _VERSION:
-            raise _damaged(self.path, "contains no log of decisions")
-        if not _schema(self._connection) <= _own_schema():  # a view or a trigger could do anything
-            raise _damaged(self.path, "is no log of decisions of this version")
-        if (found := self._pragma("quick_check")) != "ok":
-            raise _damaged(self.path, f"is damaged ({found})")
+        if _schema(self._connection) != _own_schema():  # a view or a trigger could do anything
+            raise _damaged(self.path, "is no log of decisions of this version of srjt")
+        if (problem := self._pragma("quick_check")) != "ok":
+            raise _damaged(self.path, f"is damaged ({problem})")
         # SQLite reads zeros where the last page is incomplete. Pages may be missing in the file while they are in
         # the -wal: ask for that file after the number of pages, because other servers write to it.
         expected = self._pragma("page_count") * self._pragma("page_size")
@@ -319,14 +275,11 @@ class Decisions:
     def _readable_errors(self, verb: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as problem:
+        except (sqlite3.Error, OSError) as problem:
             if type(problem) is sqlite3.DatabaseError:  # none of its subclasses: the file itself is bad
                 raise _damaged(self.path, f"is damaged ({problem})") from problem
-            raise SrjtError(f"The decisions in {self.path} cannot be {verb}: {problem}.") from problem
-        except OSError as problem:
-            raise SrjtError(
-                f"The decisions in {self.path} cannot be {verb}: {problem.strerror or problem}."
-            ) from problem
+            reason = getattr(problem, "strerror", None) or problem
+            raise SrjtError(f"The decisions in {self.path} cannot be {verb}: {reason}.") from problem
 
 
 def _schema(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
@@ -335,12 +288,9 @@ def _schema(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
 
 @cache
 def _own_schema() -> set[tuple[str, ...]]:
-    """What a log may contain: tables and triggers, word by word."""
+    """What a log contains: tables and triggers, word by word."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_SCHEMA)
-        for table in get_args(Answers):
-            for statement in _ANSWERS:
-                connection.execute(statement.format(table=table))
         return _schema(connection)
 
 
@@ -353,33 +303,26 @@ def log_exists(path: Path) -> bool:
 
     SQLite does not report either: it takes an empty file for a new database and deletes its -wal.
     """
-    if path.is_symlink():  # a folder from somebody else must not write to another log
+    if os.path.islink(path):  # a folder from somebody else must not write to another log
         raise SrjtError(f"{path} is a link: replace it by the file that it points to, or delete it.")
     pending = _pending_files(path)  # first: another server creates the log before its -wal
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
+    if not os.path.exists(path):
         if pending:
-            raise _damaged(path, f"is missing, but {pending[0].name} is there") from None
+            raise _damaged(path, f"is missing, but {pending[0].name} is there")
         return False
-    except OSError as problem:
-        raise SrjtError(f"The decisions in {path} cannot be opened: {problem.strerror}.") from None
-    if not size:
+    if not path.stat().st_size:
         raise _damaged(path, "is empty")
     return True
 
 
 def _pending_files(path: Path) -> list[Path]:
     """The non-empty files from which SQLite completes the log."""
-    found = []
-    for suffix in ("-wal", "-journal"):
-        other = path.with_name(path.name + suffix)
-        try:
-            if other.stat().st_size:
-                found.append(other)
-        except OSError:
-            pass
-    return found
+    pending = []
+    for file in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-journal")):
+        with suppress(OSError):  # another server may remove it at any time
+            if file.stat().st_size:
+                pending.append(file)
+    return pending
 
 
 def _damaged(path: Path, how: str) -> SrjtError:
@@ -393,9 +336,8 @@ def _create_log(path: Path) -> None:
     """Create an empty log under its name in one step, so that a kill in between does not look like a loss."""
     with tempfile.TemporaryDirectory(prefix=".decisions-", dir=path.parent) as folder:
         draft = Path(folder) / path.name
-        connection = sqlite3.connect(draft)
-        connection.executescript(_SCHEMA)
-        connection.close()
+        with closing(sqlite3.connect(draft)) as connection:
+            connection.executescript(_SCHEMA)
         try:
             os.link(draft, path)  # unlike a rename, never replaces a log that another server has just created
         except FileExistsError:
@@ -410,15 +352,12 @@ def _create_log(path: Path) -> None:
 @dataclass(frozen=True, kw_only=True)
 class Progress:
     queue: int  # number of labels to review, the most doubtful ones
-    reviewed: int  # of the queue
-    skipped: int  # of the queue
-    beyond: int  # reviewed outside the queue
-    changed: int  # labels that now differ from the given ones, in the queue or not
+    reviewed: int = 0  # of the queue
+    skipped: int = 0  # of the queue
+    beyond: int = 0  # reviewed outside the queue
+    changed: int = 0  # labels that now differ from the given ones, in the queue or not
     # expected proportion of wrong labels: Σ (1 − quality) over those not reviewed, / N; None: the networks know nothing
-    remaining_noise: float | None
-
-    def to_dict(self) -> dict[str, int | float | None]:
-        return asdict(self)
+    remaining_noise: float | None = None
 
     def __str__(self) -> str:
         beyond = f" and {self.beyond:,} beyond" if self.beyond else ""
@@ -430,27 +369,20 @@ class Progress:
 
 def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int) -> Progress:
     """A reviewed label counts as right, a skipped one as before."""
-    reviewed = skipped = beyond = changed = 0
+    counts = {"reviewed": 0, "skipped": 0, "beyond": 0, "changed": 0}
     doubt = float((1 - audit.quality).sum())
     for decision in current.all():
         line = audit.line_of.get(decision.id)
         if line is None:  # from an earlier audit of other samples
             continue
         if decision.action == "skip":
-            skipped += line < queue
+            counts["skipped"] += line < queue
             continue
-        reviewed += line < queue
-        beyond += line >= queue
-        changed += decision.to_grade != audit.grades[audit.labels[line]]
+        counts["reviewed" if line < queue else "beyond"] += 1
+        counts["changed"] += decision.to_grade != audit.grades[audit.labels[line]]
         doubt -= 1 - float(audit.quality[line])
-    return Progress(
-        queue=queue,
-        reviewed=reviewed,
-        skipped=skipped,
-        beyond=beyond,
-        changed=changed,
-        remaining_noise=max(0.0, doubt / len(audit)) if audit.judged else None,
-    )
+    remaining = max(0.0, doubt / len(audit)) if audit.judged else None
+    return Progress(queue=queue, remaining_noise=remaining, **counts)
 
 
 # A random sample of the audited labels, and the grades that reviewers give it without seeing the label.
@@ -469,28 +401,30 @@ def draw_sample(audit: AuditFolder, size: int) -> list[int]:
     return [audit.line_of[names[place]] for place in order[:size]]
 
 
+def read_answers(folder: Path, purpose: Purpose) -> list[Answer]:
+    """The answers in the log of a folder; none if there is no log."""
+    path = folder / "decisions.sqlite"
+    if not log_exists(path):
+        return []
+    with closing(Decisions(path)) as decisions:
+        return decisions.answers(purpose)
+
+
 def read_verified_grades(folder: Path) -> dict[str, str]:
     """The verified grade of each sample, by id; the last answer counts. Empty if nothing was verified."""
-    path = folder / "decisions.sqlite"
-    if not folder.is_dir() or not log_exists(path):
-        return {}
-    decisions = Decisions(path)
-    try:
-        return {sample: grade for sample, grade in decisions.verified().items() if grade is not None}
-    finally:
-        decisions.close()
+    grades = {answer.id: answer.grade for answer in read_answers(folder, "verify")}
+    return {sample: grade for sample, grade in grades.items() if grade is not None}
 
 
 def with_verified_grades(manifest: Manifest, verified: dict[str, str]) -> Manifest:
     """The samples with these verified grades, beside those that the manifest has already."""
     if not verified:
         return manifest
-    known = manifest.verified_labels
-    grades = np.full(len(manifest), -1, dtype=np.int64) if known is None else known
+    earlier = manifest.verified_labels
+    grades = np.full(len(manifest), -1, dtype=np.int64) if earlier is None else earlier
     code_of = {name: code for code, name in enumerate(manifest.grades)}
     for row, name in enumerate(manifest.ids):
-        if verified.get(name) in code_of:
-            grades[row] = code_of[verified[name]]
+        grades[row] = code_of.get(verified.get(name, ""), grades[row])
     return replace(manifest, table=manifest.table.assign(verified_grade=grades))
 
 
@@ -514,10 +448,9 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
     if not len(own) and reviewer not in (source.readers or ()):
         own = frame[frame["reader"] == NEW_READER]
     if not len(own):
-        names = sorted(set(frame["reader"]))
-        shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        names = ", ".join(sorted(set(frame["reader"]))[:8])
         raise SrjtError(
-            f"{path} has nothing for the reviewer {reviewer!r}; it is for {shown}. Give the name with --reviewer."
+            f"{path} has nothing for the reviewer {reviewer!r}; it is for {names}. Give the name with --reviewer."
         )
     lines = [source.line_of[name] for name in dict.fromkeys(own[item]) if name in source.line_of]
     if not lines:
@@ -537,30 +470,20 @@ def new_readings(
 
     An answer without a grade ("cannot tell") is no reading.
     """
-    given = [answer for answer in answers if answer.grade is not None]
-    known = [answer for answer in given if answer.id in source.line_of and answer.grade in source.grades]
+    graded = [(a.id, a.reviewer, a.grade, a.at) for a in answers if a.grade is not None]
+    rows = [row for row in graded if row[0] in source.line_of and row[2] in source.grades]
     notes = []
-    if len(known) < len(given):
-        notes.append(
-            f"{count_of(len(given) - len(known), 'reading is', 'readings are')} left out: an image or a grade is not "
-            "known here."
-        )
+    if left_out := len(graded) - len(rows):
+        notes.append(f"Readings left out: {left_out:,}; an image or a grade is not known here.")
     earlier = source.folder / "readings.csv"
     table = load_table(earlier).frame if isinstance(source, ReadersFolder) and earlier.exists() else None
     item = "item" if table is not None and "item" in table else "image"
-    rows = pd.DataFrame(
-        {
-            item: [answer.id for answer in known],
-            "reader": [neutralise_formula(answer.reviewer) for answer in known],
-            "grade": [neutralise_formula(str(answer.grade)) for answer in known],
-            "date": [answer.at for answer in known],
-        },
-        dtype=str,
-    )
+    new = pd.DataFrame(rows, columns=[item, "reader", "grade", "date"], dtype=str)
+    for column in ("reader", "grade"):
+        new[column] = [neutralise_formula(cell) for cell in new[column]]
     if table is None:
-        return rows, notes
+        return new, notes
     about_item = [name for name in ("image", "patient", "reference") if name in table and name != item]
     by_item = table.drop_duplicates(item).set_index(item)[about_item]
-    rows = rows.join(by_item, on=item)
     kept = table.drop(columns=["consensus", "probability"], errors="ignore")  # they are computed again
-    return pd.concat([kept, rows], ignore_index=True).fillna(""), notes
+    return pd.concat([kept, new.join(by_item, on=item)], ignore_index=True).fillna(""), notes

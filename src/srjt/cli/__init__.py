@@ -88,13 +88,21 @@ class Command(TyperCommand):
 class App(typer.Typer):
     """Commands whose help is drawn by typer as plain text: rich would take longer than all the rest of it."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(rich_markup_mode=None, pretty_exceptions_enable=False, **settings)
+    def __init__(self, *, add_completion: bool = False, **settings: Any) -> None:
+        super().__init__(
+            rich_markup_mode=None,
+            pretty_exceptions_enable=False,
+            add_completion=add_completion,
+            no_args_is_help=True,
+            **settings,
+        )
 
     def add(self, *verbs: Any) -> None:
+        from srjt.cli.options import expand  # the help of all verbs does without
+
         for verb in verbs:
             summary = " ".join(verb.__doc__.partition("\n\n")[0].split())
-            self.command(verb.__name__, cls=Command, short_help=summary)(verb)
+            self.command(verb.__name__, cls=Command, short_help=summary)(expand(verb))
 
 
 class LazyVerbs(TyperGroup):
@@ -120,7 +128,7 @@ class LazyVerbs(TyperGroup):
         module = importlib.import_module(f"srjt.cli.{MODULES.get(name, name)}")
         verb = getattr(module, f"{name}_app", None)
         if verb is None:
-            verb = App(add_completion=False)
+            verb = App()
             verb.add(getattr(module, name))
         self.commands[name] = typer.main.get_command(verb)
         self.commands[name].name = name
@@ -153,7 +161,7 @@ app = App(
     name="srjt",
     cls=LazyVerbs,
     help="Learn severity from ordinal labels that are partly wrong.",
-    no_args_is_help=True,
+    add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 

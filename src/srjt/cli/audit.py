@@ -3,50 +3,42 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
-from srjt.cli.options import argument, option
+from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import OptionsReporter, check_outputs, say, show, writing
+from srjt.cli.samples import NearDuplicates, Source, as_words, check_settings, grouped, layered_settings
+from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
 from srjt.inference.options import COMPUTING
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from srjt.auditing.audit import Audit
     from srjt.data.sources.assemble import LoadedData
-    from srjt.training.crossfit import Jobs
 
 # ``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong.
 
-ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column", "verified_grade_column")
-
-
-@options.reads_a_source(without=("split_column", "reader_column"))
-@options.takes_settings(
-    shown=(
-        "method", "noise_rate", "network", "pretrained", "weights", "image_size", "crop", "epochs", "batch_size",
-        "learning_rate", "seed", "precision",
-    ),
-    panel="Training",
-    defaults={"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"},
+SHOWN = (
+    "method", "noise_rate", "network", "pretrained", "weights", "image_size", "crop", "epochs", "batch_size",
+    "learning_rate", "seed", "precision",
 )  # fmt: skip
+DEFAULT = {"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"}
+
+
 def audit(
-    *,
-    source: options.SourceArgument,
     out: Path = option(..., "Folder of the audit; finished trainings are not repeated.", metavar="DIR"),
     folds: int = option(5, "Number of trainings; each predicts the patients that it was not trained on."),
-    reader_column: str | None = option(
-        None, "Column that names the reader of each label. [default: reader, if it exists]", metavar="NAME"
-    ),
-    settings: dict[str, Any],
-    import_: options.Import = None,
-    group_near_duplicates: options.GroupNearDuplicates = False,
+    *,
+    settings: Annotated[
+        dict[str, Any], options.settings_of_a_run(shown=SHOWN, panel="Training", defaults=DEFAULT)
+    ],
+    group_near_duplicates: NearDuplicates = False,
     jobs: str = option(
         "auto",
         "Trainings at the same time. auto: one per GPU or CPU core, if memory allows and they are long.",
@@ -54,13 +46,9 @@ def audit(
         panel=COMPUTING,
     ),
     device: options.Device = None,
-    config: options.Config = None,
-    set_: options.Set = None,
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
-    on_bad_image: options.OnBadImage = "error",
-    skipped: options.Skipped = Path("skipped.csv"),
-    how: dict[str, Any],
+    data: Annotated[Source, Fields(Source, without=("split_column",))],
 ) -> None:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
 
@@ -71,59 +59,49 @@ def audit(
     are, and no label is changed. Run the same command again to resume after an
     interruption, or to use the grades that srjt review --sample has verified.
     """
-    from srjt.auditing.audit import DEFAULTS, with_noise_rate
-    from srjt.auditing.audit import audit as run_audit
+    from srjt.auditing.audit import DEFAULTS, audit, with_noise_rate
     from srjt.auditing.review_log import read_verified_grades, with_verified_grades
-    from srjt.cli.samples import check_settings, grouped, layered_settings, list_unreadable, usable
-    from srjt.data.grades import parse_grade_names
-    from srjt.data.sources import read
     from srjt.reports.page import write_page
     from srjt.reports.pages.audit import audit_page
     from srjt.training.reporters import reporter_for
 
-    run_config = with_noise_rate(
-        layered_settings(config, set_, defaults=DEFAULTS, given={**settings, "imports": import_})
-    )
-    check_settings(run_config)
-    if how.get("several_readings") == "consensus":
-        how, reader_column = {**how, "reader_column": reader_column}, None
-    reading = read(source, **how, progress=not quiet)
-    if reader_column is None and "reader" in reading.manifest.table:
+    config = with_noise_rate(layered_settings(settings, defaults=DEFAULTS))
+    check_settings(config)
+    if not jobs.isdigit() and jobs != "auto":
+        raise SrjtError(f"--jobs takes a whole number or auto; got {jobs!r}.")
+    consensus, reader_column = data.several_readings == "consensus", None
+    if not consensus:  # whose labels they are, then
+        data, reader_column = replace(data, reader_column=None), data.reader_column
+    reading = data.read(progress=not quiet)
+    if not consensus and reader_column is None and "reader" in reading.manifest.table:
         reader_column = "reader"
-    manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
-    manifest = with_verified_grades(manifest, read_verified_grades(out))
+    manifest = with_verified_grades(data.usable(reading), read_verified_grades(out))
     if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = grouped(manifest, near=True)
-    columns = {name.removesuffix("_column"): how.get(name) for name in ROLES}
-    table, label_column = _table(
-        reading,
-        how.get("labels") or source,
-        columns,
-        several_readings=how.get("several_readings") == "consensus",
-    )
+    # no row of a table is a consensus: the export writes a table of its own
+    table, label_column = (None, "grade") if consensus else _table(reading, data)
     root = manifest.root.absolute() if reading.kind == "table" else None
-    read_options = options.as_words({**how, "images": root, "labels": None})
     with reporter_for(quiet=quiet) as reporter:
-        done = run_audit(
+        done = audit(
             manifest,
             out=out,
             folds=folds,
             reader=reader_column,
             readings=reading.readings,
-            config=run_config,
+            config=config,
             device=device,
             reporter=OptionsReporter(reporter),
-            jobs=_jobs(jobs),
-            on_bad_image=on_bad_image,  # type: ignore[arg-type]
-            source=str(source),
+            jobs="auto" if jobs == "auto" else int(jobs),
+            on_bad_image=data.on_bad_image,
+            source=str(data.source),
             table=table,
             label_column=label_column,
-            read_options=read_options,
-            grade_names=parse_grade_names(grade_names),
+            read_options=as_words({**data.how, "images": root, "labels": None}),
+            grade_names=grade_names,
         )
         page = audit_page(out)
         write_page(page, out / "audit.html", follow_links=False)
-    list_unreadable(done.fitted.skipped, skipped, problems=reading.problems)
+    data.list_unreadable(done.fitted.skipped, reading.problems)
     if not quiet:
         show(page)
         typer.echo(f"Report: {out / 'audit.html'}")
@@ -147,49 +125,30 @@ def _print_next(done: Audit, out: Path) -> None:
         )
 
 
-def _jobs(text: str) -> Jobs:
-    if text == "auto":
-        return "auto"
-    if not text.isdigit():
-        raise SrjtError(f"--jobs takes a whole number or auto; got {text!r}.")
-    return int(text)
-
-
-def _table(
-    reading: LoadedData, source: Path, columns: dict[str, str | None], *, several_readings: bool
-) -> tuple[Path | None, str]:
+def _table(reading: LoadedData, data: Source) -> tuple[Path | None, str]:
     """The file that holds the labels, if there is one, and its column of grades."""
     from srjt.data.sources.columns import TABLE_SUFFIXES, choose_columns, load_table
     from srjt.data.sources.folders import find_labels
 
-    if several_readings:  # no row of the table is the consensus: the export writes a table of its own
-        return None, "grade"
+    source, roles = data.labels or data.source, data.roles
     if reading.kind == "dr" and (labels := find_labels(source)) is not None:
         return labels, "level"
     file = source / "labels.csv" if source.is_dir() else source
     if reading.kind not in ("table", "features") or file.suffix.lower() not in TABLE_SUFFIXES:
-        return None, columns["grade"] or "grade"
-    found = list(load_table(file).frame.columns)
-    chosen, _ = choose_columns(found, columns, source=file.name, required=("grade",))
+        return None, roles["grade"] or "grade"
+    columns = list(load_table(file).frame.columns)
+    chosen, _ = choose_columns(columns, roles, source=file.name, required=("grade",))
     return file, chosen["grade"]
 
 
 # ``srjt readers``: how well several readers agree, what the true grades probably are, and what to read next.
 
 TABLES = (
-    "image_column",
-    "grade_column",
-    "reader_column",
-    "patient_column",
-    "reference_column",
-    "grades",
-    "images",
-)
+    "image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades", "images",
+)  # fmt: skip
 
 
-@options.reads_a_source(only=TABLES)
 def readers(
-    *,
     table: Path = argument(
         ..., "A CSV, TSV, Excel or Parquet file: a row per reading, or a column per reader.", metavar="TABLE"
     ),
@@ -212,20 +171,16 @@ def readers(
         0.5,
         "How often something in an image misleads all its readers, relative to one reader's own errors. A reference "
         "of 20 images or more tells it instead.",
-        metavar="X",
-        min=0.0,
-        max=1.0,
+        metavar="X", min=0.0, max=1.0,
     ),
     date_column: str | None = option(
-        None,
-        "Column of the reading's date. [default: found by its name]",
-        metavar="NAME",
-        panel="How the source is read",
+        None, "Column of the reading's date. [default: found by its name]", metavar="NAME", panel=READING
     ),
     grade_names: options.GradeNames = None,
     force: options.Force = False,
-    how: dict[str, Any],
-) -> None:
+    *,
+    how: Annotated[dict[str, Any], Fields(ReadOptions, only=TABLES)],
+) -> None:  # fmt: skip
     """Compare several readers, and combine their grades into one.
 
     The table has a row per reading (image, reader, grade) or a column per reader
@@ -234,17 +189,10 @@ def readers(
     (report.html), the consensus as a table for srjt train, and every reading with
     the probability that it is right.
     """
-    from srjt.data.grades import Grades, parse_grade_names
+    from srjt.data.grades import Grades
+    from srjt.data.sources import table as tables
     from srjt.data.sources.columns import read_probabilities
     from srjt.data.sources.readings import NO_READER, combine, read_readings
-    from srjt.data.sources.table import (
-        consensus_table,
-        located_images,
-        readings_table,
-        worklist_table,
-        write_readers_folder,
-    )
-    from srjt.errors import SrjtError
     from srjt.files import write_output
     from srjt.readers.agreement import agreement
     from srjt.readers.consensus import next_readings
@@ -252,22 +200,23 @@ def readers(
     from srjt.reports.pages.readers import readers_page
     from srjt.reports.reader_facts import reader_facts
 
-    if next_ is None and (worklist is not None or per_reader is not None):
-        option = "--worklist" if worklist is not None else "--per-reader"
-        raise SrjtError(f"{option} belongs to --next: say how many readings, for example --next 50.")
+    for flag, value in (("--worklist", worklist), ("--per-reader", per_reader)):
+        if next_ is None and value is not None:
+            raise SrjtError(f"{flag} belongs to --next: say how many readings, for example --next 50.")
     check_outputs(worklist, force=force)
     images = how.pop("images", None)
     found = read_readings(table, date_column=date_column, **how)
     readings = found.readings
-    names = Grades(readings.grades, parse_grade_names(grade_names)).names
+    names = Grades(readings.grades, grade_names).names
     witness = None if probabilities is None else read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness, shared_errors=shared_errors)
-    wanted: pd.DataFrame | None = None
+    wanted = None
     if next_ is not None:
         best = next_readings(agreed, readings, count=next_, per_reader=per_reader)
         if not len(best) and readings.readers != [NO_READER]:
             best = next_readings(agreed, readings, count=next_, per_reader=per_reader, new_reader=True)
-        wanted = worklist_table(best, noun=found.columns.noun)
+        wanted = tables.worklist_table(best, noun=found.columns.noun)
+    listed = None if wanted is None or wanted.empty else wanted
     file = worklist or (None if out is None else out / "worklist.csv")
     facts = reader_facts(
         found,
@@ -283,30 +232,27 @@ def readers(
         ),
     )
     if out is not None:
-        located = located_images(found, images or table.parent)
-        tables = {
-            "consensus.csv": consensus_table(found, agreed, images=located),
-            "readings.csv": readings_table(found, agreed),
+        located = tables.located_images(found, images or table.parent)
+        contents = {
+            "consensus.csv": tables.consensus_table(found, agreed, images=located),
+            "readings.csv": tables.readings_table(found, agreed),
+            **({} if listed is None or worklist is not None else {"worklist.csv": listed}),
         }
-        if wanted is not None and len(wanted) and worklist is None:
-            tables["worklist.csv"] = wanted
-        write_readers_folder(out, facts=facts, tables=tables, overwrite=force)
-    if wanted is not None and len(wanted) and worklist is not None:
+        tables.write_readers_folder(out, facts=facts, tables=contents, overwrite=force)
+    if listed is not None and worklist is not None:
         with writing(worklist):
-            write_output(worklist, wanted.to_csv(index=False).encode("utf-8", "surrogateescape"))
+            write_output(worklist, listed.to_csv(index=False).encode("utf-8", "surrogateescape"))
     page = readers_page(facts, out)
     if out is not None:
         write_page(page, out / "report.html", follow_links=False)
     show(page)
-    if out is not None:
-        typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
-    else:
+    if out is None:
         typer.echo("--out DIR writes the page, the consensus and every reading.")
-    if wanted is None or wanted.empty:
-        return
-    if file is None:
-        typer.echo("--worklist FILE, or --out DIR, writes the list.")
     else:
-        typer.echo(f"Worklist: {file} ({count_of(len(wanted), 'reading')})")
+        typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
+    if listed is not None and file is None:
+        typer.echo("--worklist FILE, or --out DIR, writes the list.")
+    elif listed is not None:
+        typer.echo(f"Worklist: {file} ({count_of(len(listed), 'reading')})")
         if out is not None:
             typer.echo(f"Next: {facts['review_command']}")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import shlex
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli import App, options, output, samples
-from srjt.cli.options import argument, machine_options, option
-from srjt.cli.output import say
+from srjt.cli import App, options
+from srjt.cli.options import Fields, argument, machine_options, option
+from srjt.cli.output import check_outputs, print_table, say, writing
+from srjt.cli.samples import NearDuplicates, Source, as_words, grouped, print_grades, print_problems
 from srjt.errors import SrjtError, count_of
 from srjt.progress import progress_bar
 
@@ -23,14 +27,11 @@ if TYPE_CHECKING:
     from srjt.data.manifest import Manifest
     from srjt.data.sources.assemble import LoadedData
     from srjt.data.splits import Split
-    from srjt.noise.matrices import NoiseReport
 
 # ``srjt data inspect``: what a source holds, what is wrong with it, and examples of each grade.
 
 
-@options.reads_a_source()
 def inspect(
-    source: options.SourceArgument,
     sheet: Path = option(Path("contact_sheet.png"), "PNG file of examples per grade.", metavar="FILE"),
     pairs: Path = option(
         Path("duplicates.png"),
@@ -43,7 +44,7 @@ def inspect(
     folds: int = option(5, "Warn about grades with fewer patients than this."),
     decode: bool = option(True, "Read every image, and draw the examples."),
     *,
-    how: dict[str, Any],
+    data: Annotated[Source, Fields(Source, without=("on_bad_image", "skipped"))],
 ) -> None:
     """Show what a source holds, and everything that is wrong with it.
 
@@ -58,26 +59,23 @@ def inspect(
     """
     from srjt.data.checks import contact_sheet, examine, pair_sheet
     from srjt.data.manifest import errors_in, write_problems
-    from srjt.data.sources import read
 
-    sentences, how = _readers(source, how)
-    reading = read(source, **how)
+    sentences, data = _readers(data)
+    reading = data.read()
     manifest = reading.manifest
-    for note in reading.notes:
-        say(f"• {note}")
-    for sentence in sentences:
-        say(sentence)
-    samples.print_grades(manifest)
-    for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest), *_features(manifest)):
+    for line in (*(f"• {note}" for note in reading.notes), *sentences):
+        say(line)
+    print_grades(manifest)
+    for line in _describe(manifest):
         say(line)
 
     with progress_bar("Reading images", decode) as progress:
         found, alike = examine(manifest, folds=folds, images=decode, progress=progress)
     problems = [*reading.problems, *found]
+    print_problems(problems)
     if problems:
-        samples.print_problems(problems)
-        replaced = " (the previous file was replaced)" if problems_file.is_file() else ""
-        with output.writing(problems_file):
+        replaced = _replaced(problems_file)
+        with writing(problems_file):
             write_problems(problems, problems_file)
         say(f"The full list of problems: {problems_file}{replaced}")
     else:
@@ -88,110 +86,92 @@ def inspect(
         _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)
-    read_with = [str(source), *options.as_words(how)]
+    read_with = [str(data.source), *as_words(data.how)]
     if small := machine_options(len(manifest), features=manifest.are_features):
         embed = shlex.join(["srjt", "features", *read_with])
         say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
     typer.echo(f"Next: {shlex.join(['srjt', 'train', *read_with, '--fold', '0', '--out', 'run', *small])}")
 
 
-def _readers(source: Path, how: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def _readers(data: Source) -> tuple[list[str], Source]:
     """Sentences about a table with several readers, and how to read it: a column for each of them makes a consensus."""
     from srjt.data.sources.readings import describe_readers, has_grade_column, read_readings
     from srjt.data.sources.table import is_table
-    from srjt.errors import SrjtError
 
     names = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades")
-    if how.get("kind") not in (None, "table") or not is_table(source):
-        return [], how
+    if data.kind not in (None, "table") or not is_table(data.source):
+        return [], data
     try:
-        found = read_readings(source, **{name: how[name] for name in names if name in how})
+        found = read_readings(data.source, **{name: data.how[name] for name in names if name in data.how})
     except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
-        return [], how
-    if not (said := describe_readers(found.readings, found.columns)):
-        return [], how
-    sentences = [said, f"To compare them: srjt readers {shlex.quote(str(source))}"]
-    if "several_readings" not in how and found.columns.wide and not has_grade_column(found.frame):
-        how = {**how, "several_readings": "consensus"}
+        return [], data
+    if not (described := describe_readers(found.readings, found.columns)):
+        return [], data
+    sentences = [described, f"To compare them: srjt readers {shlex.quote(str(data.source))}"]
+    if data.several_readings is None and found.columns.wide and not has_grade_column(found.frame):
+        data = replace(data, several_readings="consensus")
         sentences.append(
             "The grades below are their consensus; other commands need --several-readings consensus."
         )
-    elif "several_readings" not in how:
+    elif data.several_readings is None:
         sentences.append("To combine the grades of each image: --several-readings consensus")
-    return sentences, how
+    return sentences, data
+
+
+def _replaced(path: Path) -> str:
+    return " (the previous file was replaced)" if path.is_file() else ""
 
 
 def _write_picture(picture: Image, path: Path, what: str) -> None:
     """Write a PNG file, and say where it is."""
-    import io
-
     from srjt.files import write_output
 
-    replaced = " (the previous file was replaced)" if path.is_file() else ""
-    with output.writing(path):
+    replaced = _replaced(path)
+    with writing(path):
         png = io.BytesIO()
         picture.save(png, format="PNG")
         write_output(path, png.getvalue())
     say(f"{what}: {path}{replaced}")
 
 
-def _patients(manifest: Manifest) -> list[str]:
-    if manifest.patients is None:
-        return []
-    counts = sorted(Counter(manifest.patients).values())
-    middle = counts[len(counts) // 2]
-    what = "Rows" if manifest.are_features else "Images"
-    if counts[0] == counts[-1]:
-        return [f"{what} per patient: {middle}"]
-    return [f"{what} per patient: {counts[0]} to {counts[-1]}, median {middle}"]
-
-
-def _splits(manifest: Manifest) -> list[str]:
-    from srjt.data.splits import unused_split_column
-
-    if "split" not in manifest.table:
-        column = unused_split_column(manifest)
-        return [] if column is None else [f"There is a column {column}: use --split-column {column}."]
-    counts = Counter(side or "none" for side in manifest.table["split"])
-    return ["Published split: " + ", ".join(f"{side} {count:,}" for side, count in counts.items())]
-
-
-def _features(manifest: Manifest) -> list[str]:
-    """Their range and spread, and columns without information: to see whether they are the expected numbers."""
+def _describe(manifest: Manifest) -> Iterator[str]:
+    """Images per patient, the split, the sizes of images; of features, whether they are the expected numbers."""
     import numpy as np
 
-    if manifest.arrays is None or not manifest.are_features:
-        return []
-    x = manifest.arrays.astype(np.float64)
-    low, middle, high = np.quantile(x.std(axis=0), [0.0, 0.5, 1.0])
-    lines = [
-        f"Features: {count_of(x.shape[1], 'column')} from {x.min():.4g} to {x.max():.4g}, mean {x.mean():.4g}, "
-        f"{np.mean(x == 0):.0%} zeros",
-        f"Standard deviation per column: {low:.4g} to {high:.4g}, median {middle:.4g}",
-    ]
-    if constant := int(np.sum(np.ptp(x, axis=0) == 0)):
-        lines.append(f"{count_of(constant, 'constant column')}: without information, and harmless.")
-    return lines
-
-
-def _sizes(manifest: Manifest) -> list[str]:
     from srjt.data.checks import SAMPLED, image_sizes
+    from srjt.data.splits import unused_split_column
 
-    sizes = Counter(image_sizes(manifest))
-    if not sizes:
-        return []
-    common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
-    others = f" and {count_of(len(sizes) - 4, 'other size')}" if len(sizes) > 4 else ""
-    sampled = f"; from a sample of {sizes.total():,} images" if len(manifest) > SAMPLED else ""
-    return [f"Image sizes (width×height): {common}{others}{sampled}"]
+    if manifest.patients is not None:
+        counts = sorted(Counter(manifest.patients).values())
+        least, middle, most = counts[0], counts[len(counts) // 2], counts[-1]
+        spread = f"{middle}" if least == most else f"{least} to {most}, median {middle}"
+        yield f"{'Rows' if manifest.are_features else 'Images'} per patient: {spread}"
+    if "split" in manifest.table:
+        sides = Counter(side or "none" for side in manifest.table["split"])
+        yield "Published split: " + ", ".join(f"{side} {count:,}" for side, count in sides.items())
+    elif (column := unused_split_column(manifest)) is not None:
+        yield f"There is a column {column}: use --split-column {column}."
+    if sizes := Counter(image_sizes(manifest)):
+        common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
+        others = f" and {count_of(len(sizes) - 4, 'other size')}" if len(sizes) > 4 else ""
+        sampled = f"; from a sample of {sizes.total():,} images" if len(manifest) > SAMPLED else ""
+        yield f"Image sizes (width×height): {common}{others}{sampled}"
+    if manifest.arrays is not None and manifest.are_features:
+        x = manifest.arrays.astype(np.float64)
+        low, middle, high = np.quantile(x.std(axis=0), [0.0, 0.5, 1.0])
+        yield (
+            f"Features: {count_of(x.shape[1], 'column')} from {x.min():.4g} to {x.max():.4g}, mean {x.mean():.4g}, "
+            f"{np.mean(x == 0):.0%} zeros"
+        )
+        yield f"Standard deviation per column: {low:.4g} to {high:.4g}, median {middle:.4g}"
+        if constant := int(np.sum(np.ptp(x, axis=0) == 0)):
+            yield f"{count_of(constant, 'constant column')}: without information, and harmless."
 
 
 # ``srjt data split``: patient-disjoint folds, written to a file that can be shared.
 
 
-@options.reads_a_source(without=("split_column",))
 def split(
-    source: options.SourceArgument,
     folds: int = option(5, "Number of folds; five give 60/20/20 per cent."),
     seed: int = option(0, "The same seed gives the same folds on every machine."),
     by: str = option(
@@ -203,12 +183,10 @@ def split(
         None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
     ),
     out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split.", metavar="FILE"),
-    group_near_duplicates: options.GroupNearDuplicates = False,
+    group_near_duplicates: NearDuplicates = False,
     force: options.Force = False,
-    on_bad_image: options.OnBadImage = "error",
-    skipped: options.Skipped = Path("skipped.csv"),
     *,
-    how: dict[str, Any],
+    data: Annotated[Source, Fields(Source, without=("split_column",))],
 ) -> None:
     """Split the patients into folds of train, validation and test; no patient is on two sides.
 
@@ -216,16 +194,13 @@ def split(
     training. Images are read once to keep identical ones on one side; their hashes
     stay in the cache. srjt data inspect finds bad images.
     """
-    from srjt.data.sources import read
     from srjt.data.splits import folds as make_folds
     from srjt.data.splits import write_splits
 
-    output.check_outputs(out, force=force)  # other folds under this name: results would not be comparable
-    reading = read(source, **how)
-    manifest = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
-    manifest = samples.grouped(manifest, near=group_near_duplicates)
+    check_outputs(out, force=force)  # other folds under this name: results would not be comparable
+    manifest = grouped(data.usable(data.read()), near=group_near_duplicates)
     splits = make_folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
-    with output.writing(out):
+    with writing(out):
         write_splits(out, manifest, splits)
     _print_folds(manifest, splits)
     typer.echo(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
@@ -238,22 +213,25 @@ def _print_folds(manifest: Manifest, splits: list[Split]) -> None:
         part = manifest.select(rows)
         return f"{len(part):,}" + ("" if part.patients is None else f" ({len(set(part.patients)):,})")
 
-    rows = [{name: shown(side) for name, side in split.sides().items()} for split in splits]
-    frame = pd.DataFrame(rows, columns=["train", "validation", "test"])
-    frame["test per grade"] = [
-        " / ".join(f"{count:,}" for count in manifest.select(split.test).class_counts) for split in splits
+    def per_grade(rows: Any) -> str:
+        return " / ".join(f"{count:,}" for count in manifest.select(rows).class_counts)
+
+    rows = [
+        {
+            "fold": f"{fold} {split.held_out}".strip(),
+            **{name: shown(split.sides()[name]) for name in ("train", "validation", "test")},
+            "test per grade": per_grade(split.test),
+        }
+        for fold, split in enumerate(splits)
     ]
     title = "" if manifest.patients is None else "Images, and patients in brackets"
-    frame.insert(0, "fold", [f"{fold} {split.held_out}".strip() for fold, split in enumerate(splits)])
-    output.print_table(frame, title=title)
+    print_table(pd.DataFrame(rows), title=title)
 
 
 # ``srjt data corrupt``: add known noise to clean labels, and report the realised rate.
 
 
-@options.reads_a_source(without=("true_grade_column",))
 def corrupt(
-    source: options.SourceArgument,
     noise: str = option(
         "quasi",
         "quasi (errors towards all other grades), truncated (neighbours only), uniform.",
@@ -271,10 +249,8 @@ def corrupt(
     include_test: bool = option(
         False, "Corrupt the samples marked test in the split column too.", "--include-test"
     ),
-    on_bad_image: options.OnBadImage = "error",
-    skipped: options.Skipped = Path("skipped.csv"),
     *,
-    how: dict[str, Any],
+    data: Annotated[Source, Fields(Source, without=("true_grade_column",))],
 ) -> None:
     """Write a copy of the labels with noise.
 
@@ -284,30 +260,30 @@ def corrupt(
     Samples marked test in the split column stay clean, as in the paper.
     """
     import numpy as np
+    import pandas as pd
 
     from srjt import noise as noises
-    from srjt.data.sources import read
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
     from srjt.files import write_atomically
 
     if (rate is None) == (rho is None):
         raise SrjtError("Give the amount of noise: either --rate or --rho.")
-    if out is not None and out.exists() and out.resolve() == source.resolve():
+    if out is not None and out.exists() and out.resolve() == data.source.resolve():
         raise SrjtError(
             f"{out} is the source itself, whose clean labels must not be lost: choose another --out."
         )
-    output.check_outputs(out, force=force)
-    reading = read(source, **how)
+    check_outputs(out, force=force)
+    reading = data.read()
     if out is None:
         suffix = ".npz" if reading.manifest.are_features else ".csv"
         amount = f"rho{rho:g}" if rate is None else f"{rate:g}"
-        out = Path(f"{source.stem}_{noise}_{amount}_seed{seed}{suffix}")
-        output.check_outputs(out, force=force)
-    clean = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+        out = Path(f"{data.source.stem}_{noise}_{amount}_seed{seed}{suffix}")
+        check_outputs(out, force=force)
+    clean = data.usable(reading)
     if clean.true_labels is not None:
         raise SrjtError(
-            f"{source} has a column of true grades already, so its labels are noisy: give the clean table, or "
+            f"{data.source} has a column of true grades already, so its labels are noisy: give the clean table, or "
             "--grade-column with the name of that column to start from the true grades."
         )
     kept_clean = np.zeros(len(clean), dtype=bool)
@@ -318,19 +294,30 @@ def corrupt(
         raise SrjtError(
             "All samples are marked test, and test labels stay clean: --include-test corrupts them too."
         )
-    if rho is None and rate is not None:
+    if rate is not None:
         rho = noises.rho_for_rate(noise, rate=rate, class_counts=corrupted.class_counts)
     matrix = noises.transition_matrix(noise, num_classes=clean.num_classes, rho=float(rho or 0.0))
-    noisy = clean.labels
-    noisy[~kept_clean] = noises.corrupt(corrupted.labels, matrix, seed=seed, ids=corrupted.ids)
-    with output.writing(out):
+    labels = clean.labels
+    labels[~kept_clean] = noises.corrupt(corrupted.labels, matrix, seed=seed, ids=corrupted.ids)
+    noisy = clean.with_noisy_labels(labels)
+    with writing(out):
         if clean.are_features and out.suffix == ".npz":
-            write_atomically(out, pack_features(clean.with_noisy_labels(noisy)))
+            write_atomically(out, pack_features(noisy))
         else:  # for features, the labels alone: to be given as --labels
-            write_table(clean.with_noisy_labels(noisy), out)
+            write_table(noisy, out)
 
-    report = noises.report(corrupted.labels, noisy[~kept_clean], matrix)
-    _print_noise(report, clean.grades)
+    report = noises.report(corrupted.labels, labels[~kept_clean], matrix)
+    rates = zip(report.per_class_realised, report.class_counts, strict=True)
+    frame = pd.DataFrame(
+        {
+            "true grade": [*clean.grades, "all"],
+            "samples": [*report.class_counts, sum(report.class_counts)],
+            "nominal": [*report.per_class_nominal, report.nominal_rate],
+            "realised": [*(rate if count else np.nan for rate, count in rates), report.realised_rate],
+        }
+    )
+    formats = {"nominal": ".4f", "realised": ".4f"}
+    print_table(frame, title="Share of wrong labels", formats=formats, rule_before=[len(clean.grades)])
     if report.ill_conditioned:
         say(
             f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
@@ -338,39 +325,19 @@ def corrupt(
         )
     say(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {count_of(len(corrupted), 'label')}: {out}")
     if kept_clean.any():
-        clean_labels = int(kept_clean.sum())
-        say(f"The {count_of(clean_labels, 'test label')} {'stays' if clean_labels == 1 else 'stay'} clean.")
-
-
-def _print_noise(report: NoiseReport, grades: tuple[str, ...]) -> None:
-    import pandas as pd
-
-    realised = [rate if count else float("nan")
-                for rate, count in zip(report.per_class_realised, report.class_counts, strict=True)]  # fmt: skip
-    frame = pd.DataFrame(
-        {
-            "true grade": [*grades, "all"],
-            "samples": [*report.class_counts, sum(report.class_counts)],
-            "nominal": [*report.per_class_nominal, report.nominal_rate],
-            "realised": [*realised, report.realised_rate],
-        }
-    )
-    formats = {"nominal": ".4f", "realised": ".4f"}
-    output.print_table(frame, title="Share of wrong labels", formats=formats, rule_before=[len(grades)])
+        say(f"Test labels that stay clean: {int(kept_clean.sum()):,}.")
 
 
 # ``srjt data synthetic``: write the synthetic data set to a folder.
 
 
 def synthetic(
-    folder: Path = typer.Argument(
-        ..., metavar="DIR", help="New or empty folder for the images and labels.csv."
-    ),
-    images: int = typer.Option(1200, help="Number of images."),
-    patients: int = typer.Option(120, help="Number of patients."),
-    size: int = typer.Option(64, help="Side of the images in pixels, 32 to 256."),
-    grades: int = typer.Option(4, help="Number of grades, 2 to 10."),
-    seed: int = typer.Option(0, help="The same seed gives the same bytes."),
+    folder: Path = argument(..., "New or empty folder for the images and labels.csv.", metavar="DIR"),
+    images: int = option(1200, "Number of images."),
+    patients: int = option(120, "Number of patients."),
+    size: int = option(64, "Side of the images in pixels, 32 to 256."),
+    grades: int = option(4, "Number of grades, 2 to 10."),
+    seed: int = option(0, "The same seed gives the same bytes."),
 ) -> None:
     """Write the synthetic data set: images of known true severity.
 
@@ -384,19 +351,13 @@ def synthetic(
     drawn, written = itertools.count(1), itertools.count(1)
     with progress_bar("Drawing", True) as draw:
         manifest = generate(
-            images=images,
-            patients=patients,
-            size=size,
-            grades=grades,
-            seed=seed,
+            images=images, patients=patients, size=size, grades=grades, seed=seed,
             progress=lambda: draw(next(drawn), images),
-        )
+        )  # fmt: skip
     with progress_bar("Writing", True) as advance:
         labels = write(manifest, folder, progress=lambda: advance(next(written), images))
     counts = ", ".join(str(n) for n in manifest.class_counts)
-    typer.echo(
-        f"{count_of(images, 'image')} of {count_of(patients, 'patient')} in {folder}; per grade: {counts}."
-    )
+    typer.echo(f"{images:,} images of {count_of(patients, 'patient')} in {folder}; per grade: {counts}.")
     typer.echo(f"Next: srjt data inspect {shlex.quote(str(labels))}")
 
 
@@ -417,14 +378,15 @@ def limuc(
     """
     from srjt.data.sources import folders as source
     from srjt.data.sources import read
-    from srjt.errors import SrjtError
 
-    if download and not (source.find_patients(directory) and _is_complete(directory)):
-        _download(url or source.LIMUC_URL, directory, source.LIMUC_ARCHIVE)
+    def differences() -> list[str]:
+        return source.limuc_differences(read(directory, kind="limuc").manifest)
+
+    if download and not (source.find_patients(directory) and not differences()):
+        _download(url or source.LIMUC_URL, directory / source.LIMUC_ARCHIVE)
     if not directory.is_dir():
         raise SrjtError(f"{directory} does not exist; --download downloads the data into it.")
-    reading = read(directory, kind="limuc")
-    _check(reading, source.limuc_differences(reading.manifest), directory)
+    _check(read(directory, kind="limuc"), differences(), directory)
 
 
 def _check(
@@ -433,8 +395,8 @@ def _check(
     """Print what a published data set holds; exit status 1 if it is not as published."""
     from srjt.data.manifest import errors_in
 
-    samples.print_grades(reading.manifest)
-    samples.print_problems(list(reading.problems))
+    print_grades(reading.manifest)
+    print_problems(reading.problems)
     if differences or errors_in(reading.problems):
         typer.secho("Not as published:", fg=typer.colors.RED)
         typer.echo("\n".join(f"  {difference}" for difference in differences))
@@ -443,29 +405,15 @@ def _check(
     typer.echo(f"Next: srjt data inspect {shlex.quote(str(directory))}")
 
 
-def _is_complete(directory: Path) -> bool:
-    from srjt.data.sources import read
-    from srjt.data.sources.folders import limuc_differences
-
-    return not limuc_differences(read(directory, kind="limuc").manifest)
-
-
-def _download(url: str, directory: Path, archive_name: str) -> None:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from srjt.console import Console
+def _download(url: str, archive: Path) -> None:
+    """Download and unpack an archive into its folder."""
     from srjt.files import download, extract
 
-    archive = directory / archive_name
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
     if not archive.exists():
-        with Progress(*columns, console=console) as bar:
-            task = bar.add_task("Downloading", total=None)
-            download(url, archive, progress=lambda done, all_: bar.update(task, completed=done, total=all_))
-    with Progress(console=console) as bar:
-        task = bar.add_task("Unpacking", total=None)
-        extract(archive, directory, progress=lambda done, all_: bar.update(task, completed=done, total=all_))
+        with progress_bar("Downloading", True) as progress:
+            download(url, archive, progress=lambda done, total: progress(done, total or done))
+    with progress_bar("Unpacking", True) as progress:
+        extract(archive, archive.parent, progress=progress)
     archive.unlink()  # its contents are beside it now
 
 
@@ -496,17 +444,9 @@ def dr(
             f"not in {manifest.root}: {len(absent):,} of {count_of(len(manifest), 'image')}, such as {absent[0].name}"
         )
     paper = manifest.class_counts.tolist() == list(source.DR_PAPER_COUNTS)
-    _check(
-        reading,
-        differences,
-        directory,
-        counted=f"{'in the paper' if paper else 'published by Kaggle'}; no image is missing",
-    )
+    counted = f"{'in the paper' if paper else 'published by Kaggle'}; no image is missing"
+    _check(reading, differences, directory, counted=counted)
 
 
-data_app = App(
-    help="Inspect, check, split and corrupt data; make or download a data set.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+data_app = App(help="Inspect, check, split and corrupt data; make or download a data set.")
 data_app.add(inspect, split, corrupt, synthetic, limuc, dr)

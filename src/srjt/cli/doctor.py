@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import textwrap
 from importlib import metadata
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,32 +48,24 @@ class Package(NamedTuple):
     """A requirement and the version that is installed: None if there is none."""
 
     name: str
-    wanted: str
+    requirement: str
     installed: str | None
     fits: bool
 
-    @property
-    def requirement(self) -> str:
-        return f"{self.name}{self.wanted}"
 
-
-def doctor(
-    json: bool = option(False, "Print JSON, for a bug report.", "--json"),
-) -> None:
+def doctor(json: bool = option(False, "Print JSON, for a bug report.", "--json")) -> None:
     """Check the installation: versions, devices, cache, extras, and what to do about what is missing.
 
     The exit status is 1 if something that srjt needs does not work.
     """
     from srjt.console import Console
 
-    found = examine()
+    facts = examine()
     if json:
-        import json as json_module
-
-        typer.echo(json_module.dumps(found, indent=2))
+        typer.echo(dumps(facts, indent=2))
     else:
-        _print(found, Console(highlight=False, markup=False))
-    if found["problems"]:
+        _print(facts, Console(highlight=False, markup=False))
+    if facts["problems"]:
         raise typer.Exit(1)
 
 
@@ -81,7 +74,7 @@ def examine() -> dict[str, Any]:
     required = [_installed(line) for line in requirements_of(None)]
     extras = {name: [_installed(line) for line in requirements_of(name)] for name in EXTRAS}
     problems = [
-        f"{package.name} {package.wanted} is needed, "
+        f"{package.requirement} is needed, "
         + (f"{package.installed} is installed" if package.installed else "which is not installed")
         + f': pip install "{package.requirement}"'
         for package in required
@@ -97,7 +90,7 @@ def examine() -> dict[str, Any]:
         advice.append(
             f"The disk of the cache folder has {_size(cache['free'])} left: set SRJT_CACHE to a larger one."
         )
-    if (broken := _broken_torchvision()) is not None:
+    if broken := _broken_torchvision():
         advice.append(
             f"torchvision is installed but cannot be imported ({broken}): timm needs it. Install the version "
             "that belongs to your torch, or remove it."
@@ -126,13 +119,13 @@ def examine() -> dict[str, Any]:
 def _installed(line: str) -> Package:
     from packaging.requirements import Requirement
 
-    requirement = Requirement(line)
-    name, wanted = requirement.name, str(requirement.specifier)
+    wanted = Requirement(line)
     try:
-        version = metadata.version(name)
+        version = metadata.version(wanted.name)
     except metadata.PackageNotFoundError:
-        return Package(name, wanted, None, False)
-    return Package(name, wanted, version, requirement.specifier.contains(version, prereleases=True))
+        version = None
+    fits = version is not None and wanted.specifier.contains(version, prereleases=True)
+    return Package(wanted.name, f"{wanted.name}{wanted.specifier}", version, fits)
 
 
 def _devices() -> tuple[list[str], list[str]]:
@@ -143,19 +136,15 @@ def _devices() -> tuple[list[str], list[str]]:
         return [], []
     processor = f"cpu: {count_of(os.cpu_count() or 1, 'core')}, {count_of(torch.get_num_threads(), 'thread')}"
     if torch.cuda.is_available():
-        gpus = [
-            f"cuda:{k}: {torch.cuda.get_device_name(k)}, "
-            f"{_size(torch.cuda.get_device_properties(k).total_memory)}, "
-            + ("bf16" if torch.cuda.is_bf16_supported() else "no bf16")
-            for k in range(torch.cuda.device_count())
-        ]
-        return [*gpus, processor], []
+        bf16 = "bf16" if torch.cuda.is_bf16_supported() else "no bf16"
+        gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+        named = [f"cuda:{k}: {gpu.name}, {_size(gpu.total_memory)}, {bf16}" for k, gpu in enumerate(gpus)]
+        return [*named, processor], []
     if shutil.which("nvidia-smi") is None:
         return [processor], []
+    why = f"torch is built for CUDA {torch.version.cuda}, which the driver may not support. Update the driver"
     if torch.version.cuda is None:
         why = f"torch {torch.__version__} is a build for CPUs. Install one for CUDA"
-    else:
-        why = f"torch is built for CUDA {torch.version.cuda}, which the driver may not support. Update the driver"
     return [processor], [f"There seems to be an NVIDIA GPU, but torch cannot use it: {why}."]
 
 
@@ -163,7 +152,6 @@ def _cache() -> dict[str, Any]:
     from srjt.files import cache_folder
 
     folder = cache_folder()
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     existing = next((path for path in [folder, *folder.absolute().parents] if path.is_dir()), Path("/"))
     try:
         with tempfile.TemporaryFile(dir=existing):
@@ -172,21 +160,20 @@ def _cache() -> dict[str, Any]:
         writable = False
     return {
         "folder": str(folder),
-        "used": sum(path.stat().st_size for path in files),
+        "used": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         "free": shutil.disk_usage(existing).free,
         "writable": writable,
     }
 
 
-def _broken_torchvision() -> str | None:
-    """Why torchvision cannot be imported; None if it can, or is not installed."""
-    if importlib.util.find_spec("torchvision") is None:
-        return None
+def _broken_torchvision() -> str:
+    """Why torchvision cannot be imported; "" if it can, or is not installed."""
     try:
-        importlib.import_module("torchvision")
+        if importlib.util.find_spec("torchvision") is not None:
+            importlib.import_module("torchvision")
     except Exception as problem:  # a build for another torch raises RuntimeError, AttributeError, OSError, …
         return f"{type(problem).__name__}: {' '.join(str(problem).split())[:100]}"
-    return None
+    return ""
 
 
 def _size(size: int) -> str:
@@ -194,29 +181,24 @@ def _size(size: int) -> str:
     return f"{gigabytes:.1f} GiB" if gigabytes >= 1.0 else f"{size / 2**20:.0f} MiB"
 
 
-def _print(found: dict[str, Any], console: Console) -> None:
+def _print(facts: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
-    console.print(f"srjt {found['srjt']}, Python {found['python']}, {found['system']}")
-    console.print(
-        ", ".join(f"{name} {version or '–'}" for name, version in found["packages"].items()), style="dim"
-    )
-    console.print()
-    for device in found["devices"]:
-        console.print(device)
-    cache = found["cache"]
-    console.print(f"cache: {cache['folder']}, {_size(cache['used'])} used, {_size(cache['free'])} free")
-    console.print()
+    cache = facts["cache"]
     table = Table("extra", "for", "to install it", box=None, padding=(0, 2, 0, 0))
-    for name, extra in found["extras"].items():
+    for name, extra in facts["extras"].items():
         table.add_row(name, extra["for"], "installed" if extra["installed"] else extra["install"])
-    console.print(table)
-    console.print()
-    for sentence in found["advice"]:
+    console.print(f"srjt {facts['srjt']}, Python {facts['python']}, {facts['system']}")
+    packages = ", ".join(f"{name} {version or '–'}" for name, version in facts["packages"].items())
+    console.print(f"{packages}\n", style="dim")
+    console.print(*facts["devices"], sep="\n")
+    console.print(f"cache: {cache['folder']}, {_size(cache['used'])} used, {_size(cache['free'])} free\n")
+    console.print(table, "")
+    for sentence in facts["advice"]:
         console.print(sentence, style="yellow")
-    for sentence in found["problems"]:
+    for sentence in facts["problems"]:
         console.print(sentence, style="red")
-    console.print("Problems: see above." if found["problems"] else "Everything that srjt needs is here.")
+    console.print("Problems: see above." if facts["problems"] else "Everything that srjt needs is here.")
 
 
 # ``srjt methods``: what there is to choose from. Loads neither torch nor rich, so that it answers at once.

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
-from srjt.cli.options import argument, option
+from srjt.cli.options import Fields, argument, html_file, option
 from srjt.cli.output import check_outputs, decoding_bar, say
+from srjt.cli.samples import Source
 from srjt.errors import SrjtError, count_of
 from srjt.inference.options import Answering
 
 if TYPE_CHECKING:
     from srjt.data.images.feed import Samples
-    from srjt.data.manifest import Manifest
     from srjt.training.trained import Trained
 
 # ``srjt explain``: where the networks look, on a page.
 
-
-@options.reads_a_source(
-    only=(
-        "images", "image_column", "grade_column", "several_readings", "reader_column", "reference_column", "kind",
-    )
+ALIKE = 0.7  # a rank correlation beyond which half of the variation is shared
+READ = (
+    "images", "image_column", "grade_column", "several_readings", "reader_column", "reference_column", "kind",
+    "on_bad_image", "skipped",
 )  # fmt: skip
+
+
 def explain(
     run: options.Run,
     sources: list[Path] = argument(..., "Image files, folders or a CSV file.", metavar="IMAGES"),
-    out: options.HtmlOut = Path("explanation.html"),
+    out: Path = option(Path("explanation.html"), "HTML file to write.", metavar="FILE", callback=html_file),
     training: Path | None = option(
         None,
-        "The data that the run was trained on, read with the same options: adds the most similar training "
-        "images.",
+        "The data that the run was trained on, read with the same options: adds the most similar training images.",
         metavar="SOURCE",
     ),
     neighbours: int = option(4, "Similar training images per image, with --training.", min=1, max=20),
@@ -42,22 +43,18 @@ def explain(
     force: options.Force = False,
     device: options.Device = None,
     import_: options.Import = None,
-    on_bad_image: options.OnBadImage = "error",
-    skipped: options.Skipped = Path("skipped.csv"),
     *,
-    how: dict[str, Any],
+    data: Annotated[Source, Fields(Source, only=READ)],
 ) -> None:
     """Show where the networks look: what raises and what lowers the expected grade of each image.
 
     The page shows both networks side by side and, with --training, the most similar
     training images with their labels.
     """
-    import numpy as np
-
-    from srjt.cli.samples import list_unreadable, usable
+    from srjt.data.manifest import drop_unusable
     from srjt.data.sources.folders import read_images
     from srjt.data.sources.table import is_table
-    from srjt.inference.explain import explain as explain_run
+    from srjt.inference.explain import explain
     from srjt.progress import progress_bar
     from srjt.reports.page import write_page
     from srjt.reports.pages.answers import explain_page
@@ -66,29 +63,26 @@ def explain(
 
     check_outputs(out, force=force)
     trained = load_run(run, device=device)
-    of_tables: dict[str, Any] = {name: how.get(name) for name in ("images", "image_column")}
-    if training is not None and all(path.is_dir() or not is_table(path) for path in sources):
-        of_tables = {}  # they are for the training data
-    reading = read_images(sources, **of_tables, grades=trained.grades)
-    manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    # a source that is no table has no use for a folder and a column of images: they are for the other
+    tables = {name: data.how[name] for name in ("images", "image_column") if name in data.how}
+    for_training = training is not None and not any(path.is_file() and is_table(path) for path in sources)
+    reading = read_images(sources, **({} if for_training else tables), grades=trained.grades)
+    manifest = data.usable(reading)
     total = len(manifest)
-    manifest = manifest.select(np.arange(min(limit, total)))
-    known = (
-        None
-        if training is None
-        else _training_samples(training, how, grades=trained.grades, on_bad_image=on_bad_image)
-    )
+    samples = None
+    if training is not None:
+        own = data if is_table(training) else replace(data, images=None, image_column=None)
+        learnt = replace(own, source=training).read(grades=list(trained.grades))
+        samples = drop_unusable(learnt.manifest, learnt.problems, on_bad_image=data.on_bad_image)
     with progress_bar("Explaining", True) as advance:
-        found = explain_run(
-            trained, manifest, training=known, neighbours=neighbours,
-            on_bad_image=on_bad_image,  # type: ignore[arg-type]
-            progress=advance,
+        found = explain(
+            trained, manifest.select(range(min(limit, total))), training=samples, neighbours=neighbours,
+            on_bad_image=data.on_bad_image, progress=advance,
         )  # fmt: skip
-    list_unreadable(found.skipped, skipped, problems=reading.problems)
+    data.list_unreadable(found.skipped, reading.problems)
     write_page(explain_page(found, title=run_name(trained)), out)
-    shown = len(found.images)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""
-    say(f"{count_of(shown, 'image')}{more} explained in {out}.")
+    say(f"{count_of(len(found.images), 'image')}{more} explained in {out}.")
     if found.random_correlation is not None and found.random_correlation > ALIKE:
         say(
             "The maps resemble those of networks with random weights (rank correlation "
@@ -97,26 +91,9 @@ def explain(
         )  # fmt: skip
 
 
-def _training_samples(
-    source: Path, how: dict[str, Any], *, grades: tuple[str, ...], on_bad_image: str
-) -> Manifest:
-    """The training data, read as the images are; a source that is no table has no use for their folder and column."""
-    from srjt.data.manifest import drop_unusable
-    from srjt.data.sources import read
-    from srjt.data.sources.table import is_table
-
-    only_tables = {} if is_table(source) else {"images": None, "image_column": None}
-    reading = read(source, **{**how, **only_tables, "grades": list(grades)})
-    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
-
-
-ALIKE = 0.7  # a rank correlation beyond which half of the variation is shared
-
-
 # ``srjt export``: a finished run as one file, or as a folder, for deployment.
 
 
-@options.takes(Answering, as_="grading", only=("optimise", "decoding", "recalibrate"))
 def export(
     run: options.Run,
     out: Path | None = option(None, "File to write. [default: model.onnx, without --folder]", metavar="FILE"),
@@ -136,7 +113,7 @@ def export(
         metavar="IMAGES",
     ),
     *,
-    grading: dict[str, Any],
+    grading: Annotated[dict[str, Any], Fields(Answering, only=("optimise", "decoding", "recalibrate"))],
     import_: options.Import = None,
 ) -> None:
     """Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.
@@ -146,15 +123,14 @@ def export(
     only if its answers are the run's. With --folder it comes with its model card
     and a script that uses it.
     """
-    from srjt.inference.export import export as export_run
-    from srjt.inference.export import resolve_format
+    from srjt.inference.export import export, resolve_format
     from srjt.reports.model_card import MODEL, SCRIPT, check_export_folder, export_folder
     from srjt.training.trained import load_run
 
     if folder is not None and out is not None:
         raise SrjtError("Give --folder or --out, not both: the model of a folder is its model.onnx.")
     Answering.of(grading)  # an error before the run is opened
-    out = out or (Path("model.onnx") if folder is None else folder / MODEL)
+    out = out or (folder or Path()) / MODEL
     chosen = resolve_format(out, format)
     if folder is None:
         check_outputs(out, force=force)
@@ -167,20 +143,19 @@ def export(
         check_export_folder(folder, overwrite=force)
     samples = None if check is None else _samples(trained, check)
     if folder is None:
-        written = export_run(trained, out, format=chosen, samples=samples, **grading)
+        written = export(trained, out, format=chosen, samples=samples, **grading)
     else:
         written = export_folder(trained, folder, overwrite=force, samples=samples, **grading)
-    new = "FEATURES.npz" if len(trained.in_shape) == 1 else "IMAGES"
-    runner = "onnxruntime" if chosen == "onnx" else "torch"
     say(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
     say(f"A grade is {written.metadata['grade_rule']}.")
     if recalibration := written.metadata.get("recalibration"):
         say(f"Its probabilities are recalibrated on the validation side: {recalibration}.")
     say(
-        f"Checked in {runner} on {count_of(written.checked, 'sample')}: probabilities differ from the run's by at most "
-        f"{written.difference:.1e}."
+        f"Checked in {'onnxruntime' if chosen == 'onnx' else 'torch'} on {count_of(written.checked, 'sample')}: "
+        f"probabilities differ from the run's by at most {written.difference:.1e}."
     )
     if folder is not None:
+        new = "FEATURES.npz" if len(trained.in_shape) == 1 else "IMAGES"
         say(f"{folder} also has the model card and a script:")
         typer.echo(f"  python {shlex.quote(str(folder / SCRIPT))} {new} > predictions.csv")
 
@@ -192,13 +167,8 @@ def _samples(trained: Trained, sources: list[Path]) -> Samples:
     from srjt.data.sources import read
     from srjt.data.sources.folders import read_images
 
-    features = len(trained.in_shape) == 1
+    features, config = len(trained.in_shape) == 1, trained.config
     reading = read(sources[0]) if features else read_images(sources, grades=trained.grades)
+    manifest = drop_unusable(reading.manifest, reading.problems)
     with decoding_bar() as decoded:
-        store = open_store(
-            drop_unusable(reading.manifest, reading.problems),
-            size=trained.config.image_size,
-            resize=trained.config.resize,
-            progress=decoded,
-        )
-    return store.pixels
+        return open_store(manifest, size=config.image_size, resize=config.resize, progress=decoded).pixels

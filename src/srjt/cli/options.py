@@ -1,4 +1,4 @@
-"""Options that several commands share, each declared once, alone or in groups."""
+"""Options of commands: those that several share, and groups of them from the fields of a dataclass."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo
 
-from srjt.data.options import ReadOptions
-from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION
+from srjt.inference.options import CALIBRATION, COMPUTING
 from srjt.training.config import TrainConfig
 
 
@@ -31,160 +31,110 @@ def argument(default: Any, help: str, *, metavar: str) -> Any:
     return typer.Argument(default, help=help, metavar=metavar)
 
 
-# The option ``--import``, apart from all others: ``srjt methods`` needs no other, and the others take a
-# while.
-
-
-def _import(modules: list[str] | None) -> list[str] | None:
-    from srjt.methods import import_modules
-
-    import_modules(modules or ())
-    return modules
-
-
-Import = Annotated[
-    list[str] | None,
-    about(
-        "Import a module that registers methods of your own. Repeatable.",
-        "--import",
-        metavar="MODULE",
-        callback=_import,
-        is_eager=True,
-    ),
-]
-
-
 # Options that a command gets as a group, from the fields of a dataclass.
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-Preset = Annotated[
-    str | None,
-    about(
-        "Start from these settings, which other options override. cpu: a small network, for a machine without a GPU.",
-        metavar="cpu|paper|limuc|dr|demo",
-    ),
-]
 
+class Fields:
+    """Annotates a parameter of a command that stands for options: one for each field that has a help text.
 
-def takes(
-    group: type,
-    *,
-    as_: str,
-    only: Collection[str] = (),
-    without: Collection[str] = (),
-    shown: Collection[str] = (),
-    panel: str | None = None,
-    defaults: Mapping[str, str] | None = None,
-    **more: Any,
-) -> Callable[[Command], Command]:
-    """Replace the parameter ``as_`` of a command by an option for each field of a dataclass that has a help text.
+    The command receives those that were given, by name; or an object of the dataclass, if it is the parameter's type.
 
-    The command receives those that were given, by name. only, without: which fields; an option of the command itself
-    takes precedence. shown: those that the help lists; all by default. panel: where it lists them, instead of the
-    fields' own panels. defaults: those that differ, as the help shows them. more: further options of the group.
+    only, without: which fields; an option of the command itself takes precedence. shown: those that the help lists; all
+    by default. panel: where it lists them, instead of the fields' own panels. defaults: those that differ, as the help
+    shows them. more: further options of the group.
     """
-    hints = get_type_hints(group)
-    fields = [
-        field
-        for field in dataclasses.fields(group)
-        if field.metadata.get("help") and field.name not in without and (not only or field.name in only)
-    ]
-    options = more | {
-        field.name: _option(
-            field,
-            hints[field.name],
-            panel=panel,
-            default=(defaults or {}).get(field.name),
-            hidden=bool(shown) and field.name not in shown,
-        )
-        for field in fields
+
+    def __init__(
+        self, group: type, *, only: Collection[str] = (), without: Collection[str] = (),
+        shown: Collection[str] = (), panel: str | None = None, defaults: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:  # fmt: skip
+        hints = get_type_hints(group)
+        self.group, self.options, self.kinds = group, more, hints
+        self.lists = set()
+        for field in dataclasses.fields(group):
+            name, metadata = field.name, field.metadata
+            if metadata.get("help") and name not in without and name in (only or hints):
+                default = metadata.get("shown") or ("" if field.default in (None, ()) else f"{field.default}")
+                default = (defaults or {}).get(name, default)
+                shows_default = default and "argument" not in metadata
+                help = f"{metadata['help']} [default: {default}]" if shows_default else metadata["help"]
+                hidden = bool(shown) and name not in shown
+                self.options[name] = _option(field, hints[name], help, panel=panel, hidden=hidden)
+                if metadata.get("metavar") == "LIST":
+                    self.lists.add(name)
+
+    def value(self, typed: Mapping[str, Any], hint: Any) -> Any:
+        """What the command receives for the parameter of this type."""
+        values = {name: typed[name] for name in self.options if typed.get(name) not in (None, [], ())}
+        for name in values:
+            if name in self.lists:
+                values[name] = [part.strip() for part in values[name].split(",")]
+            elif {str, tuple[str, ...]} <= {*get_args(self.kinds.get(name))} and len(values[name]) == 1:
+                values[name] = values[name][0]  # one is not a list: most sources have one column
+        return self.group(**values) if get_args(hint)[0] is self.group else values
+
+
+def expand(command: Command) -> Command:
+    """The command with an option for each field instead of the parameters that ``Fields`` annotates."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {
+        name: fields
+        for name, hint in hints.items()
+        for fields in getattr(hint, "__metadata__", ())
+        if isinstance(fields, Fields)
     }
-    one_or_more = {field.name for field in fields if {str, tuple[str, ...]} <= {*get_args(hints[field.name])}}
-    lists = {field.name for field in fields if field.metadata.get("metavar") == "LIST"}
+    parameters: dict[str, inspect.Parameter] = {}
+    for own in inspect.signature(command).parameters.values():
+        group = groups.get(own.name)
+        for name, kind in {own.name: hints[own.name]}.items() if group is None else group.options.items():
+            default = own.default
+            if group is not None:
+                default = own.empty if isinstance(kind.__metadata__[0], ArgumentInfo) else None
+            if group is None or name not in hints:
+                # by keyword, so that options without a default may follow those with one
+                new = inspect.Parameter(name, own.KEYWORD_ONLY, default=default, annotation=kind)
+                parameters.setdefault(name, new)
 
-    def expand(command: Command) -> Command:
-        kinds = get_type_hints(command, include_extras=True)
-        parameters: list[inspect.Parameter] = []
-        for own in inspect.signature(command).parameters.values():
-            mine = {name: kind for name, kind in options.items() if name not in kinds}
-            kind = (
-                inspect.Parameter.KEYWORD_ONLY
-            )  # so that options without a default may follow those with one
-            if own.name == as_:
-                parameters += [
-                    inspect.Parameter(name, kind, default=None, annotation=mine[name]) for name in mine
-                ]
-            else:
-                parameters.append(own.replace(kind=kind, annotation=kinds[own.name]))
+    @functools.wraps(command)
+    def expanded(**typed: Any) -> Any:
+        own = {name: value for name, value in typed.items() if name in hints}
+        theirs = {name: value for name, value in typed.items() if name not in hints}
+        return command(**own, **{name: fields.value(theirs, hints[name]) for name, fields in groups.items()})
 
-        @functools.wraps(command)
-        def expanded(**typed: Any) -> Any:
-            values = {name: typed.pop(name) for name in options if name not in kinds}
-            given = {name: value for name, value in values.items() if value not in (None, [], ())}
-            given |= {
-                name: [part.strip() for part in given[name].split(",")] for name in lists & given.keys()
-            }
-            for name in given.keys() & one_or_more:  # one is not a list: most sources have one column
-                given[name] = given[name][0] if len(given[name]) == 1 else list(given[name])
-            return command(**typed, **{as_: given})
-
-        expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        expanded.__annotations__ = {p.name: p.annotation for p in parameters}
-        return cast(Command, expanded)
-
-    return expand
+    expanded.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
+    expanded.__annotations__ = {one.name: one.annotation for one in parameters.values()}
+    return cast(Command, expanded)
 
 
-reads_a_source = functools.partial(takes, ReadOptions, as_="how")
-takes_settings = functools.partial(takes, TrainConfig, as_="settings", preset=Preset)
-
-
-def _option(
-    field: dataclasses.Field[Any], hint: Any, *, panel: str | None, default: str | None, hidden: bool
-) -> Any:
-    """The option of the command line for a field: its kind, flag, metavar, help and default."""
-    about_field, kinds = field.metadata, {hint, *get_args(hint)}
-    metavar, flag = about_field.get("metavar"), about_field.get("flag") or f"--{field.name.replace('_', '-')}"
+def _option(field: dataclasses.Field[Any], hint: Any, help: str, *, panel: str | None, hidden: bool) -> Any:
+    """The option of the command line for a field: its kind, flag and metavar."""
+    metadata, kinds = field.metadata, {hint, *get_args(hint)}
+    metavar, flag = metadata.get("metavar"), metadata.get("flag") or f"--{field.name.replace('_', '-')}"
+    if metavar == "SOURCE" and "argument" in metadata:
+        return Annotated[Path, typer.Argument(metavar=metavar, help=help)]
     kind: Any = str
-    if hint is bool:
-        kind, flag = bool, f"{flag}/--no-{flag[2:]}"
+    if bool in kinds:
+        kind, flag = bool, flag if "flag" in metadata else f"{flag}/--no-{flag[2:]}"
     elif metavar is None and get_origin(hint) is Literal and "auto" not in kinds:
         metavar = "|".join(get_args(hint))
-    elif metavar in ("DIR", "FILE", "SOURCE"):
+    elif metavar in ("DIR", "FILE", "SOURCE", "FILE|RUN"):
         kind = Path
     elif metavar != "LIST" and any(get_origin(one) is tuple for one in kinds):
         kind = list[str]
     elif str not in kinds and not any(get_origin(one) is Literal for one in kinds):
         kind = next((one for one in (int, float) if one in kinds), str)
-    default = (
-        default or about_field.get("shown") or ("" if field.default in (None, ()) else f"{field.default}")
-    )
-    help = f"{about_field['help']} [default: {default}]" if default else about_field["help"]
-    panel = panel or about_field.get("panel")
+    panel = panel or metadata.get("panel")
     return Annotated[
         kind | None, about(help, flag, metavar=metavar, panel=panel, show_default=False, hidden=hidden)
     ]
 
 
-def as_words(how: Mapping[str, Any]) -> list[str]:
-    """The options of ``reads_a_source`` that were given, as words of a command line."""
-    given = {name: value for name, value in how.items() if value is not None}
-    for name in {"grades", "map_grades"} & given.keys():
-        given[name] = given[name] if isinstance(given[name], str) else ",".join(given[name])
-    return [
-        word
-        for name, value in given.items()
-        for one in (value if isinstance(value, (list, tuple)) else [value])
-        for word in (f"--{name.replace('_', '-')}", str(one))
-    ]
-
-
 # Options for the commands that we suggest: a training that the machine can do, by a method that the data suffice for.
 
-FEW_IMAGES = (
-    500  # with fewer, a network without pretrained weights is better off without the estimate of the noise
-)
+FEW_IMAGES = 500  # with fewer, a network without pretrained weights is better off without the noise estimate
 
 
 def machine_options(samples: int, *, features: bool = False) -> list[str]:
@@ -198,61 +148,20 @@ def machine_options(samples: int, *, features: bool = False) -> list[str]:
 
 # Options that several commands share, each declared once.
 
-SourceArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="SOURCE",
-        help="A CSV, TSV, Excel or Parquet file; a folder (one per grade, LIMUC, Kaggle DR); a MedMNIST .npz file; "
-        "features (.npz, .npy).",
-    ),
-]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
-OnBadImage = Annotated[
-    str,
-    about("Stop at unusable samples, or leave them out and list them in a CSV file.", metavar="error|skip"),
-]
-Skipped = Annotated[Path, about("CSV list of the unusable samples.", metavar="FILE")]
-Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
-Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
-Config = Annotated[Path | None, about("YAML file of settings; options override it.", metavar="FILE")]
-A_SETTING = "A setting by its name, e.g. method_options.weight=0.5. Repeatable."
-Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
-Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
-CalibrateSet = Annotated[
-    list[str] | None,
-    about(
-        "How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable.",
-        "--calibrate-set",
-        metavar="NAME=VALUE",
-        panel=CALIBRATION,
-    ),
-]
-Fold = Annotated[int | None, about("Fold to use, 0 to FOLDS − 1.", metavar="K", panel=EVALUATION)]
-Folds = Annotated[int, about("Number of folds.", panel=EVALUATION)]
-SplitSeed = Annotated[int, about("Seed of the folds.", panel=EVALUATION)]
-Splits = Annotated[
-    Path | None,
-    about(
-        "Folds from a file of srjt data split, or the sides of a run.", metavar="FILE|RUN", panel=EVALUATION
-    ),
-]
-HoldOut = Annotated[
-    str | None,
-    about(
-        "Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or for "
-        "all folds, the column alone.",
-        metavar="COLUMN[=VALUE]",
-        panel=EVALUATION,
-    ),
-]
-GroupNearDuplicates = Annotated[
-    bool,
-    about(
-        "Keep nearly identical images on one side of a split, as identical ones always are.",
-        "--group-near-duplicates",
-        panel=EVALUATION,
-    ),
-]
+
+def _import(modules: list[str] | None) -> list[str] | None:
+    from srjt.methods import import_modules
+
+    import_modules(modules or ())
+    return modules
+
+
+def _grade_names(text: str | None) -> Mapping[str, str] | None:
+    if text is None:
+        return None
+    from srjt.data.grades import parse_grade_names
+
+    return parse_grade_names(text)
 
 
 def html_file(path: Path | None) -> Path | None:
@@ -262,8 +171,46 @@ def html_file(path: Path | None) -> Path | None:
     return path if path is None or path.suffix or is_stream(path) else path.with_suffix(".html")
 
 
+Import = Annotated[
+    list[str] | None,
+    about(
+        "Import a module that registers methods of your own. Repeatable.",
+        "--import", metavar="MODULE", callback=_import, is_eager=True,
+    ),
+]  # fmt: skip
+Preset = Annotated[
+    str | None,
+    about(
+        "Start from these settings, which other options override. cpu: a small network, for a machine without a GPU.",
+        metavar="cpu|paper|limuc|dr|demo",
+    ),
+]
+Config = Annotated[Path | None, about("YAML file of settings; options override it.", metavar="FILE")]
+A_SETTING = "A setting by its name, e.g. method_options.weight=0.5. Repeatable."
+Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
+# the settings of a training
+settings_of_a_run = functools.partial(
+    Fields, TrainConfig, preset=Preset, import_=Import, config=Config, set_=Set
+)
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+Skipped = Annotated[Path, about("CSV list of the unusable samples.", metavar="FILE")]
+Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
+Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
+Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
+CalibrateSet = Annotated[
+    list[str] | None,
+    about(
+        "How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable.",
+        "--calibrate-set", metavar="NAME=VALUE", panel=CALIBRATION,
+    ),
+]  # fmt: skip
 Html = Annotated[
     Path | None, about("Write a page to read and send too.", "--html", metavar="FILE", callback=html_file)
 ]
-HtmlOut = Annotated[Path, about("HTML file to write.", metavar="FILE", callback=html_file)]
-GradeNames = Annotated[str | None, about('Names of all grades to show: "0=none,1=mild".', metavar="LIST")]
+if TYPE_CHECKING:
+    GradeNames = Mapping[str, str] | None  # what the callback returns
+else:
+    GradeNames = Annotated[
+        str | None,
+        about('Names of all grades to show: "0=none,1=mild".', metavar="LIST", callback=_grade_names),
+    ]

@@ -198,9 +198,9 @@ class OptionsReporter(Forwarding):
         self.inner.note(as_typed(text))
 
 
-def decoding_bar() -> AbstractContextManager[Callable[[int, int], None]]:
+def decoding_bar(shown: bool = True) -> AbstractContextManager[Callable[[int, int], None]]:
     """A transient bar over images that are being decoded."""
-    return progress_bar("Decoding", True)
+    return progress_bar("Decoding", shown)
 
 
 # Writing files for the user: never over another one by accident, and with one sentence where it is not

@@ -4,56 +4,53 @@ and how many samples it takes to know that.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from srjt.cli import options
-from srjt.cli.options import argument, option
+from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import check_outputs, decoding_bar, finish, say, typed_command, writing
+from srjt.cli.samples import NearDuplicates, Sides, Source, calibration_samples, grouped
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import write_json, write_output
-from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning
-from srjt.settings import from_names
+from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
 
 if TYPE_CHECKING:
     from srjt.data.manifest import Manifest, Problem
     from srjt.inference.predict import Kind
     from srjt.training.trained import Trained
 
-# How commands show decisions, and the options about them that they share.
-
 Options = TypeVar("Options", bound=Answering)
-
-
-def named_run(run: Trained, names: str | None) -> Trained:
-    """The run with the grade names that were given, or with its own."""
-    from srjt.data.grades import parse_grade_names
-
-    return replace(run, grades=run.grades.named(parse_grade_names(names)))
+ABOUT_FEATURES: dict[Kind, list[str]] = {"features": ["feature_columns", "labels"]}
 
 
 def opened(
     folder: Path, asked: Options, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]],
-    device: str | None, grade_names: str | None, calibrate_set: Sequence[str] | None,
+    device: str | None, grade_names: options.GradeNames, calibrate_set: Sequence[str] | None,
 ) -> tuple[Trained, Options]:  # fmt: skip
     """The run, and how it answers: everything that can be checked before samples are read.
 
     about: options of reading that are about images, or about features, only.
     """
-    from srjt.cli.samples import calibration_samples
     from srjt.inference.predict import refuse_other_options
     from srjt.training.trained import load_run
 
-    run = named_run(load_run(folder, device=device), grade_names)
+    run = load_run(folder, device=device)
+    run = replace(run, grades=run.grades.named(grade_names))
     run.views(asked.views)  # an error if the run has no such views
     refuse_other_options(run, how, about=about)
-    if (share := _share(asked.calibrate_on)) is not None:
-        return run, replace(asked, calibrate_on=share)
-    samples = calibration_samples(
-        asked.calibrate_on, calibrate_set, how=how, grades=run.grades, on_bad_image=asked.on_bad_image
-    )
+    samples: Any = _share(asked.calibrate_on)
+    if samples is None:
+        samples = calibration_samples(
+            asked.calibrate_on,
+            calibrate_set or (),
+            how=how,
+            grades=run.grades,
+            on_bad_image=asked.on_bad_image,
+        )
     return run, replace(asked, calibrate_on=samples)
 
 
@@ -68,9 +65,9 @@ def _share(text: object) -> float | None:
 
 # ``srjt predict``: grades for new images.
 
+UNGRADED = ("images", "image_column", "patient_column", "feature_columns", "on_bad_image", "skipped")
 
-@options.reads_a_source(only=("images", "image_column", "patient_column", "feature_columns"))
-@options.takes(Answering, as_="answering")
+
 def predict(
     run: options.Run,
     sources: list[Path] = argument(
@@ -80,7 +77,7 @@ def predict(
     html: options.Html = None,
     force: options.Force = False,
     *,
-    answering: dict[str, Any],
+    asked: Annotated[Answering, Fields(Answering)],
     calibrate_set: options.CalibrateSet = None,
     keep: list[str] | None = option(
         None, "Keep this column of the table in the predictions. Repeatable.", metavar="COLUMN"
@@ -88,88 +85,72 @@ def predict(
     grade_names: options.GradeNames = None,
     device: options.Device = None,
     import_: options.Import = None,
-    skipped: options.Skipped = Path("skipped.csv"),
-    how: dict[str, Any],
+    data: Annotated[Source, Fields(Source, only=UNGRADED)],
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
-    from srjt.cli.samples import list_unreadable, usable
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.folders import read_images
     from srjt.files import is_stream
-    from srjt.inference.options import as_columns
-    from srjt.inference.predict import predict as predict_run
-    from srjt.inference.predict import refuse_other_kind
+    from srjt.inference.predict import predict, refuse_other_kind
+    from srjt.reports.pages.answers import predictions_page
 
     check_outputs(out, html, force=force)
     trained, asked = opened(
-        run, Answering.of(answering), how,
-        about={"features": ["feature_columns"], "images": ["images", "image_column"]},
+        run, asked, data.how, about={"features": ["feature_columns"], "images": ["images", "image_column"]},
         device=device, grade_names=grade_names, calibrate_set=calibrate_set,
     )  # fmt: skip
     columns = (*asked.columns, *as_columns(keep))
-    problems: tuple[Problem, ...] = ()
-    if not how.keys() & {"feature_columns", "image_column"}:  # else the columns are what is said
+    problems: Sequence[Problem] = ()
+    if not data.how.keys() & {"feature_columns", "image_column"}:  # else the columns are what is said
         refuse_other_kind(trained, sources)
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
             raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
         manifest = read_ungraded_features(
-            sources[0], wanted=trained.feature_names, columns=columns, grades=trained.grades, **how
+            sources[0], wanted=trained.feature_names, columns=columns, grades=trained.grades, **data.how
         )
     else:
-        reading = read_images(sources, columns=columns, grades=trained.grades, progress=True, **how)
-        manifest = usable(reading, on_bad_image=asked.on_bad_image, skipped=skipped)
-        problems = reading.problems
+        reading = read_images(sources, columns=columns, grades=trained.grades, progress=True, **data.how)
+        manifest, problems = data.usable(reading), reading.problems
     with decoding_bar() as decoded:
-        table = predict_run(trained, manifest, keep=as_columns(keep), progress=decoded, **vars(asked))
-    predicted = table.copy()
+        predicted = predict(trained, manifest, keep=as_columns(keep), progress=decoded, **vars(asked))
+    table = predicted.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
     if not trained.grades.names and "grade_name" in ours:
         ours.remove("grade_name")  # a column of the source
     warn_about_formulas(table.drop(columns=ours), out)  # cells that come from the source
-    for column in ours:
-        table[column] = table[column].map(neutralise_formula)
+    table[ours] = table[ours].map(neutralise_formula)
     with writing(out):
-        content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         streamed = is_stream(out)
+        content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         write_output(out, content)
-    from srjt.reports.pages.answers import predictions_page
-
     page = predictions_page(
         trained, predicted, data=manifest, sources=sources, command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems], brief=html is None,
     )  # fmt: skip
     finish(page, out=out, html=html, err=streamed)
-    if left_out := table.attrs["skipped"]:
-        list_unreadable(left_out, skipped, problems=problems)
+    if left_out := predicted.attrs["skipped"]:
+        data.list_unreadable(left_out, problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
-        say(f"{count_of(len(left_out), 'image')} could not be read: {named}. Listed in {skipped}.", err=True)
+        counted = count_of(len(left_out), "image")
+        say(f"{counted} could not be read: {named}. Listed in {data.skipped}.", err=True)
 
 
 # ``srjt evaluate``: a run, judged by labels that it has not seen.
 
 
-@options.reads_a_source(without=("grades",))
-@options.takes(Evaluating, as_="answering")
 def evaluate(
     run: options.Run,
-    source: options.SourceArgument,
     *,
-    answering: dict[str, Any],
+    asked: Annotated[Evaluating, Fields(Evaluating)],
     calibrate_set: options.CalibrateSet = None,
     side: str | None = option(
-        None,
-        "Judge this side only. [default: test, with --fold or --splits]",
-        metavar="train|validation|test",
-        panel=EVALUATION,
+        None, "Judge this side only. [default: test, with --fold or --splits]",
+        metavar="train|validation|test", panel=EVALUATION,
     ),
-    fold: options.Fold = None,
-    folds: options.Folds = 5,
-    split_seed: options.SplitSeed = 0,
-    splits: options.Splits = None,
-    hold_out: options.HoldOut = None,
-    group_near_duplicates: options.GroupNearDuplicates = False,
+    sides: Sides,
+    group_near_duplicates: NearDuplicates = False,
     grade_names: options.GradeNames = None,
     out: Path | None = option(
         None, "Write everything to a JSON file too, or the groups to a CSV file.", metavar="FILE"
@@ -178,9 +159,8 @@ def evaluate(
     force: options.Force = False,
     device: options.Device = None,
     import_: options.Import = None,
-    skipped: options.Skipped = Path("skipped.csv"),
-    how: dict[str, Any],
-) -> None:
+    data: Annotated[Source, Fields(Source, without=("grades",))],
+) -> None:  # fmt: skip
     """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
 
     With --refer-from: sensitivity, specificity, predictive values and areas of
@@ -193,39 +173,30 @@ def evaluate(
     gave them to srjt train to use the test side of that fold, or --side test alone
     to use the split column.
     """
-    from srjt.cli.samples import check_fold, chosen_split, grouped, usable
-    from srjt.data.sources import read
     from srjt.inference.evaluate import evaluate
     from srjt.reports.pages.evaluation import evaluation_page
 
-    if splits is None and hold_out is None:
-        check_fold(fold, folds)
     check_outputs(out, html, force=force)
-    if out is not None and out.suffix == ".csv" and "by" not in answering:
+    groups = out is not None and out.suffix == ".csv"
+    if groups and not asked.by:
         raise SrjtError(
             "A CSV file holds the scores of groups: give `by`, or a JSON file for everything else."
         )
     trained, asked = opened(
-        run, from_names(Evaluating, answering, kind="option"), how,
-        about={"features": ["feature_columns", "labels"]},
-        device=device, grade_names=grade_names, calibrate_set=calibrate_set,
+        run, asked, data.how, about=ABOUT_FEATURES, device=device, grade_names=grade_names,
+        calibrate_set=calibrate_set,
     )  # fmt: skip
-    reading = read(source, grades=list(trained.grades), **how)
-    manifest = usable(reading, on_bad_image=asked.on_bad_image, skipped=skipped)
-    chosen = fold is not None or splits is not None or hold_out is not None
-    if side is not None or chosen:
-        split = chosen_split(
-            fold=fold, folds=folds, seed=split_seed, file=splits,
-            official=None if chosen else True,
-            skipping=asked.on_bad_image == "skip", hold_out=hold_out,
-        )  # fmt: skip
-        assert split is not None
-        if chosen and splits is None:
+    reading = data.read(grades=list(trained.grades))
+    manifest = data.usable(reading)
+    if side is not None or sides.chosen:
+        if sides.chosen and sides.splits is None:
             manifest = grouped(manifest, near=group_near_duplicates)
-        sides = split(manifest).sides()
-        if (side := side or "test") not in sides:
-            raise unknown_name("side", side, sides)
-        manifest = manifest.select(sides[side])
+        if not sides.chosen:
+            sides = replace(sides, official_split=True)
+        rows = sides.split(manifest, skipping=data.on_bad_image == "skip").sides()
+        if (side := side or "test") not in rows:
+            raise unknown_name("side", side, rows)
+        manifest = manifest.select(rows[side])
         if not len(manifest):
             raise SrjtError(f"The {side} side has no samples.")
     if side != "train" and (seen := len(trained.trained_on(manifest))):
@@ -236,15 +207,14 @@ def evaluate(
         )
     with decoding_bar() as decoded:
         found = evaluate(trained, manifest, readings=reading.readings, progress=decoded, **vars(asked))
-
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with writing(out):
-            if out.suffix == ".csv":
+            if groups:
                 write_output(out, found.subgroups.table().to_csv(index=False).encode())  # type: ignore[union-attr]
             else:
                 write_json(out, found.to_dict(), follow_links=True)
     page = evaluation_page(
-        found, run=trained, data=manifest, sources=[source], command=typed_command("evaluate"),
+        found, run=trained, data=manifest, sources=[data.source], command=typed_command("evaluate"),
         brief=html is None,
     )  # fmt: skip
     finish(page, out=out, html=html)
@@ -252,8 +222,6 @@ def evaluate(
 
 def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str:
     """The options with which ``srjt train`` has split the data; else the split column, or the sides of the run."""
-    import shlex
-
     command = (trained.facts and trained.facts.provenance.get("command")) or ""
     words = [
         part
@@ -269,14 +237,12 @@ def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str
 
 # ``srjt compare``: runs on the same images, with intervals of their differences.
 
+COMPARED = {"source", "on_bad_image", "skipped", "grades"}
 
-@options.reads_a_source(without=("grades",))
-@options.takes(Grading, as_="grading")
+
 def compare(
     runs: list[Path] = argument(
-        ...,
-        "Folders of finished runs; each is compared with the first.",
-        metavar="RUN",
+        ..., "Folders of finished runs; each is compared with the first.", metavar="RUN"
     ),
     test: Path | None = option(
         None, "Labelled images to compare on. [default: the runs' common test side]", metavar="SOURCE"
@@ -286,10 +252,10 @@ def compare(
     ),
     force: options.Force = False,
     *,
-    grading: dict[str, Any],
+    grading: Annotated[dict[str, Any], Fields(Grading)],
     device: options.Device = None,
     import_: options.Import = None,
-    how: dict[str, Any],
+    data: Annotated[Source, Fields(Source, without=COMPARED)],
 ) -> None:
     """Compare runs on the same images: differences with 95 % intervals by patient.
 
@@ -297,8 +263,7 @@ def compare(
     --test. Each run is compared with the first.
     """
     from srjt.data.manifest import drop_unusable
-    from srjt.data.sources import read
-    from srjt.inference.compare import compare as compare_runs
+    from srjt.inference.compare import compare
     from srjt.inference.predict import refuse_other_options
     from srjt.reports.report import check_suffix, write_comparison
     from srjt.training.trained import load_run
@@ -306,15 +271,15 @@ def compare(
     if out is not None:
         check_suffix(out)
     check_outputs(out, force=force)
-    if test is None and how:
-        raise SrjtError(f"`{next(iter(how))}` is about the images of --test, which is not given.")
+    if test is None and data.how:
+        raise SrjtError(f"`{next(iter(data.how))}` is about the images of --test, which is not given.")
     trained = [load_run(run, device=device) for run in runs]
     samples = None
     if test is not None:
-        refuse_other_options(trained[0], how, about={"features": ["feature_columns", "labels"]})
-        reading = read(test, grades=list(trained[0].grades), **how)
-        samples = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
-    found = compare_runs(*trained, test=samples, **grading)
+        refuse_other_options(trained[0], data.how, about=ABOUT_FEATURES)
+        reading = replace(data, source=test).read(grades=list(trained[0].grades))
+        samples = drop_unusable(reading.manifest, reading.problems)
+    found = compare(*trained, test=samples, **grading)
     if out is not None:
         with writing(out):
             write_comparison(found, out)
@@ -324,15 +289,12 @@ def compare(
 # ``srjt plan``: how many patients, readings and verified labels are needed.
 
 
-@options.takes(Planning, as_="planning")
 def plan(
     pilot: Path | None = argument(
-        None,
-        "A finished run, whose test side is the pilot. [default: assumed values]",
-        metavar="RUN",
+        None, "A finished run, whose test side is the pilot. [default: assumed values]", metavar="RUN"
     ),
     *,
-    planning: dict[str, Any],
+    planning: Annotated[dict[str, Any], Fields(Planning)],
     out: Path | None = option(None, "Write everything to a JSON file too.", metavar="FILE"),
     html: options.Html = None,
     force: options.Force = False,
@@ -342,10 +304,10 @@ def plan(
     From a pilot run, or from what you assume: --metric sensitivity --value 0.9
     --half-width 0.05 --prevalence 0.2 --images-per-patient 2 --correlation 0.3.
     """
-    from srjt.inference.sample_size import plan as plan_samples
+    from srjt.inference.sample_size import plan
 
     check_outputs(out, html, force=force)
-    found = plan_samples(pilot, **planning)
+    found = plan(pilot, **planning)
     if out is not None:
         with writing(out):
             write_json(out, found.to_dict(), follow_links=True)

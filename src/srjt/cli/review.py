@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+import getpass
 import shlex
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import App, RunByDefault, options
 from srjt.cli.options import machine_options, option
 from srjt.cli.output import say
-from srjt.errors import count_of
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
 
     from srjt.auditing.folder import AuditFolder
     from srjt.auditing.review_app import BlindSession, ReviewSession
-    from srjt.auditing.review_log import LogEntry
-    from srjt.data.sources.table import ReadersFolder
+    from srjt.auditing.review_log import Answer, LogEntry
 
-_Folder = TypeVar("_Folder", bound="AuditFolder | ReadersFolder")
-
-# The folder that is reviewed: of ``srjt audit``, or of ``srjt readers``.
-
+LOG = "decisions.sqlite"
+SHOWN = 10  # samples that reviewers graded differently
 Folder = Annotated[
     Path,
     typer.Argument(
@@ -37,8 +35,8 @@ Folder = Annotated[
 ]
 
 
-def open_folder(folder: Path) -> AuditFolder | ReadersFolder:
-    """The folder of an audit, or of srjt readers."""
+def open_folder(folder: Path) -> Any:
+    """The folder of srjt readers, or of an audit."""
     from srjt.auditing.folder import read_audit
     from srjt.data.sources.table import read_readers_folder
 
@@ -54,14 +52,12 @@ def run(
     limit: int | None = option(
         None,
         "Number of labels to review, the most doubtful first. [default: as many as are expected to be wrong]",
-        metavar="N",
-        min=1,
+        metavar="N", min=1,
     ),
     sample: int | None = option(
         None,
         "Verify N labels drawn at random, without seeing them: srjt audit then knows the noise rate.",
-        metavar="N",
-        min=1,
+        metavar="N", min=1,
     ),
     worklist: Path | None = option(
         None,
@@ -76,16 +72,15 @@ def run(
     port: int = option(0, "Port to listen on. [default: a free one]", min=0, max=65535, show_default=False),
     allow_remote: bool = option(False, "Let other machines reach the page (with --host).", "--allow-remote"),
     open_: bool = option(True, "Open the page in the browser.", "--open/--no-open"),
-) -> None:
+) -> None:  # fmt: skip
     """Serve the review page until Ctrl-C. The page shows a decision as done when it is on disk.
 
     The address contains a secret token; only people who have it can see the images and decide. Run the same
     command again to resume.
     """
     from srjt.auditing.folder import read_audit
-    from srjt.auditing.review_app import BlindSession, ReviewSession
+    from srjt.auditing.review_app import BlindSession, ReviewSession, listen
     from srjt.auditing.review_log import Decisions, draw_sample, review_progress, worklist_lines
-    from srjt.errors import SrjtError
 
     name = _login() if reviewer is None else reviewer.strip()
     if not name or not name.isprintable():
@@ -96,48 +91,44 @@ def run(
         raise SrjtError("--worklist says what to read: leave out --sample, --limit and --alone.")
     if sample is not None and (limit is not None or alone):
         raise SrjtError("--sample shows a random sample without its labels: leave out --limit and --alone.")
-    where: dict[str, Any] = {"host": host, "port": port, "allow_remote": allow_remote, "open_": open_}
-    if worklist is not None:
-        source = _named(open_folder(folder), grade_names)
-        lines = worklist_lines(worklist, source, reviewer=name)
-        with closing(Decisions(folder / "decisions.sqlite")) as decisions:
-            reading = BlindSession(
-                audit=source, decisions=decisions, reviewer=name, lines=lines, purpose="read"
-            )
-            _serve(reading, f"Read {count_of(len(lines), 'image')} as {name}", **where)
-            done = sum(answer is not None for answer in reading.answers())
-        say(f"\n{done:,} of {count_of(len(lines), 'image')} {'is' if len(lines) == 1 else 'are'} read.")
-        typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --readings --out more_readings.csv")
-        return
-    audit = _named(read_audit(folder), grade_names)
-    if sample is not None and not any(audit.images):
+    source = read_audit(folder) if worklist is None else open_folder(folder)
+    source = replace(source, grades=source.grades.named(grade_names))
+    if sample is not None and not any(source.images):
         raise SrjtError(
             "This audit has no images to show: verify the grades elsewhere, and add them as a column verified_grade."
         )
-    queue = audit.expected_wrong if limit is None else min(limit, len(audit))
-    with closing(Decisions(folder / "decisions.sqlite", only_reviewer=name if alone else None)) as decisions:
-        if sample is not None:
-            drawn = draw_sample(audit, sample)
-            blind = BlindSession(audit=audit, decisions=decisions, reviewer=name, lines=drawn)
-            _serve(blind, f"Verify {min(sample, len(audit)):,} random labels as {name}", **where)
-            _print_verified(audit, decisions.verified())
-            return
-        first_revision = decisions.current.revision
-        session = ReviewSession(audit=audit, decisions=decisions, reviewer=name, queue=queue)
-        _serve(session, f"Review as {name}", **where)
-        decisions.refresh()
-        made = sum(entry.revision > first_revision for entry in decisions.current.by_reviewer(name))
-        say(f"\n{review_progress(audit, decisions.current, queue=queue)}; {made:,} decided in this session.")
-        typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
+    lines = [] if worklist is None else worklist_lines(worklist, source, reviewer=name)
+    where: dict[str, Any] = {"host": host, "port": port, "allow_remote": allow_remote}
+    quoted = shlex.quote(str(folder))
+    with closing(Decisions(folder / LOG, only_reviewer=name if alone else None)) as decisions:
+        log: dict[str, Any] = {"audit": source, "decisions": decisions, "reviewer": name}
+        if worklist is not None:
+            reading = BlindSession(**log, lines=lines, purpose="read")
+            _serve(reading, f"Read {count_of(len(lines), 'image')} as {name}", listen(**where), open_=open_)
+            done = sum(answer is not None for answer in reading.answers())
+            say(f"\nRead: {done:,} of {count_of(len(lines), 'image')}.")
+            typer.echo(f"Next: srjt review export {quoted} --readings --out more_readings.csv")
+        elif sample is not None:
+            blind = BlindSession(**log, lines=draw_sample(source, sample))
+            what = f"Verify {min(sample, len(source)):,} random labels as {name}"
+            _serve(blind, what, listen(**where), open_=open_)
+            _print_verified(source, decisions.answers("verify"))
+        else:
+            queue = source.expected_wrong if limit is None else min(limit, len(source))
+            first_revision = decisions.current.revision
+            session = ReviewSession(**log, queue=queue)
+            _serve(session, f"Review as {name}", listen(**where), open_=open_)
+            decisions.refresh()
+            made = sum(entry.revision > first_revision for entry in decisions.current.by_reviewer(name))
+            progress = review_progress(source, decisions.current, queue=queue)
+            say(f"\n{progress}; {made:,} decided in this session.")
+            typer.echo(f"Next: srjt review export {quoted} --out labels_clean.csv")
 
 
-def _serve(
-    session: BlindSession | ReviewSession, what: str, *, host: str, port: int, allow_remote: bool, open_: bool
-) -> None:
+def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, open_: bool) -> None:
     """Serve the page until Ctrl-C."""
-    from srjt.auditing.review_server import listen, open_browser, serve
+    from srjt.auditing.review_app import open_browser, serve
 
-    server = listen(host=host, port=port, allow_remote=allow_remote)
     if server.access.any_address:
         say(
             f"Other machines can reach this page on port {server.port}. Anyone with the address below can see all "
@@ -155,26 +146,19 @@ def _serve(
     serve(session, server, started=announce)
 
 
-def _named(source: _Folder, grade_names: str | None) -> _Folder:
-    """The folder with the grade names of the option, or with its own."""
-    from srjt.data.grades import parse_grade_names
-
-    return replace(source, grades=source.grades.named(parse_grade_names(grade_names)))
-
-
-def _print_verified(audit: AuditFolder, verified: dict[str, str | None]) -> None:
+def _print_verified(audit: AuditFolder, answers: list[Answer]) -> None:
     from srjt.auditing.scores import verified_alone, verified_summary
 
-    known = [
+    pairs = [
         (audit.grades[audit.labels[audit.line_of[sample]]], grade)
-        for sample, grade in verified.items()
+        for sample, grade in {answer.id: answer.grade for answer in answers}.items()
         if grade in audit.grades and sample in audit.line_of
     ]
-    if not known:
+    if not pairs:
         say("\nNothing is verified yet.")
         return
-    wrong = sum(label != grade for label, grade in known)
-    say(f"\n{verified_alone(verified_summary(labels=len(known), wrong=wrong))}")
+    wrong = sum(label != grade for label, grade in pairs)
+    say(f"\n{verified_alone(verified_summary(labels=len(pairs), wrong=wrong))}")
     say(
         "Next: run the same srjt audit command again: it combines the verified grades with the networks' "
         "probabilities, and repeats no training."
@@ -182,8 +166,6 @@ def _print_verified(audit: AuditFolder, verified: dict[str, str | None]) -> None
 
 
 def _login() -> str:
-    import getpass
-
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container without accounts
@@ -216,122 +198,91 @@ def export(
     If several reviewers graded a sample, the last decision counts; how well they agree is printed.
     """
     from srjt.auditing.folder import read_audit
-    from srjt.auditing.review_export import corrected_table
-    from srjt.auditing.review_log import Decisions, log_exists, replay
-    from srjt.errors import SrjtError
+    from srjt.auditing.review_export import corrected_table, training_command, verified_table, write_table
+    from srjt.auditing.review_log import (
+        Decisions,
+        log_exists,
+        new_readings,
+        read_answers,
+        read_verified_grades,
+        replay,
+    )  # fmt: skip
 
-    path = folder / "decisions.sqlite"
+    def write(table: pd.DataFrame, notes: Sequence[str], counted: str) -> None:
+        write_table(table, out, original=None if readings else source.table, overwrite=force)
+        for note in notes:
+            say(note, err=True)
+        say(f"{out}: {counted}.")
+
+    if readings and (verified or conflicts is not None):
+        raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
+    source = open_folder(folder) if readings else read_audit(folder)
     if readings:
-        if verified or conflicts is not None:
-            raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
-        _export_readings(folder, out, force)
+        answers = read_answers(folder, "read")
+        if not answers:
+            raise SrjtError(
+                f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE."
+            )
+        table, notes = new_readings(source, answers)
+        graded = sum(answer.grade is not None for answer in answers)
+        write(table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new")
+        typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")
         return
-    audit = read_audit(folder)
-    if not log_exists(path):
+    if not log_exists(folder / LOG):
         raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
     if verified:
-        _export_verified(audit, out, force)
-        return
-    with closing(Decisions(path)) as decisions:
-        log = decisions.log()
-    corrected = corrected_table(audit, replay(log))
-    _write(corrected.table, corrected.notes, out, original=audit.table, force=force)
-    say(
-        f"{out}: {count_of(len(corrected.table), 'row')}, {corrected.reviewed:,} reviewed, {corrected.changed:,} "
-        f"changed, {corrected.skipped:,} skipped."
-    )
-    _print_agreement(audit, log, conflicts, force)
-    _print_next(audit, out, corrected.table)
-
-
-def _write(
-    table: pd.DataFrame, notes: Iterable[str], out: Path, *, original: Path | None, force: bool
-) -> None:
-    from srjt.auditing.review_export import write_table
-
-    write_table(table, out, original=original, overwrite=force)
-    for note in notes:
-        say(note, err=True)
-
-
-def _print_next(audit: AuditFolder, out: Path, table: pd.DataFrame) -> None:
-    from srjt.auditing.review_export import training_command
-
-    command = training_command(audit, out, columns=map(str, table.columns))
-    typer.echo(f"Next: {' '.join([command, *machine_options(len(table), features=audit.features)])}")
-
-
-def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
-    from srjt.auditing.review_export import verified_table
-    from srjt.auditing.review_log import read_verified_grades
-    from srjt.errors import SrjtError
-
-    grades = read_verified_grades(audit.folder)
-    if not grades:
-        raise SrjtError(f"Nothing is verified in {audit.folder} yet: start with srjt review --sample 100.")
-    table, notes = verified_table(audit, grades)
-    _write(table, notes, out, original=audit.table, force=force)
-    say(f"{out}: {count_of(len(table), 'row')}, {int((table['verified_grade'] != '').sum()):,} verified.")
-    _print_next(audit, out, table)
-
-
-def _export_readings(folder: Path, out: Path, force: bool) -> None:
-    from srjt.auditing.review_log import Decisions, log_exists, new_readings
-    from srjt.errors import SrjtError
-
-    source, path, answers = open_folder(folder), folder / "decisions.sqlite", []
-    if log_exists(path):
-        with closing(Decisions(path)) as decisions:
-            answers = decisions.readings()
-    if not answers:
-        raise SrjtError(
-            f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE."
-        )
-    table, notes = new_readings(source, answers)
-    _write(table, notes, out, original=None, force=force)
-    graded = sum(answer.grade is not None for answer in answers)
-    say(f"{out}: {count_of(len(table), 'reading')}, {graded:,} of them new.")
-    typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")
+        grades = read_verified_grades(folder)
+        if not grades:
+            raise SrjtError(f"Nothing is verified in {folder} yet: start with srjt review --sample 100.")
+        table, notes = verified_table(source, grades)
+        count = int((table["verified_grade"] != "").sum())
+        write(table, notes, f"{count_of(len(table), 'row')}, {count:,} verified")
+    else:
+        with closing(Decisions(folder / LOG)) as decisions:
+            log = decisions.log()
+        made = corrected_table(source, replay(log))
+        table = made.table
+        reviewed = f"{made.reviewed:,} reviewed, {made.changed:,} changed, {made.skipped:,} skipped"
+        write(table, made.notes, f"{count_of(len(table), 'row')}, {reviewed}")
+        _print_agreement(source, log, conflicts, force)
+    command = training_command(source, out, columns=map(str, table.columns))
+    typer.echo(f"Next: {' '.join([command, *machine_options(len(table), features=source.features)])}")
 
 
 def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
-    from srjt.auditing.review_export import (
-        agreements,
-        disagreement_table,
-        disagreements,
-        unknown_grades,
-        write_table,
-    )
+    from srjt.auditing.review_export import agreements, disagreements, reviewers_decisions, write_table
+    from srjt.data.manifest import neutralise_formula
 
-    for pair in agreements(audit, log):
+    decisions = reviewers_decisions(audit, log)
+    for pair in agreements(audit, decisions):
         one, other = pair.reviewers
         say(
             f"{one} and {other} both graded {pair.both:,}: they agree on {100 * pair.share:.1f} %, "
             f"quadratically weighted κ {pair.kappa:.2f}."
         )
-    if unknown := unknown_grades(audit, log):
-        first = unknown[0]
+    unknown = decisions[~decisions["grade"].isin(audit.grades)]
+    if len(unknown):
+        first = unknown.iloc[0]
         say(
-            f"Decisions for grades that this audit does not have: {len(unknown):,}, such as {first.to_grade!r} by "
-            f"{first.reviewer} for {first.id}. They stay in the log, but do not count here.",
+            f"Decisions for grades that this audit does not have: {len(unknown):,}, such as {first['grade']!r} by "
+            f"{first['reviewer']} for {first['id']}. They stay in the log, but do not count here.",
             err=True,
         )
-    differing = disagreements(audit, log)
-    if differing:
-        say(f"Graded differently, the last decision counts ({len(differing):,}):")
-    for entries in differing[:10]:
-        say(f"  {entries[0].id}: " + ", then ".join(f"{e.reviewer} {e.to_grade}" for e in entries))
-    if len(differing) > 10:
-        say(f"  … and {len(differing) - 10:,} more" + ("" if path else "; --conflicts FILE lists them all"))
+    differing = disagreements(decisions)
+    samples = [(sample, rows["reviewer"] + " " + rows["grade"]) for sample, rows in differing.groupby("id")]
+    if samples:
+        say(f"Graded differently, the last decision counts ({len(samples):,}):")
+    for sample, grades in samples[:SHOWN]:
+        say(f"  {sample}: " + ", then ".join(grades))
+    if len(samples) > SHOWN:
+        say(f"  … and {len(samples) - SHOWN:,} more; --conflicts FILE lists them all")
     if path is not None:
-        write_table(disagreement_table(differing), path, original=audit.table, overwrite=force)
-        say(f"{path}: {count_of(len(differing), 'sample')} graded differently.")
+        write_table(differing.map(neutralise_formula), path, original=audit.table, overwrite=force)
+        say(f"{path}: {count_of(len(samples), 'sample')} graded differently.")
 
 
 review_app = App(
     cls=RunByDefault,
-    no_args_is_help=True,
-    add_completion=False,
     help="Review doubtful labels in the browser, and export the corrected table.\n\n"
     "Example: srjt review audit/, then srjt review export audit/.",
 )

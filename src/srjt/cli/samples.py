@@ -1,21 +1,23 @@
-"""What commands do with samples and settings: the table of grades, problems, images that cannot be used, the
-split, and the settings of a training from a file, from options and from ``--set``.
+"""What commands do with samples and settings: the source, the split, images that cannot be used, the tables of grades
+and problems, and the settings of a training from a file, from options and from ``--set``.
 """
 
 from __future__ import annotations
 
 import io
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli.output import say, writing
+from srjt.cli.options import Fields, about
+from srjt.cli.output import decoding_bar, print_table, say, writing
+from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, printable, unknown_name, warn
-from srjt.files import read_limited
+from srjt.inference.options import EVALUATION
+from srjt.settings import setting
 
 if TYPE_CHECKING:
     from srjt.data.manifest import Manifest, Problem
@@ -23,82 +25,168 @@ if TYPE_CHECKING:
     from srjt.data.splits import Split
     from srjt.training.config import TrainConfig
 
-# ``--fold``, ``--folds``, ``--split-seed``, ``--splits`` and ``--official-split`` as a function of the data.
-
-SEEDS_TRIED = 50  # for one whose sides have all grades
+# The source of a command.
 
 
-def chosen_split(
-    *,
-    fold: int | None,
-    folds: int,
-    seed: int,
-    file: Path | None,
-    official: bool | None,
-    skipping: bool,
-    hold_out: str | None = None,
-) -> Callable[[Manifest], Split] | None:
-    """How to split the samples that remain after bad images are skipped; None: train on all of them."""
-    from srjt.data.duplicates import group_duplicates
-    from srjt.data.splits import folds as make_folds
-    from srjt.data.splits import official_split, read_splits
+@dataclass(frozen=True, kw_only=True)
+class Source(ReadOptions):
+    """Where the samples are, how they are read, and what becomes of those that cannot be used."""
 
-    if hold_out is not None and file is not None:
-        raise SrjtError("--splits has its folds already: leave out --hold-out.")
-    if official and (fold is not None or file is not None or hold_out is not None):
-        raise SrjtError(
-            "--official-split uses the data's own split: it cannot be combined with --fold, --splits or --hold-out."
-        )
-    if official:
-        return official_split
-    if fold is None and file is None and hold_out is None:
+    source: Path = setting(
+        Path(),
+        "A CSV, TSV, Excel or Parquet file; a folder (one per grade, LIMUC, Kaggle DR); a MedMNIST .npz file; "
+        "features (.npz, .npy).",
+        metavar="SOURCE",
+        argument=True,
+    )
+    on_bad_image: Any = setting(
+        "error",
+        "Stop at unusable samples, or leave them out and list them in a CSV file.",
+        metavar="error|skip",
+    )
+    skipped: Path = setting(Path("skipped.csv"), "CSV list of the unusable samples.", metavar="FILE")
+
+    def __post_init__(self) -> None:
+        """Nothing: the options are checked when the source is read."""
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """The options of reading that were given, by name."""
+        return {
+            field.name: self.given[field.name] for field in fields(ReadOptions) if field.name in self.given
+        }
+
+    def read(self, **more: Any) -> LoadedData:
+        from srjt.data.sources import read
+
+        return read(self.source, **{**self.how, **more})
+
+    def usable(self, reading: LoadedData) -> Manifest:
+        """The samples that can be used; the others are an error, or are listed in ``skipped``."""
+        from srjt.data.manifest import drop_unusable
+
+        with writing(self.skipped):
+            return drop_unusable(
+                reading.manifest, reading.problems, on_bad_image=self.on_bad_image, listed_in=self.skipped
+            )
+
+    def list_unreadable(self, unreadable: Sequence[tuple[str, str]], problems: Sequence[Problem]) -> None:
+        """Add images that could not be read, as (id, reason), to the list of unusable samples."""
+        from srjt.data.checks import image_problem
+        from srjt.data.manifest import write_problems
+
+        if unreadable:
+            with writing(self.skipped):
+                write_problems([*problems, *(image_problem(*one) for one in unreadable)], self.skipped)
+
+
+def as_words(how: Mapping[str, Any]) -> list[str]:
+    """Options of reading as words of a command line."""
+    lists = {
+        name: ",".join(how[name]) for name in ("grades", "map_grades") if isinstance(how.get(name), list)
+    }
+    return [
+        word
+        for name, value in {**how, **lists}.items()
+        if value is not None
+        for one in (value if isinstance(value, (list, tuple)) else [value])
+        for word in (f"--{name.replace('_', '-')}", str(one))
+    ]
+
+
+# The split of a training or an evaluation.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splitting:
+    """Which samples are held out."""
+
+    fold: int | None = setting(None, "Fold to use, 0 to FOLDS − 1.", metavar="K", panel=EVALUATION)
+    folds: int = setting(5, "Number of folds.", panel=EVALUATION)
+    split_seed: int = setting(0, "Seed of the folds.", panel=EVALUATION)
+    splits: Path | None = setting(
+        None, "Folds from a file of srjt data split, or the sides of a run.", metavar="FILE|RUN",
+        panel=EVALUATION,
+    )  # fmt: skip
+    hold_out: str | None = setting(
+        None,
+        "Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or for "
+        "all folds, the column alone.",
+        metavar="COLUMN[=VALUE]",
+        panel=EVALUATION,
+    )
+    official_split: bool | None = setting(
+        None, "Use the split column of the data.", shown="if there is one", panel=EVALUATION
+    )
+
+    def __post_init__(self) -> None:
+        if self.hold_out is not None and self.splits is not None:
+            raise SrjtError("--splits has its folds already: leave out --hold-out.")
+        if self.official_split and self.chosen:
+            raise SrjtError(
+                "--official-split uses the data's own split: it cannot be combined with --fold, --splits or --hold-out."
+            )
+        if self.splits is None and self.hold_out is None:
+            check_fold(self.fold, self.folds)
+
+    @property
+    def chosen(self) -> bool:
+        """Whether samples are held out by an option, not by a column of the data."""
+        return (self.fold, self.splits, self.hold_out) != (None, None, None)
+
+    def split(self, manifest: Manifest, *, skipping: bool) -> Split:
+        """The sides. skipping: whether samples of a file of splits may be missing."""
+        from srjt.data.duplicates import group_duplicates
+        from srjt.data.splits import folds, official_split, read_splits
         from srjt.training.single_run import own_split
 
-        return None if official is False else partial(own_split, all_samples="--no-official-split")
-    wanted = fold or 0
-
-    def choose(manifest: Manifest) -> Split:
-        if file:
-            found = read_splits(file, manifest, allow_missing=skipping)
-            check_fold(wanted, len(found))
-            return found[wanted]
-        if hold_out is not None:
-            column, _, value = hold_out.partition("=")
-            sites = make_folds(manifest, folds=folds, seed=seed, hold_out=column)
-            if not value and fold is None:
-                names = ", ".join(split.held_out for split in sites)
-                raise SrjtError(f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}.")
+        if self.official_split:
+            return official_split(manifest)
+        if not self.chosen:
+            return own_split(manifest, all_samples="--no-official-split")
+        if self.splits is not None:
+            parts = read_splits(self.splits, manifest, allow_missing=skipping)
+        elif self.hold_out is not None:
+            column, _, value = self.hold_out.partition("=")
+            parts = folds(manifest, folds=self.folds, seed=self.split_seed, hold_out=column)
+            by_value = {part.held_out: part for part in parts}
+            if value and value not in by_value:
+                raise unknown_name(column, value, by_value)
             if value:
-                by_name = {split.held_out: split for split in sites}
-                if value not in by_name:
-                    raise unknown_name(column, value, by_name)
-                return by_name[value]
-            check_fold(wanted, len(sites))
-            return sites[wanted]
-        check_fold(wanted, folds)
-        manifest = group_duplicates(manifest) if manifest.duplicates is None else manifest
-        chosen = make_folds(manifest, folds=folds, seed=seed)[wanted]
-        if absent := _absent_grade(manifest, chosen):
-            others = range(seed + 1, seed + 1 + SEEDS_TRIED)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # shown for the fold that is used
-                made = ((other, make_folds(manifest, folds=folds, seed=other)[wanted]) for other in others)
-                better = next((other for other, split in made if not _absent_grade(manifest, split)), None)
-            advice = "" if better is None else f" --split-seed {better} has every grade on every side."
-            warn(f"{absent} of fold {wanted}: folds do not depend on labels.{advice}")
-        return chosen
-
-    return choose
+                return by_value[value]
+            if self.fold is None:
+                names = ", ".join(by_value)
+                raise SrjtError(f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}.")
+        else:
+            manifest = group_duplicates(manifest) if manifest.duplicates is None else manifest
+            parts = folds(manifest, folds=self.folds, seed=self.split_seed)
+        fold = self.fold or 0
+        check_fold(fold, len(parts))
+        if self.splits is None and self.hold_out is None:
+            _warn_about_absent_grades(manifest, parts[fold], fold)
+        return parts[fold]
 
 
-def _absent_grade(manifest: Manifest, split: Split) -> str:
-    """The first grade that a side lacks, as the beginning of a sentence; "" if all sides have all that there are."""
+Sides = Annotated[Splitting, Fields(Splitting, without=("official_split",))]
+NearDuplicates = Annotated[
+    bool,
+    about(
+        "Keep nearly identical images on one side of a split, as identical ones always are.",
+        "--group-near-duplicates", panel=EVALUATION,
+    ),
+]  # fmt: skip
+
+
+def _warn_about_absent_grades(manifest: Manifest, split: Split, fold: int) -> None:
     for side, rows in split.sides().items():
         counts = manifest.select(rows, images=False).class_counts
         for grade, count, whole in zip(manifest.grades, counts, manifest.class_counts, strict=True):
             if whole and not count:
-                return f"No sample of grade {grade} is on the {side} side"
-    return ""
+                warn(
+                    f"No sample of grade {grade} is on the {side} side of fold {fold}: folds do not depend on labels. "
+                    "Try another --split-seed."
+                )
+                return
 
 
 def check_fold(fold: int | None, folds: int) -> None:
@@ -117,51 +205,43 @@ LARGEST_MATRIX = 2**20  # bytes
 
 
 def layered_settings(
-    file: Path | None,
-    assignments: Sequence[str] | None,
+    settings: Mapping[str, Any],
     *,
-    given: Mapping[str, Any],
     method_options: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> TrainConfig:
-    """The defaults, then the file, then the options, then ``--set``."""
+    """The defaults, then the file (``config``), then the options, then ``--set`` (``set_``)."""
     from srjt.settings import load_config, parse_overrides
     from srjt.training.config import TrainConfig
 
-    options = {name: value for name, value in given.items() if value is not None}
+    options = dict(settings)
+    file, assignments = options.pop("config", None), options.pop("set_", None)
+    options["imports"] = options.pop("import_", None)
     if isinstance(options.get("transition"), Path):
         options["transition"] = read_matrix(options["transition"])
-    for_method = {name: value for name, value in (method_options or {}).items() if value is not None}
-    settings = merged(
-        load_config(file) if file else {},
-        options,
-        {"method_options": for_method} if for_method else {},
-        parse_overrides(assignments or []),
-    )
-    return TrainConfig.from_dict(defaults or {}).replace(**settings)  # a preset lies over the defaults
-
-
-def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """One layer over the other; settings inside a setting, such as method_options, are merged too."""
+    if method_options:
+        options["method_options"] = method_options
     whole: dict[str, Any] = {}
-    for layer in layers:
+    for layer in (load_config(file) if file else {}, options, parse_overrides(assignments or [])):
         for name, value in layer.items():
             below = whole.get(name)
-            both = isinstance(below, dict) and isinstance(value, dict)
-            whole[name] = {**below, **value} if both else value  # type: ignore[dict-item]
-    return whole
+            if isinstance(below, dict) and isinstance(
+                value, dict
+            ):  # settings inside a setting, such as method_options
+                whole[name] = {**below, **value}
+            elif value is not None or layer is not options:
+                whole[name] = value
+    return TrainConfig.from_dict(defaults or {}).replace(**whole)  # a preset lies over the defaults
 
 
-def check_settings(settings: TrainConfig, *, fold: int | None = None, folds: int | None = None) -> None:
+def check_settings(settings: TrainConfig) -> None:
     """Report what is wrong before an hour is spent on reading images, in terms of the options."""
     from srjt import networks
     from srjt.methods import lookup
     from srjt.training.train import needs_estimate
 
-    known = lookup(settings.method, registered_by=settings.imports)
-    needs = (
-        () if known.is_recipe and settings.noise_rate is not None else known.needs
-    )  # a rate suffices for a recipe
+    method = lookup(settings.method, registered_by=settings.imports)
+    needs = () if method.is_recipe and settings.noise_rate is not None else method.needs  # a rate suffices
     if "noise_rate" in needs and settings.noise_rate is None:
         raise SrjtError(
             f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
@@ -176,63 +256,47 @@ def check_settings(settings: TrainConfig, *, fold: int | None = None, folds: int
     name = settings.network
     if name is not None and name not in networks.names() and not name.startswith("timm:"):
         raise unknown_name("network", name, (*networks.names(), "timm:NAME"))
-    if folds is not None:
-        check_fold(fold, folds)
 
 
 def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
     """The transition matrix in a CSV file."""
     import numpy as np
 
+    from srjt.files import read_limited
     from srjt.noise.matrices import check_matrix
 
     content = read_limited(path, limit=LARGEST_MATRIX)
     try:
         matrix = np.loadtxt(io.StringIO(content.decode()), delimiter=",", ndmin=2)
     except ValueError as problem:
+        reason = str(problem).rstrip(".")
         raise SrjtError(
-            f"{path} cannot be read as a matrix of numbers separated by commas: {str(problem).rstrip('.')}."
+            f"{path} cannot be read as a matrix of numbers separated by commas: {reason}."
         ) from None
     return tuple(tuple(float(p) for p in row) for row in check_matrix(matrix))
 
 
-# What commands show and do about samples: the table of grades, problems, images that cannot be used.
+# What commands show and do about samples.
 
 
 def grouped(manifest: Manifest, *, near: bool) -> Manifest:
     """The samples with groups of identical or, if wanted, nearly identical images; a warning counts them."""
-    from srjt.cli.output import decoding_bar
     from srjt.data.duplicates import group_duplicates
 
     with decoding_bar() as progress:
         return group_duplicates(manifest, near=near, progress=progress)
 
 
-def usable(reading: LoadedData, *, on_bad_image: str, skipped: Path) -> Manifest:
-    """The samples that can be used; the others are an error, or are listed in ``skipped``."""
-    from srjt.data.manifest import drop_unusable
-
-    with writing(skipped):
-        return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
-
-
 # options about columns that a source and --calibrate-on have in common; the other options are about one of them
 SHARED = (
-    "image_column",
-    "grade_column",
-    "map_grades",
-    "patient_column",
-    "verified_grade_column",
-    "feature_columns",
-    "several_readings",
-    "reader_column",
-    "reference_column",
-)
+    "image_column", "grade_column", "map_grades", "patient_column", "verified_grade_column", "feature_columns",
+    "several_readings", "reader_column", "reference_column",
+)  # fmt: skip
 
 
 def calibration_samples(
     source: Path | None,
-    assignments: Sequence[str] | None,
+    assignments: Sequence[str],
     *,
     how: Mapping[str, Any],
     grades: Sequence[str],
@@ -240,7 +304,6 @@ def calibration_samples(
 ) -> Manifest | None:
     """The samples of ``--calibrate-on``: its columns are named as those of the source, or by ``--calibrate-set``."""
     from srjt.data.manifest import drop_unusable
-    from srjt.data.options import ReadOptions
     from srjt.data.sources import read
 
     if source is None:
@@ -249,15 +312,15 @@ def calibration_samples(
         return None
     options = {name: how[name] for name in SHARED if name in how}
     own = {}
-    known = set(vars(ReadOptions())) - {"grades"}  # those of the run
-    for assignment in assignments or ():
+    names = {field.name for field in fields(ReadOptions)} - {"grades"}  # those of the run
+    for assignment in assignments:
         name, equals, value = (part.strip() for part in assignment.partition("="))
         if not equals:
             raise SrjtError(
                 f"--calibrate-set takes name=value, for example grade_column=severity; got {assignment!r}."
             )
-        if name not in known:
-            raise unknown_name("option of --calibrate-set", name, known)
+        if name not in names:
+            raise unknown_name("option of --calibrate-set", name, names)
         own[name] = value or None  # nothing: found by its name
     try:
         reading = read(source, grades=list(grades), **{**options, **own})
@@ -268,33 +331,17 @@ def calibration_samples(
     return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
 
 
-def list_unreadable(
-    unreadable: Sequence[tuple[str, str]], skipped: Path, *, problems: Sequence[Problem] = ()
-) -> None:
-    """Add images that could not be read, as (id, reason), to the list of unusable samples."""
-    from srjt.data.checks import image_problem
-    from srjt.data.manifest import write_problems
-
-    if unreadable:
-        with writing(skipped):
-            found = [image_problem(sample, reason) for sample, reason in unreadable]
-            write_problems([*problems, *found], skipped)
-
-
 def print_grades(manifest: Manifest) -> None:
     """Images and patients per grade, with a bar."""
     import pandas as pd
 
-    from srjt.cli.output import print_table
-
     counts, patients = manifest.class_counts.tolist(), manifest.patients
-    bars = ["█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts]
     frame = pd.DataFrame(
         {
             "grade": [*manifest.grades, "all"],
             "rows" if manifest.are_features else "images": [*counts, len(manifest)],
             "share": [count / len(manifest) for count in (*counts, len(manifest))],
-            "": [*bars, ""],
+            "": [*("█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts), ""],
         }
     )
     if patients is not None:
@@ -303,15 +350,13 @@ def print_grades(manifest: Manifest) -> None:
     print_table(frame, formats={"share": ".1%"}, rule_before=[len(counts)])
 
 
-def print_problems(problems: list[Problem]) -> None:
+def print_problems(problems: Sequence[Problem]) -> None:
     """Every kind with its number, what it means and the first few examples."""
     from srjt.data.manifest import KINDS, examples
 
     for kind, severity, count, first in examples(problems):
-        colour = "red" if severity == "error" else "yellow"
-        say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg=colour)
+        say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg="red" if severity == "error" else "yellow")
         for problem in first:
-            detail = f": {problem.detail}" if problem.detail else ""
-            typer.echo(printable(f"    {problem.where}{detail}"))
+            typer.echo(printable(f"    {problem.where}{problem.detail and ': '}{problem.detail}"))
         if count > len(first):
             typer.echo(f"    … and {count - len(first):,} more")

@@ -8,19 +8,19 @@ import os
 import shlex
 import shutil
 import sys
-import time
 import webbrowser
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import App, RunByDefault, options
-from srjt.cli.options import argument, option
-from srjt.cli.output import check_outputs, say
-from srjt.errors import SrjtError, count_of
+from srjt.cli.options import Fields, argument, option
+from srjt.cli.output import check_outputs, decoding_bar, is_terminal, print_table, say, writing
+from srjt.cli.samples import NearDuplicates, read_matrix
+from srjt.data.options import ReadOptions
+from srjt.errors import SrjtError, count_of, duration
 from srjt.inference.options import COMPUTING, Execution
 
 if TYPE_CHECKING:
@@ -30,18 +30,12 @@ if TYPE_CHECKING:
 # ``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study export``.
 
 RUNS = "Every run"
+SHOWN = ("epochs", "network", "image_size", "crop", "batch_size", "learning_rate", "precision")
+LISTED = 20  # runs that a plan lists one by one: 24 lines are a screen
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study.")]
 
 
-@options.reads_a_source(without=("split_column",))
-@options.takes_settings(
-    shown=("epochs", "network", "image_size", "crop", "batch_size", "learning_rate", "precision"),
-    without=("method", "soft_labels"),  # --methods names them, with their options
-    panel=RUNS,
-)
-@options.takes(Execution, as_="computing", panel=COMPUTING)
 def run(
-    *,
     source: str | None = argument(
         None, "As for srjt train, or 'synthetic': the built-in synthetic data set.", metavar="SOURCE"
     ),
@@ -51,11 +45,9 @@ def run(
         "all, or names separated by spaces; with options: codis:select=soft. Repeatable. [default: all]",
         metavar="NAMES",
     ),
-    import_: options.Import = None,
     noise: list[str] | None = option(
         None,
-        "Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable. "
-        "[default: none]",
+        "Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable. [default: none]",
         metavar="NOISE",
     ),
     learning_curve: bool = option(
@@ -81,41 +73,36 @@ def run(
     hold_out: str | None = option(
         None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
     ),
-    group_near_duplicates: options.GroupNearDuplicates = False,
+    group_near_duplicates: NearDuplicates = False,
     config: Path | None = option(None, "YAML file of the study; options override it.", metavar="FILE"),
-    settings: dict[str, Any],
-    set_: list[str] | None = option(
-        None,
-        options.A_SETTING,
-        "--set",
-        metavar="NAME=VALUE",
-        panel=RUNS,
-    ),
-    computing: dict[str, Any],
+    *,
+    settings: Annotated[  # --methods names methods, with their options
+        dict[str, Any], options.settings_of_a_run(shown=SHOWN, without=("method", "soft_labels"), panel=RUNS)
+    ],
+    computing: Annotated[dict[str, Any], Fields(Execution, panel=COMPUTING)],
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
-    dry_run: bool = option(False, "List the runs, and stop.", "--dry-run"),
+    dry_run: bool = option(False, "Count the runs, and stop.", "--dry-run"),
     time_: bool = option(
         False, "With --dry-run: train a few steps of each method, and print the time of all runs.", "--time"
     ),
-    how: dict[str, Any],
+    how: Annotated[dict[str, Any], Fields(ReadOptions, without=("split_column",))],
 ) -> None:
     """Run methods × noises × folds × seeds.
 
     Give the same command again to resume. Add a method, and only its runs are new.
     """
-    from srjt.cli.output import decoding_bar
-    from srjt.cli.samples import read_matrix
-    from srjt.cli.train import print_study_times
-    from srjt.data.grades import parse_grade_names
+    from srjt.progress import Bar, Lines, TerminalBar
     from srjt.settings import parse_overrides
     from srjt.studies.folder import error_file, run_status
     from srjt.studies.plan import BarWatcher, open_data
     from srjt.studies.study import choose_executor, resolve_config, run_study
 
-    reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items()}
-    preset = settings.pop("preset", None)
-    train = {**settings, **({"imports": import_} if import_ else {})}
+    if time_ and not dry_run:
+        raise SrjtError("--time is an option of --dry-run: add --dry-run.")
+    preset, assignments = settings.pop("preset", None), settings.pop("set_", ())
+    if imports := settings.pop("import_", None):
+        settings["imports"] = imports
     study = resolve_config(
         {
             "source": source,
@@ -130,34 +117,39 @@ def run(
             "splits": None if splits is None else str(splits),
             "hold_out": hold_out,
             "group_near_duplicates": group_near_duplicates or None,
-            "reading": reading or None,
-            "grade_names": parse_grade_names(grade_names),
+            "reading": {name: str(v) if isinstance(v, Path) else v for name, v in how.items()} or None,
+            "grade_names": grade_names,
         },
-        train={**train, **parse_overrides(set_ or [])},
+        train={**settings, **parse_overrides(assignments)},
         preset=preset,
         file=config,
     )
     execute = choose_executor(**computing)
-    if time_ and not dry_run:
-        raise SrjtError("--time is an option of --dry-run: add --dry-run.")
-    with nullcontext() if quiet else decoding_bar() as progress:
+    with decoding_bar(not quiet) as progress:
         data = open_data(study, progress=progress, quiet=quiet)
+    planned_runs = list(data.planned_runs())
+    left = [planned for planned in planned_runs if run_status(out, planned.key) != "done"]
     if not quiet:
-        _print_notes(study, data)
+        _print_plan(study, data, runs=len(planned_runs), left=len(left))
     if dry_run:
-        planned_runs = list(data.planned_runs())
-        states = [run_status(out, planned.key) for planned in planned_runs]
-        say(_counts(data, runs=len(states), done=states.count("done")))
-        for planned, state in zip(planned_runs, states, strict=True):
-            typer.echo(f"  {state:8}{planned.key}")
+        device = str(computing.get("device", "")).split(",")[0]
         if time_:
-            left = [run for run, state in zip(planned_runs, states, strict=True) if state != "done"]
-            device = str(computing.get("device", "")).split(",")[0]
             print_study_times(data, left, device=device or None)
+        _print_runs(out, planned_runs)
         return
-    command = shlex.join(["srjt", *sys.argv[1:]])
-    with nullcontext(BarWatcher()) if quiet else _Watcher(out, data) as watcher:
-        outcome = run_study(data, out, command=command, execute=execute, watcher=watcher)
+    bar = (
+        Bar()
+        if quiet
+        else TerminalBar("study", lasting=True, stderr=False)
+        if is_terminal(err=False)
+        else Lines()
+    )
+    try:
+        outcome = run_study(
+            data, out, command=shlex.join(["srjt", *sys.argv[1:]]), execute=execute, watcher=BarWatcher(bar)
+        )
+    finally:
+        bar.close()
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
         say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
@@ -168,6 +160,59 @@ def run(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
             "command again."
         )
+
+
+def _names(text: str) -> list[str]:
+    """Methods separated by spaces, or by commas where none has options (those use commas themselves)."""
+    return [name for part in text.split() for name in ([part] if ":" in part else part.split(",")) if name]
+
+
+def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -> None:
+    """How many runs, and what the user should know before they begin."""
+    from srjt.data.duplicates import describe_duplicates
+
+    samples = "rows of features" if data.manifest.are_features else "images"
+    folds = count_of(len(data.fold_numbers), "fold")
+    counted = f"{count_of(runs, 'run')}: {runs - left} done, {left} to do."
+    say(f"{counted} {len(data.manifest):,} {samples}, {folds}.")
+    if data.manifest.patients is None:
+        say("Warning: no patient ids; images of one patient may be in training and test data.", fg="yellow")
+    if sentence := describe_duplicates(data.manifest, near=config.group_near_duplicates):
+        say(sentence)
+    names = [spec.name for spec in config.method_specs() if spec.own_rate == "auto"]
+    if names or config.noise_rate == "auto":
+        of = "methods that need it" if config.noise_rate == "auto" else ", ".join(dict.fromkeys(names))
+        say(f"The noise rate of {of} is estimated from the training labels, for each noise, fold and seed.")
+
+
+def _print_runs(folder: Path, planned_runs: Sequence[PlannedRun]) -> None:
+    """The runs with their states; of many, how many each method has."""
+    import pandas as pd
+
+    from srjt.studies.folder import run_status
+
+    states = [run_status(folder, planned.key) for planned in planned_runs]
+    if len(states) <= LISTED:
+        for planned, state in zip(planned_runs, states, strict=True):
+            typer.echo(f"  {state:8}{planned.key}")
+        return
+    names = [f"{planned.method.name}:{planned.method.variant}".rstrip(":") for planned in planned_runs]
+    rows = pd.DataFrame({"method": names, "runs": 1, "done": [state == "done" for state in states]})
+    print_table(rows.groupby("method", sort=False).sum().reset_index())
+
+
+def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
+    """Measure a few steps; print the time of all runs, on one device and on eight."""
+    from srjt.studies.plan import longest_first, run_seconds, time_on
+    from srjt.training.devices import choose_device, device_name
+
+    chosen = choose_device(device)
+    seconds = run_seconds(data, longest_first(planned_runs), device=chosen)
+    say(
+        f"{count_of(len(seconds), 'training')}: about {duration(sum(seconds))} on {device_name(chosen)}, "
+        f"{duration(time_on(8, seconds))} on eight such devices. Start-up, compiling, decoding and noise estimates "
+        "are not included."
+    )
 
 
 def status(folder: Folder, import_: options.Import = None) -> None:
@@ -187,7 +232,6 @@ def export(
     import_: options.Import = None,
 ) -> None:
     """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
-    from srjt.cli.output import writing
     from srjt.errors import missing_extra
     from srjt.files import write_output
     from srjt.studies.results import collect_results, problem_lines
@@ -196,13 +240,11 @@ def export(
     table = results.scores if scores else results.metrics
     if names := results.facts.get("held_out"):
         table = table.assign(held_out=table["fold"].map(dict(enumerate(names))))
-    if out.suffix == ".parquet":
-        try:
-            content = table.to_parquet(index=False)
-        except ImportError:
-            raise missing_extra("pyarrow", "parquet", "Writing Parquet files") from None
-    else:
-        content = table.to_csv(index=False).encode()
+    try:
+        parquet = out.suffix == ".parquet"
+        content = table.to_parquet(index=False) if parquet else table.to_csv(index=False).encode()
+    except ImportError:
+        raise missing_extra("pyarrow", "parquet", "Writing Parquet files") from None
     with writing(out):
         write_output(out, content)
     done = int((results.runs["status"] == "done").sum())
@@ -213,111 +255,10 @@ def export(
 
 study_app = App(
     cls=RunByDefault,
-    no_args_is_help=True,
-    add_completion=False,
     help="Compare methods over noises and folds, as the paper does.\n\n"
     "Example: srjt study labels.csv --noise quasi:0.2 --out DIR.",
 )
 study_app.add(run, status, export)
-
-
-def _names(text: str) -> list[str]:
-    """Methods separated by spaces, or by commas where none has options (those use commas themselves)."""
-    return [name for part in text.split() for name in ([part] if ":" in part else part.split(",")) if name]
-
-
-def _print_notes(config: StudyConfig, data: StudyPlan) -> None:
-    """What the user should know before the runs begin."""
-    from srjt.data.duplicates import describe_duplicates
-
-    if data.manifest.patients is None:
-        say(
-            "Warning: no patient ids; images of one patient may be in training and test data.",
-            fg=typer.colors.YELLOW,
-        )
-    if sentence := describe_duplicates(data.manifest, near=config.group_near_duplicates):
-        say(sentence)
-    if config.noise_rate == "auto":
-        say(
-            "Methods that need the noise rate use an estimate from the training labels, made once for each noise, fold "
-            "and seed."
-        )
-    elif estimating := [spec.name for spec in config.method_specs() if spec.own_rate == "auto"]:
-        names = ", ".join(dict.fromkeys(estimating))
-        say(
-            f"The noise rate is estimated from the training labels for {names}, once for each noise, fold and seed."
-        )
-
-
-def _counts(data: StudyPlan, *, runs: int, done: int) -> str:
-    samples = "rows of features" if data.manifest.are_features else "images"
-    folds = count_of(len(data.fold_numbers), "fold")
-    return f"{count_of(runs, 'run')}: {done} done, {runs - done} to do. {len(data.manifest):,} {samples}, {folds}."
-
-
-class _Watcher:
-    """A live display of all runs on a terminal; elsewhere one line per finished run."""
-
-    def __init__(self, folder: Path, data: StudyPlan) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        from srjt.console import Console
-
-        self.folder, self.data = folder, data
-        self.console = Console(markup=False)
-        self.live = self.console.is_terminal
-        self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),
-            console=self.console, disable=not self.live,
-        )  # fmt: skip
-        self.tasks: dict[str, Any] = {}
-        self.refreshed = 0.0
-
-    def __enter__(self) -> _Watcher:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.progress.stop()
-
-    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
-        self.total, self.done = len(planned_runs), done
-        say(_counts(self.data, runs=self.total, done=done))
-        self.all_runs = self.progress.add_task("runs", total=self.total, completed=done)
-        self.progress.start()
-
-    def note(self, text: str) -> None:
-        self.console.sentence(text)
-
-    def started(self, planned: PlannedRun) -> None:
-        title = f"{planned.method.name} {planned.noise.label} fold {planned.fold}"
-        self.tasks[planned.key] = self.progress.add_task(f"  {title[:42]:42}", total=planned.config.epochs)
-
-    def updated(self, running: Sequence[PlannedRun]) -> None:
-        if not self.live or time.monotonic() - self.refreshed < 1.0:
-            return
-        self.refreshed = time.monotonic()
-        for planned in running:
-            self.progress.update(self.tasks[planned.key], completed=_epochs_done(self.folder, planned))
-
-    def ended(self, planned: PlannedRun, status: str) -> None:
-        self.progress.remove_task(self.tasks.pop(planned.key))
-        self.done += status == "done"
-        self.progress.update(self.all_runs, completed=self.done)
-        if status == "failed" or not self.live:
-            self.console.print(
-                f"[{self.done}/{self.total}] {status}: {planned.key}", highlight=False, markup=False
-            )
-
-
-def _epochs_done(folder: Path, planned: PlannedRun) -> int:
-    """The epoch in the last line of the run's metrics: fast to read, and right for a resumed run."""
-    path = folder / "runs" / planned.key / "metrics.csv"
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - 200))
-            return int(file.read().splitlines()[-1].split(b",")[0])
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 # ``srjt report``: a study, a run, an audit or several readers as one page to read, send and print.
@@ -337,9 +278,7 @@ def report(
     tables: Path | None = option(
         None, "Also write a study's tables there, as Markdown, CSV and LaTeX.", metavar="DIR"
     ),
-    metrics: str | None = option(
-        None, "Metrics of the tables. [default: accuracy,mae,macro_f1]", metavar="LIST"
-    ),
+    metrics: str = option("accuracy,mae,macro_f1", "Metrics of the tables.", metavar="LIST"),
     maps: bool = option(
         False, "Show where the networks of an audit look, for its doubtful labels.", "--maps"
     ),
@@ -363,16 +302,12 @@ def report(
     It needs no network and opens from disk. It names unfinished and failed runs
     at the top.
     """
-    from srjt.data.grades import parse_grade_names
-    from srjt.reports.report import report as write_report
-    from srjt.reports.study_tables import PAPER_METRICS
+    from srjt.reports.report import report
 
     check_outputs(out, force=force)
-    chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
-    names = parse_grade_names(grade_names)
-    page, *others = write_report(
-        folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps, grade_names=names,
-        checklist=checklist, also=also or (),
+    page, *others = report(
+        folder, out=out, figures=figures, tables=tables, metrics=[name.strip() for name in metrics.split(",")],
+        maps=maps, grade_names=grade_names, checklist=checklist, also=also or (),
     )  # fmt: skip
     if checklist is not None:
         say(f"The checklist is in {page}, for a word processor, and in {others[0]}.")
@@ -380,11 +315,10 @@ def report(
             say("An audit, readers or evaluations that it does not name: give them with --also.")
         return
     say(f"The report is in {page}.")
-    drawn = [file for file in others if file.suffix in (".svg", ".png")]
-    if figures is not None:
-        say(f"{figures} has {count_of(len(drawn), 'figure file')}.")
-    if tables is not None:
-        say(f"{tables} has {count_of(len(others) - len(drawn), 'table file')}.")
+    drawn = sum(file.suffix in (".svg", ".png") for file in others)
+    for into, count, what in ((figures, drawn, "figure file"), (tables, len(others) - drawn, "table file")):
+        if into is not None:
+            say(f"{into} has {count_of(count, what)}.")
 
 
 # ``srjt demo``: the whole idea in a minute and a half, on synthetic images.
@@ -414,19 +348,15 @@ def demo(
         typer.echo(f"  {page}")
     say("With your own labels.csv (image, grade, patient):")
     small = " --preset cpu" if options.machine_options(images) else ""
-    for words in (
-        "data inspect labels.csv",
-        f"train labels.csv --fold 0 --out run{small}",
-        f"audit labels.csv --out audit{small}",
-    ):
-        typer.echo(f"  {command} {words}")
+    typer.echo(f"  {command} data inspect labels.csv")
+    typer.echo(f"  {command} train labels.csv --fold 0 --out run{small}")
+    typer.echo(f"  {command} audit labels.csv --out audit{small}")
     if open_page or (open_page is None and _is_interactive()):
         webbrowser.open(pages[0].absolute().as_uri())
 
 
 def _is_interactive() -> bool:
     """Whether a person sits at a screen: a terminal, a display, and no continuous integration."""
-    display = (
-        not sys.platform.startswith("linux") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    )
-    return sys.stdout.isatty() and bool(display) and not os.environ.get("CI")
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    seen = bool(display) or not sys.platform.startswith("linux")
+    return sys.stdout.isatty() and seen and not os.environ.get("CI")

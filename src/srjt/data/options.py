@@ -78,7 +78,7 @@ class ReadOptions:
     several_readings: Literal["error", "consensus"] | None = _option(
         "Several grades of one image: report them, or combine them.", shown="error", metavar="error|consensus"
     )
-    reader_column: str | None = _column("Column of readers, for several readings.")
+    reader_column: str | None = _column("Column of readers.")
     reference_column: str | None = _column("Column of trusted grades, for several readings.")
     kind: str | None = _option(
         "table, folders, limuc, dr, medmnist or features.", shown="recognised", metavar="KIND"

@@ -5,7 +5,7 @@ labels that they are judged by.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 
 from srjt.data.grades import MISSING, as_text
-from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, unknown_name
 from srjt.inference.options import WhichNetwork
 from srjt.methods.base import Method
@@ -25,14 +24,15 @@ from srjt.ordinal.decoding import (
     Decoding,
     GradeRule,
     LearnedPooling,
-    Pooling,
     fit_pooling,
     grade_rule_for,
     highest_per_unit,
-    pool_probabilities,
 )
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 # The rule by which a run's probabilities become grades, fitted to its validation side where that helps.
 
@@ -45,33 +45,18 @@ def grade_rule(
     network: WhichNetwork = "ensemble",
     recalibration: Recalibration | None = None,
 ) -> GradeRule:
-    """The rule for this run and purpose.
+    """The rule for this run and the metric ``optimise`` (default: the run's), or ``decoding`` whatever the metric.
 
-    Parameters
-    ----------
-    run : Trained
-    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
-        The metric that the grades are for. Default: that of the run.
-    decoding : {"argmax", "median", "expected"}, optional
-        The rule itself, whatever the metric.
-    network : {"ensemble", "1", "2"}
-        The network whose predictions for the validation side thresholds are fitted to.
-    recalibration : Recalibration, optional
-        How the probabilities are recalibrated before the rule is applied. Soft labels need no undoing then.
-
-    Returns
-    -------
-    GradeRule
+    network: whose predictions for the validation side thresholds are fitted to. recalibration: of the probabilities
+    before the rule is applied; soft labels need no undoing then.
     """
     if decoding is not None:
         return GradeRule(how=decoding)
     side = run.held_out.get("validation")
-    known = None if side is None else probabilities_of(side.probabilities, network)
-    if known is not None and recalibration is not None:
-        known = recalibration(known).astype(np.float32)
+    p = None if side is None else recalibrated(side.probabilities, network, recalibration)
     return grade_rule_for(
         optimise or run.config.optimise,
-        validation=None if known is None else torch.from_numpy(known),
+        validation=None if p is None else torch.from_numpy(p),
         labels=None if side is None else torch.from_numpy(side.labels),
         soft_labels=run.method.learnt_soft_labels() if recalibration is None else None,
     )
@@ -88,14 +73,22 @@ def probabilities_of(
     raise SrjtError(f"This run has {len(probabilities)} network(s): there is no network {network}.")
 
 
+def recalibrated(
+    probabilities: npt.NDArray[np.float32], network: WhichNetwork, recalibration: Recalibration | None
+) -> npt.NDArray[np.float32]:
+    """(K, N, C) → (N, C), recalibrated if that is given."""
+    chosen = probabilities_of(probabilities, network)
+    return chosen if recalibration is None else recalibration(chosen).astype(np.float32)
+
+
 def decoded_grades(
     rule: GradeRule,
     probabilities: npt.NDArray[np.float32],
-    grades: npt.NDArray[np.int64],
+    grades: Ints,
     *,
     network: WhichNetwork = "ensemble",
     recalibration: Recalibration | None = None,
-) -> npt.NDArray[np.int64]:
+) -> Ints:
     """(K, N, C) probabilities and (K, N) grades by the method's own rule → (N,) grades.
 
     The most likely grade of a single network is the method's own grade, which differs for Garg and CORN, unless its
@@ -104,9 +97,7 @@ def decoded_grades(
     single = network != "ensemble" or len(probabilities) == 1
     if rule.how == "argmax" and single and recalibration is None:
         return np.asarray(grades[0 if network == "ensemble" else int(network) - 1])
-    chosen = probabilities_of(probabilities, network)
-    if recalibration is not None:
-        chosen = recalibration(chosen).astype(np.float32)
+    chosen = recalibrated(probabilities, network, recalibration)
     return np.asarray(rule.grades(torch.from_numpy(chosen)).numpy())
 
 
@@ -130,26 +121,6 @@ def describe_rule(
 
 # The answers of a run, per image or per patient, beside the labels that they are judged by.
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-# columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
-OURS = frozenset(
-    {
-        *("images", "label", "grade", "grade_name", "grade_low", "grade_high", "refer", "unsure"),
-        *("expected_grade", "entropy", "disagreement", "highest_image"),
-    }
-)
-MOST_LIKELY = GradeRule(how="argmax")
-
-
-class NoValidationError(SrjtError):
-    """The validation side is missing, or lacks a column. ``reason``: the end of a sentence."""
-
-    def __init__(self, message: str, *, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
@@ -159,18 +130,42 @@ class Answers:
     ----------
     probabilities : array, shape (N, C)
     grades, labels : array of int64, shape (N,)
-        Predicted grades, and the labels that judge them.
+        Predicted grades, and the labels that judge them; 0 where there are none.
     groups : list of str or None
         (N,) the unit of every resampling.
+    outputs : pair of arrays, shape (K, N, C) and (K, N), or None
+        The networks' probabilities of images, and grades by the method's own rule.
+    ranges : pair of arrays of int64, shape (N,), or None
+        The lowest and the highest grade of each answer's range.
+    disagreement : array, shape (N,), or None
+        The total variation distance of two networks, from 0 (equal probabilities) to 1.
     """
 
     probabilities: Floats
     grades: Ints
     labels: Ints
     groups: list[str] | None
+    outputs: tuple[npt.NDArray[np.float32], Ints] | None = None
+    ranges: tuple[Ints, Ints] | None = None
+    disagreement: npt.NDArray[np.floating] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def classes(self) -> int:
+        return int(self.probabilities.shape[1])
+
+    @property
+    def confusion(self) -> Ints:
+        """(C, C) counts; rows are the labels."""
+        counts = np.zeros((self.classes, self.classes), dtype=np.int64)
+        np.add.at(counts, (self.labels, self.grades), 1)
+        return counts
+
+    def groups_of(self, rows: Ints) -> list[str] | None:
+        """The groups of some answers."""
+        return None if self.groups is None else [self.groups[row] for row in rows.tolist()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,16 +187,6 @@ class Units:
     unknown: int
 
 
-def check_units(per: Sequence[str], grades: Sequence[str]) -> None:
-    """Raise an error for a column to pool by that has the name of a column of the answers."""
-    for name in per:
-        if name in OURS or name in {f"p_{grade}" for grade in grades}:
-            raise SrjtError(
-                f"The answers have a column named {name} themselves: pool by a column with another name (`per`), or "
-                "rename it in the data."
-            )
-
-
 def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data") -> Units:
     """The units of the samples by one or several columns. A unit that several patients share is an error."""
     for name in per:
@@ -209,71 +194,36 @@ def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data
             raise unknown_name(f"column (for `per`, in {source})", name, [str(c) for c in table.columns])
     # the data's own id and image, where srjt needs a column of that name itself
     own = {name: f"{name}_source" for name in ("id", "image") if f"{name}_source" in table}
-    cells = [[as_text(cell) for cell in table[own.get(name, name)]] for name in per]
-    rows = [tuple(cell) for cell in zip(*cells, strict=True)]
+    cells = pd.DataFrame({name: [as_text(cell) for cell in table[own.get(name, name)]] for name in per})
     # a value that is missing says nothing: such images are not known to belong together
-    missing = [any(cell.casefold() in MISSING for cell in row) for row in rows]
-    marked = [
-        (row, place if lacks else -1) for place, (row, lacks) in enumerate(zip(rows, missing, strict=True))
-    ]
-    number = {key: place for place, key in enumerate(dict.fromkeys(marked))}
-    codes = np.array([number[key] for key in marked], dtype=np.int64)
+    lacking = cells.apply(lambda column: column.str.casefold().isin(MISSING))
+    missing = lacking.any(axis=1).to_numpy(bool)
+    alone = np.where(missing, np.arange(len(cells)), -1)
+    codes = cells.assign(alone=alone).groupby([*per, "alone"], sort=False, dropna=False).ngroup().to_numpy()
+    first = np.unique(codes, return_index=True)[1]
     if "patient" in table and "patient" not in per:
-        pairs = pd.DataFrame({"unit": codes, "patient": table["patient"].astype(str).to_numpy()})
-        owners = pairs.groupby("unit", sort=False)["patient"].nunique()
+        owners = table["patient"].astype(str).groupby(codes).nunique().to_numpy()
         if (owners > 1).any():
-            shared = marked[int(np.flatnonzero(codes == owners.idxmax())[0])][0]
+            shared = cells.iloc[first[owners.argmax()]].tolist()
             raise SrjtError(
                 f"{' and '.join(per)} {', '.join(map(repr, shared))} occurs in {owners.max():,} patients: pool within "
                 f"a patient, `per={['patient', *per]}`."
             )
-    named = [
-        tuple(f"unknown: {table['id'].iloc[place]}" if cell.casefold() in MISSING else cell for cell in key)
-        if place >= 0 and "id" in table
-        else key
-        for key, place in number
-    ]
-    keys = pd.DataFrame(named, columns=list(per), dtype=object)
-    return Units(codes=codes, keys=keys, unknown=sum(missing))
+    if "id" in table:
+        cells = cells.mask(lacking, "unknown: " + table["id"].reset_index(drop=True).astype(str), axis=0)
+    keys = cells.iloc[first].reset_index(drop=True).astype(object)
+    return Units(codes=codes.astype(np.int64), keys=keys, unknown=int(missing.sum()))
 
 
-def answers_from(run: Trained, table: pd.DataFrame, labels: Ints, *, groups: Sequence[str] | None) -> Answers:
-    """Answers per image, from the table of ``predictions``."""
-    position = {name: c for c, name in enumerate(run.grades)}
-    return Answers(
-        probabilities=table[[f"p_{name}" for name in run.grades]].to_numpy(np.float64),
-        grades=np.array([position[name] for name in table["grade"]], dtype=np.int64),
-        labels=labels,
-        groups=None if groups is None else list(groups),
-    )
+# The validation side of a run, on which thresholds and poolings are found.
 
 
-def pool_answers(
-    answers: Answers,
-    codes: Ints,
-    *,
-    how: Pooling,
-    learned: LearnedPooling | None = None,
-    grade_rule: GradeRule = MOST_LIKELY,
-) -> Answers:
-    """One answer per unit, judged by the highest label of its images.
+class NoValidationError(SrjtError):
+    """The validation side is missing, or lacks a column. ``reason``: the end of a sentence."""
 
-    The highest grade is that of the images' own grades, whichever way they were decoded; the other poolings decode
-    the pooled probabilities.
-    """
-    pooled = pool_probabilities(answers.probabilities, codes, how=how, learned=learned)
-    if how == "highest":
-        grades = highest_per_unit(answers.grades, codes)
-    else:
-        grades = grade_rule.grades(torch.from_numpy(pooled)).numpy()
-    first = np.unique(codes, return_index=True)[1]
-    return replace(
-        answers,
-        probabilities=pooled,
-        grades=grades,
-        labels=highest_per_unit(answers.labels, codes),
-        groups=None if answers.groups is None else [answers.groups[i] for i in first.tolist()],
-    )
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def learn_pooling(
@@ -283,9 +233,7 @@ def learn_pooling(
     why = "The learned pooling"
     side = validation_side(run, why=why)
     codes = units_of_side(side, per, why=why)
-    p = probabilities_of(side.probabilities, network)
-    if recalibration is not None:
-        p = recalibration(p).astype(np.float32)
+    p = recalibrated(side.probabilities, network, recalibration)
     return fit_pooling(p, codes, unit_labels(run, side, codes))
 
 
@@ -304,11 +252,9 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
     if estimate is not None and estimate.informed:
         wrong = f", and an estimated {estimate.rate:.0%} of such labels are wrong"
     checked = 0 if side.verified_labels is None else int((side.verified_labels >= 0).sum())
-    if checked == len(side):
-        return "All its labels are verified."
     if checked:
-        verb = "is" if checked == 1 else "are"
-        return f"{checked:,} of its {len(side):,} labels {verb} verified; the others are as given{wrong}."
+        others = "" if checked == len(side) else f"; the others are as given{wrong}"
+        return f"{checked:,} of its {len(side):,} labels are verified{others}."
     return f"Its labels are as given{wrong}: wrong ones shift what is found on them."
 
 
@@ -360,29 +306,10 @@ def units_of_side(
     otherwise: str = "leave out `pool='learned'`, `sensitivity` and `abstain`",
 ) -> Ints:
     """The units of the validation side. why, otherwise: for the error if it has no such column."""
-    table = side.table
-    if missing := [name for name in per if name not in table]:
+    if missing := [name for name in per if name not in side.table]:
         raise NoValidationError(
             f"{why} per {' and '.join(per)} is found on the validation side, of which this run knows no "
             f"{' and no '.join(missing)}: {otherwise}, or {keep_at_training(missing)}.",
             reason=f"of the validation side this run knows no {' and no '.join(missing)}",
         )
-    return units_of(table, per, source="the validation side").codes
-
-
-# The answers of an evaluation as a table, one row per answer.
-
-
-def answer_rows(run: Trained, answers: Answers, data: Manifest, units: Units | None) -> pd.DataFrame:
-    """Who was answered, the label, the predicted grade and ``p_<grade>`` of every answer.
-
-    Who: the columns ``image`` and ``patient``, or those of the units and the number of their ``images``.
-    """
-    if units is None:
-        rows = data.table[["image", *(["patient"] if "patient" in data.table else [])]].reset_index(drop=True)
-    else:
-        counts = pd.Series(units.codes).value_counts(sort=False).sort_index()
-        rows = units.keys.assign(images=counts.to_numpy())
-    p = {f"p_{grade}": answers.probabilities[:, c] for c, grade in enumerate(run.grades)}
-    names = {"label": answers.labels, "grade": answers.grades}
-    return rows.assign(**{name: [run.grades[g] for g in found] for name, found in names.items()}, **p)
+    return units_of(side.table, per, source="the validation side").codes

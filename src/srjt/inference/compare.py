@@ -13,14 +13,15 @@ import numpy.typing as npt
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import Answers, answers_from
+from srjt.inference.answers import Answers
 from srjt.inference.evaluate import shared_labels
 from srjt.inference.options import Answering, Grading
-from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
+from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare
 from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS, Interval, holm, percentile_interval, resampled_metrics, t_interval
 from srjt.progress import Plain, Reported
 from srjt.settings import from_names
+from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 # The answers of several runs for the same test images, in the same order.
@@ -37,35 +38,20 @@ class Tested:
     patients: int | None
 
 
-def answers_of_test_side(name: str, prepared: Prepared) -> Tested:
-    """The answers of a run for its own test side."""
-    side = prepared.run.held_out.get("test")
-    if side is None or not len(side):
-        raise SrjtError(f"{name} keeps no predictions for a test side: give labelled images with `test`.")
-    labels = side.labels if side.true_labels is None else side.true_labels
-    return Tested(
-        name=name,
-        ids=side.ids,
-        answers=prepared.side_answers(side, labels),
-        judged_by="given grades" if side.true_labels is None else "true grades",
-        patients=None if side.patients is None else len(set(side.patients)),
-    )
-
-
-def answers_on(name: str, prepared: Prepared, data: Manifest) -> Tested:
-    """The answers of a run for other labelled images."""
-    run = prepared.run
-    store = prepared.open_store(run.match_features(data), find_duplicates=True)
-    manifest = store.manifest
-    table = prepared.predictions(*prepared.probabilities(store))
-    truth = manifest.true_labels
-    return Tested(
-        name=name,
-        ids=manifest.ids,
-        answers=answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups),
-        judged_by="given grades" if truth is None else "true grades",
-        patients=None if manifest.patients is None else len(set(manifest.patients)),
-    )
+def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
+    """The answers of a run for its own test side, or for other labelled images."""
+    samples: HeldOut | Manifest
+    if data is not None:
+        store = prepared.open_store(data, find_duplicates=True)
+        samples, answers = store.manifest, prepared.answer_store(store)
+    else:
+        side = prepared.run.held_out.get("test")
+        if side is None or not len(side):
+            raise SrjtError(f"{name} keeps no predictions for a test side: give labelled images with `test`.")
+        samples, answers = side, prepared.side_answers(side, judging_labels(side)[0])
+    patients = None if samples.patients is None else len(set(samples.patients))
+    judged_by = judging_labels(samples)[1]
+    return Tested(name=name, ids=samples.ids, answers=answers, judged_by=judged_by, patients=patients)
 
 
 def in_order_of(other: Tested, first: Tested) -> Tested:
@@ -98,12 +84,12 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
             "(srjt train … --splits RUN, or srjt.data.read_splits)."
         )
     order = np.array([place[sample] for sample in first.ids], dtype=np.int64)
-    groups = other.answers.groups
+    ours = other.answers
     answers = Answers(
-        probabilities=other.answers.probabilities[order],
-        grades=other.answers.grades[order],
-        labels=other.answers.labels[order],
-        groups=None if groups is None else [groups[k] for k in order.tolist()],
+        probabilities=ours.probabilities[order],
+        grades=ours.grades[order],
+        labels=ours.labels[order],
+        groups=ours.groups_of(order),
     )
     return replace(other, ids=first.ids, answers=answers)
 
@@ -239,12 +225,10 @@ def compare(
     if test is not None and not isinstance(test, Manifest):
         reading = read(test, grades=list(opened[0].grades))
         test = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
-    tested = []
-    for name, run in zip(names, opened, strict=True):
-        prepared = prepare(run, Answering(**vars(grading)))
-        tested.append(
-            answers_of_test_side(name, prepared) if test is None else answers_on(name, prepared, test)
-        )
+    answering = Answering(**vars(grading))
+    tested = [
+        answer_test(name, prepare(run, answering), test) for name, run in zip(names, opened, strict=True)
+    ]
     first = tested[0]
     tested = [first, *(in_order_of(other, first) for other in tested[1:])]
     # identical images may have been found for one run only: the larger groups are used

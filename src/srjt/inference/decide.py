@@ -1,21 +1,21 @@
-"""Refer or not, and which answers to leave to a person; and the table of predictions as a clinic uses it, with
-names, referrals and doubts.
+"""The decisions that follow from answers: refer or not, and which answers to leave to a person.
+
+A decision is an option and a rule that is settled beforehand: ``applies`` is a column of the predictions, ``judge`` a
+field of the evaluation, ``problem`` why a rule can be judged, but not be applied to new samples. A new one is a class
+here, a line in ``decision_rules`` and a field of ``Decided``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import (
-    Answers,
-    NoValidationError,
-    describe_labels,
-)
+from srjt.inference.answers import Answers, NoValidationError, describe_labels
 from srjt.inference.options import Answering
 from srjt.ordinal.decisions import (
     NetBenefit,
@@ -38,24 +38,141 @@ from srjt.ordinal.decisions import (
 from srjt.ordinal.metrics import Interval
 from srjt.training.trained import Trained
 
-# Refer or not: the decisions of a run on labelled samples.
-
 Bools = npt.NDArray[np.bool_]
-Threshold = float | Literal["grade"]
+Floats = npt.NDArray[np.float64]
+Validation = Callable[[str], Answers]  # makes the answers for the validation side, given what needs them
 
 
-class Validation(Protocol):
-    """Makes the answers for the validation side; ``why`` says what needs them."""
-
-    def __call__(self, *, why: str) -> Answers: ...
+DecisionRule: TypeAlias = "ReferralRule | DoubtRule"
 
 
-class ReferralRule(NamedTuple):
+def judge_decisions(
+    rules: Sequence[DecisionRule], run: Trained, answers: Answers, *, resamples: int
+) -> dict[str, Any]:
+    """The fields of ``Decided``."""
+    return {rule.field: rule.judge(run, answers, resamples=resamples) for rule in rules}
+
+
+def decision_rules(
+    run: Trained, options: Answering, *, validation: Validation, views: int = 1
+) -> tuple[DecisionRule, ...]:
+    """The rules that the options describe."""
+    refer = None
+    if options.refer_from is not None:
+        refer = referral_rule(run, options, validation=validation, views=views)
+    if refer is None and options.abstain is None:
+        return ()
+    doubt = doubt_rule(refer, options.abstain, validation)
+    return (doubt,) if refer is None else (refer, doubt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """What an evaluation says about decisions.
+
+    Attributes
+    ----------
+    decision : Decision or None
+        Whether to refer, with ``refer_from``.
+    abstention : Abstention or None
+        What is gained by abstaining, with ``refer_from`` or ``abstain``.
+    """
+
+    decision: Decision | None = None
+    abstention: Abstention | None = None
+
+
+# Refer or not.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferralRule:
     """When to refer: p(grade ≥ ``position``) ≥ ``threshold``, or the predicted grade if ``threshold`` is None."""
+
+    column: ClassVar[str] = "refer"
+    field: ClassVar[str] = "decision"
+    problem: ClassVar[None] = None
 
     position: int
     threshold: float | None
     found: str  # where the threshold comes from, as a sentence
+
+    @property
+    def number(self) -> dict[str, float | None]:
+        return {"threshold": self.threshold}
+
+    def scores(self, answers: Answers) -> Floats:
+        return referral_probability(answers.probabilities, refer_from=self.position)
+
+    def applies(self, answers: Answers) -> Bools:
+        if self.threshold is None:
+            return np.greater_equal(answers.grades, self.position)
+        return np.greater_equal(self.scores(answers), self.threshold)
+
+    def in_words(self, run: Trained) -> str:
+        return f"{refer_if(run.grades.show(self.position), self.threshold)}. {self.found}"
+
+    def judge(self, run: Trained, answers: Answers, *, resamples: int) -> Decision:
+        positive, score, sent = answers.labels >= self.position, self.scores(answers), self.applies(answers)
+        both = bool(positive.any() and not positive.all())
+        return Decision(
+            refer_from=run.grades[self.position],
+            threshold=self.threshold,
+            found=self.found,
+            samples=len(answers),
+            positives=int(positive.sum()),
+            referred=int(sent.sum()),
+            operating_point=operating_point(positive, sent, groups=answers.groups),
+            areas=areas(positive, score, groups=answers.groups, resamples=resamples) if both else {},
+            roc=roc_curve(positive, score) if both else None,
+            precision_recall=precision_recall_curve(positive, score) if both else None,
+            net_benefit=net_benefit(positive, score),
+        )
+
+
+def refer_if(grade: str, threshold: float | None) -> str:
+    """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade decides."""
+    return (
+        f"if predicted grade ≥ {grade}" if threshold is None else f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
+    )
+
+
+def referral_rule(
+    run: Trained, options: Answering, *, validation: Validation, views: int = 1
+) -> ReferralRule:
+    """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
+    threshold, sensitivity = options.threshold, options.sensitivity
+    assert options.refer_from is not None
+    position = run.grades.find(options.refer_from)
+    if position == 0:
+        raise SrjtError(
+            f"Every sample has at least the grade {run.grades[0]!r}: refer from a higher grade "
+            f"({', '.join(run.grades[1:])})."
+        )
+    if sensitivity is None:
+        if threshold == "grade":
+            return ReferralRule(position=position, threshold=None, found="The predicted grade decides.")
+        found = "The threshold is the default." if threshold is None else "The threshold is given."
+        return ReferralRule(position=position, threshold=0.5 if threshold is None else threshold, found=found)
+    side = validation(f"A threshold for a sensitivity of {sensitivity:g}")
+    positive = side.labels >= position
+    if not positive.any():
+        raise SrjtError(
+            f"No sample of the validation side has grade {run.grades[position]} or higher, so no threshold for a "
+            "sensitivity can be found there: give a threshold."
+        )
+    score = referral_probability(side.probabilities, refer_from=position)
+    chosen, positives, reached = threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
+    found = (
+        f"The threshold is found on the validation side ({count_of(len(side), 'answer' if options.per else 'sample')}, "
+        f"{positives:,} to refer) for a sensitivity of at least {sensitivity:g} on new samples."
+    )
+    if not reached:
+        found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."
+    if views > 1:
+        found += f" It was found on one view of each image and is applied to {views}."
+    found = f"{found} {describe_labels(run, per=options.per)}"
+    return ReferralRule(position=position, threshold=chosen, found=found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,80 +216,6 @@ class Decision:
         return plain_values(vars(self))
 
 
-def referral_rule(
-    run: Trained, options: Answering, *, validation: Validation, views: int = 1
-) -> ReferralRule:
-    """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
-    threshold, sensitivity = options.threshold, options.sensitivity
-    assert options.refer_from is not None
-    position = run.grades.find(options.refer_from)
-    if position == 0:
-        raise SrjtError(
-            f"Every sample has at least the grade {run.grades[0]!r}: refer from a higher grade "
-            f"({', '.join(run.grades[1:])})."
-        )
-    if sensitivity is None:
-        if threshold == "grade":
-            return ReferralRule(position, None, "The predicted grade decides.")
-        if threshold is None:
-            return ReferralRule(position, 0.5, "The threshold is the default.")
-        return ReferralRule(position, threshold, "The threshold is given.")
-    known = validation(why=f"A threshold for a sensitivity of {sensitivity:g}")
-    positive = known.labels >= position
-    if not positive.any():
-        raise SrjtError(
-            f"No sample of the validation side has grade {run.grades[position]} or higher, so no threshold for a "
-            "sensitivity can be found there: give a threshold."
-        )
-    score = referral_probability(known.probabilities, refer_from=position)
-    chosen, positives, reached = threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
-    side = count_of(len(known), "answer" if options.per else "sample")
-    found = (
-        f"The threshold is found on the validation side ({side}, {positives:,} to refer) for a sensitivity of at least "
-        f"{sensitivity:g} on new samples."
-    )
-    if not reached:
-        found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."
-    if views > 1:
-        found += f" It was found on one view of each image and is applied to {views}."
-    return ReferralRule(position, chosen, f"{found} {describe_labels(run, per=options.per)}")
-
-
-def decide(run: Trained, answers: Answers, rule: ReferralRule, *, resamples: int = 1000) -> Decision:
-    """How good the decision is on these answers."""
-    positive = answers.labels >= rule.position
-    score = referral_probability(answers.probabilities, refer_from=rule.position)
-    sent = referred(answers, rule)
-    both = bool(positive.any() and not positive.all())
-    return Decision(
-        refer_from=run.grades[rule.position],
-        threshold=rule.threshold,
-        found=rule.found,
-        samples=len(answers),
-        positives=int(positive.sum()),
-        referred=int(sent.sum()),
-        operating_point=operating_point(positive, sent, groups=answers.groups),
-        areas=areas(positive, score, groups=answers.groups, resamples=resamples) if both else {},
-        roc=roc_curve(positive, score) if both else None,
-        precision_recall=precision_recall_curve(positive, score) if both else None,
-        net_benefit=net_benefit(positive, score),
-    )
-
-
-def referred(answers: Answers, rule: ReferralRule) -> Bools:
-    if rule.threshold is None:
-        return np.greater_equal(answers.grades, rule.position)
-    score = referral_probability(answers.probabilities, refer_from=rule.position)
-    return np.greater_equal(score, rule.threshold)
-
-
-def refer_if(grade: str, threshold: float | None) -> str:
-    """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade decides."""
-    return (
-        f"if predicted grade ≥ {grade}" if threshold is None else f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
-    )
-
-
 def plain_values(values: dict[str, Any]) -> dict[str, Any]:
     """Values for JSON: nan is None, long curves are thinned."""
     plain: dict[str, Any] = {}
@@ -194,7 +237,84 @@ def plain_values(values: dict[str, Any]) -> dict[str, Any]:
 
 # Leave the least confident answers of a run to a person: what is gained, and below which confidence.
 
-Floats = npt.NDArray[np.float64]
+
+@dataclass(frozen=True, kw_only=True)
+class DoubtRule:
+    """An answer with a confidence below ``cut`` is left to a person: of the referral, or else of the grade."""
+
+    column: ClassVar[str] = "unsure"
+    field: ClassVar[str] = "abstention"
+
+    refer: ReferralRule | None
+    share: float | None  # of the answers; None: only the curve is judged
+    cut: float | None  # found on the validation side, without its labels
+    problem: NoValidationError | None = None  # why it was not
+
+    @property
+    def number(self) -> dict[str, float | None]:
+        return {"cut": self.cut}
+
+    def confidence(self, answers: Answers) -> Floats:
+        """Of the referral: the distance from the threshold. Of the grade: its probability."""
+        if self.refer is None:
+            return answers.probabilities[np.arange(len(answers)), answers.grades]
+        threshold = self.refer.threshold
+        return decision_confidence(
+            self.refer.scores(answers), threshold=0.5 if threshold is None else threshold
+        )
+
+    def applies(self, answers: Answers) -> Bools | None:
+        return None if self.cut is None else np.less(self.confidence(answers), self.cut)
+
+    def in_words(self, run: Trained) -> str:
+        if self.cut is None:
+            return ""
+        below = "the probability of the grade"
+        if self.refer is not None:
+            below = "the distance from the threshold, from 0 to 1 on its side,"
+        return f"if {below} is below {self.cut:.3g}, as it is for at most {self.share:.3g} of the validation side"
+
+    def judge(self, run: Trained, answers: Answers, *, resamples: int) -> Abstention:
+        """What is gained; without a validation side the cut is found on these answers."""
+        confidence, sent = self.confidence(answers), None
+        wrong = np.not_equal(answers.grades, answers.labels)
+        if self.refer is not None:
+            sent, positive = self.refer.applies(answers), answers.labels >= self.refer.position
+            wrong = np.not_equal(sent, positive)
+        cut, found = self.cut, "The confidence is found on the validation side."
+        if self.problem is not None and self.share is not None:
+            cut = abstention_cut(confidence, share=self.share)
+            found = f"The confidence is found on these samples: {self.problem.reason}."
+        kept = confidence >= (-np.inf if cut is None else cut)
+        scores: dict[str, Interval] = {}
+        if cut is not None and kept.any():
+            groups = answers.groups_of(np.flatnonzero(kept))
+            scores = {"accuracy": proportion_interval(~wrong[kept], groups=groups)}
+            if sent is not None:
+                scores |= operating_point(positive[kept], sent[kept], groups=groups)
+        errors = wrong.sum() if cut is not None else 0
+        return Abstention(
+            about="grade" if self.refer is None else "referral",
+            wanted=self.share,
+            cut=cut,
+            found=found if cut is not None else "",
+            share=float((~kept).mean()),
+            errors_left=float((wrong & ~kept).sum() / errors) if errors else float("nan"),
+            kept=scores,
+            curve=risk_coverage_curve(confidence, wrong),
+        )
+
+
+def doubt_rule(refer: ReferralRule | None, share: float | None, validation: Validation) -> DoubtRule:
+    """The rule whose cut leaves this share of the validation side to a person."""
+    rule = DoubtRule(refer=refer, share=share, cut=None)
+    if share is None:
+        return rule
+    try:
+        side = validation("The cut of abstention")
+    except NoValidationError as problem:
+        return replace(rule, problem=problem)
+    return replace(rule, cut=abstention_cut(rule.confidence(side), share=share))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,63 +353,3 @@ class Abstention:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; a long curve is thinned."""
         return plain_values(vars(self))
-
-
-def abstain_from(
-    answers: Answers, *, rule: ReferralRule | None, share: float | None, validation: Validation
-) -> Abstention:
-    """What is gained by abstaining from a share of the samples.
-
-    The cut is found on the validation side, without its labels, so that it can be applied to one image at a time; if
-    there is none, on the evaluated samples themselves.
-    """
-    confidence, wrong = confidence_of(answers, rule), _wrong(answers, rule)
-    curve = risk_coverage_curve(confidence, wrong)
-    about = "grade" if rule is None else "referral"
-    if share is None:
-        return Abstention(about=about, wanted=None, cut=None, found="", share=0.0, errors_left=float("nan"),
-                          kept={}, curve=curve)  # fmt: skip
-    try:
-        cut, found = find_cut(rule, share, validation), "The confidence is found on the validation side."
-    except NoValidationError as problem:
-        cut = abstention_cut(confidence, share=share)
-        found = f"The confidence is found on these samples: {problem.reason}."
-    kept = confidence >= cut
-    scores: dict[str, Interval] = {}
-    if kept.any():
-        groups = None
-        if answers.groups is not None:
-            groups = [answers.groups[i] for i in np.flatnonzero(kept).tolist()]
-        scores = {"accuracy": proportion_interval(~wrong[kept], groups=groups)}
-        if rule is not None:
-            positive, sent = answers.labels >= rule.position, referred(answers, rule)
-            scores |= operating_point(positive[kept], sent[kept], groups=groups)
-    return Abstention(
-        about=about,
-        wanted=share,
-        cut=cut,
-        found=found,
-        share=float((~kept).mean()),
-        errors_left=float((wrong & ~kept).sum() / wrong.sum()) if wrong.any() else float("nan"),
-        kept=scores,
-        curve=curve,
-    )
-
-
-def find_cut(rule: ReferralRule | None, share: float, validation: Validation) -> float:
-    """The confidence below which this share of the validation side lies."""
-    return abstention_cut(confidence_of(validation(why="The cut of abstention"), rule), share=share)
-
-
-def confidence_of(answers: Answers, rule: ReferralRule | None) -> Floats:
-    """Of the referral: the distance from the threshold. Of the grade: its probability."""
-    if rule is None:
-        return answers.probabilities[np.arange(len(answers)), answers.grades]
-    score = referral_probability(answers.probabilities, refer_from=rule.position)
-    return decision_confidence(score, threshold=0.5 if rule.threshold is None else rule.threshold)
-
-
-def _wrong(answers: Answers, rule: ReferralRule | None) -> Bools:
-    if rule is None:
-        return np.not_equal(answers.grades, answers.labels)
-    return np.not_equal(referred(answers, rule), answers.labels >= rule.position)

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 
 from srjt.data.grades import Grades
 from srjt.data.manifest import LeakageWarning, Manifest
@@ -19,15 +18,8 @@ from srjt.data.sources import LabelledData
 from srjt.data.sources.table import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
-from srjt.inference.answers import (
-    Answers,
-    answer_rows,
-    answers_from,
-    describe_labels,
-    probabilities_of,
-    units_of,
-)
-from srjt.inference.decide import Abstention, Decision, abstain_from, decide, referred
+from srjt.inference.answers import Answers, describe_labels, probabilities_of, units_of
+from srjt.inference.decide import Decided, judge_decisions
 from srjt.inference.options import Answering, Evaluating
 from srjt.inference.populations import (
     External,
@@ -38,10 +30,10 @@ from srjt.inference.populations import (
     judge_subgroups,
 )
 from srjt.inference.prepare import (
-    AfterTraining,
     Prepared,
     RunLike,
     doubted_noise_of,
+    judging_labels,
     label_noise_of,
     open_run,
     prepare,
@@ -59,7 +51,7 @@ from srjt.ordinal.calibration import (
     ranked_probability_score,
 )
 from srjt.ordinal.decoding import LearnedPooling
-from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline, bootstrap_metrics, confusion_matrix
+from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline, bootstrap_metrics
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
@@ -105,25 +97,22 @@ class Overlap:
         )
 
 
-def find_overlaps(
-    run: Trained, fitted: AfterTraining, data: Manifest, *, threshold: bool
-) -> tuple[Overlap, ...]:
-    """The overlaps of ``data`` with the samples that labels were used of.
-
-    threshold: whether a threshold for a sensitivity was found, which is always done on the validation side.
-    """
+def find_overlaps(prepared: Prepared, data: Manifest) -> tuple[Overlap, ...]:
+    """The overlaps of ``data`` with the samples that labels were used of. Thresholds and poolings are always found on
+    the validation side."""
+    fitted = prepared.fitted
     calibrated = {"ranges": fitted.ranges, "recalibration": fitted.recalibration}
-    parts = [name for name, found in calibrated.items() if found is not None]
-    decided = [name for name, used in (("threshold", threshold), ("pooling", fitted.learned)) if used]
-    validation = run.held_out.get("validation")
+    decided = {"threshold": prepared.options.sensitivity, "pooling": fitted.learned}
+    parts, found = ([name for name, used in of.items() if used is not None] for of in (calibrated, decided))
+    validation = prepared.run.held_out.get("validation")
     if fitted.calibrate_on is None:
-        found = [_overlap(data, validation, "validation", [*parts, *decided])]
+        overlaps = [_overlap(data, validation, "validation", [*parts, *found])]
     else:
-        found = [
+        overlaps = [
             _overlap(data, fitted.calibrate_on, "calibrate_on", parts),
-            _overlap(data, validation, "validation", decided),
+            _overlap(data, validation, "validation", found),
         ]
-    return tuple(overlap for overlap in found if overlap is not None)
+    return tuple(overlap for overlap in overlaps if overlap is not None)
 
 
 def _overlap(
@@ -135,11 +124,9 @@ def _overlap(
     patients = None
     if side.patients is not None and data.patients is not None:
         patients = len(set(side.patients) & set(data.patients))
-    return (
-        Overlap(fitted=tuple(parts), to=to, samples=samples, patients=patients)
-        if samples or patients
-        else None
-    )
+    if not samples and not patients:
+        return None
+    return Overlap(fitted=tuple(parts), to=to, samples=samples, patients=patients)
 
 
 def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, int]]:
@@ -153,9 +140,8 @@ def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, i
         for name, label in zip(data.ids, data.labels.tolist(), strict=True)
         if name in known
     ]
-    if not shared or not are_row_numbers(data):
-        return shared
-    if all(kept == given for kept, given in shared):
+    same = all(kept == given for kept, given in shared)
+    if same or not are_row_numbers(data):
         return shared
     grades = 1 + max(map(max, shared))
     confusion = np.zeros((grades, grades), dtype=np.int64)
@@ -168,21 +154,32 @@ def are_row_numbers(data: Manifest) -> bool:
     return data.arrays is not None and all(name == str(row) for row, name in enumerate(data.ids))
 
 
-# A network as one more reader, beside those who graded the same samples.
+def trained_on_words(run: Trained, data: Manifest) -> str:
+    """A sentence if samples are training samples, or have their ids; else ""."""
+    if seen := len(run.trained_on(data)):
+        return f"The run was trained on {seen:,} of these {len(data):,} samples: the scores look too good."
+    shared = shared_labels(run.training_labels, data)
+    if not shared:
+        return ""
+    names = "ids"
+    if are_row_numbers(data):
+        same = all(kept == label for kept, label in shared)
+        names = f"row numbers and {'' if same else 'many of the '}grades"
+    return (
+        f"{len(shared):,} of these samples have the {names} of training samples: if they are the same, the scores "
+        "look too good."
+    )
+
+
+# Beside the readers who graded the same samples, and against the true grades, where labels may be wrong.
 
 MOST_READERS = 200  # each needs a consensus of the others
 
 
-def readings_of(readings: Readings, manifest: Manifest) -> Readings:
-    """The readings of these samples, in their order and with their patients."""
-    own = select_readings(readings, manifest.ids)
-    return own if own.groups is not None else replace(own, groups=manifest.groups)
-
-
-def beside_readers(
+def _beside_readers(
     readings: Readings, predicted: npt.NDArray[np.int64], *, resamples: int
 ) -> tuple[NetworkComparison | None, str]:
-    """The comparison, or None and why there is none: what else is known of the network does not depend on it.
+    """The network as one more reader; or None and why: what else is known of the network does not depend on it.
 
     predicted: (N,) the network's grade of each sample.
     """
@@ -194,16 +191,10 @@ def beside_readers(
         return None, str(problem)
 
 
-# Scores against the true grades, where labels may be wrong.
-
-
-def against_true_grades(
+def _against_true_grades(
     prepared: Prepared, answers: Answers, manifest: Manifest, readings: Readings | None, *, resamples: int
 ) -> TrueScores | None:
-    """What the verified grades, the readings or the noise of the run's labels tell; None if nothing does.
-
-    answers, readings: of the samples of the manifest.
-    """
+    """What the verified grades, the readings or the noise of the run's labels tell; None if nothing does."""
     few = readings is not None and len(readings.readers) <= MOST_READERS
     rule = prepared.refer
     return true_scores(
@@ -211,7 +202,7 @@ def against_true_grades(
         answers.labels,
         num_classes=manifest.num_classes,
         groups=answers.groups,
-        referred=None if rule is None else referred(answers, rule),
+        referred=None if rule is None else rule.applies(answers),
         refer_from=None if rule is None else rule.position,
         verified=manifest.verified_labels,
         readings=readings if few else None,
@@ -237,7 +228,7 @@ def _noise_of(prepared: Prepared) -> NoiseBounds | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(Reported):
+class Evaluation(Decided, Reported):
     """The result of ``srjt.evaluate``.
 
     Attributes
@@ -284,10 +275,10 @@ class Evaluation(Reported):
     own_samples : int or None
         How many of them the run was trained, validated or tested on, by what they show; 0: an external test. None: not
         known.
-    decision : Decision or None
-        Whether to refer, with ``refer_from``.
-    abstention : Abstention or None
-        What is gained by abstaining, with ``refer_from`` or ``abstain``.
+    decision, abstention
+        What is decided beside the grade; see ``srjt.inference.decide.Decided``.
+    trained_on : str
+        A sentence if the run was, or may have been, trained on some of the samples; "" otherwise.
     overlaps : tuple of Overlap
         Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if there are none.
     subgroups : Subgroups or None
@@ -339,8 +330,7 @@ class Evaluation(Reported):
     pooling_labels: str = ""
     unknown_units: int = 0
     own_samples: int | None = None
-    decision: Decision | None = None
-    abstention: Abstention | None = None
+    trained_on: str = ""
     overlaps: tuple[Overlap, ...] = ()
     subgroups: Subgroups | None = None
     external: External | None = None
@@ -434,86 +424,48 @@ def evaluate(
         part = share_of_patients(data, asked.calibrate_on)
         prepared = prepare(run, replace(asked, calibrate_on=data.select(part)))
         data = data.select(~part)
-    rule, per = prepared.refer, asked.per
     group_by(data.table, asked.by)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
-        store = prepared.open_store(run.match_features(data), progress=decoded, find_duplicates=True)
+        store = prepared.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
-    if seen := len(run.trained_on(manifest)):
-        warn(
-            f"The run was trained on {seen:,} of the {len(manifest):,} samples: its scores on them say nothing about "
-            "new ones. Evaluate others, such as the test side of its split.",
-            LeakageWarning,
-        )
-    units = units_of(manifest.table, per) if per else None  # an error before images are predicted
-    probabilities, grades = prepared.probabilities(store)
-    table = prepared.predictions(probabilities, grades, samples=manifest.table)
-
-    truth = manifest.true_labels
-    answers = answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups)
+    leak, seen = trained_on_words(run, manifest), len(run.trained_on(manifest)) > 0
+    if seen:
+        warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
+    units = units_of(manifest.table, asked.per) if asked.per else None  # an error before images are predicted
+    images = answers = prepared.answer_store(store)
+    who = manifest.table[["image", *(["patient"] if "patient" in manifest.table else [])]]
+    _, judged_by = judging_labels(manifest)
     compared, reason, truly = None, "", None
-    own = None if readings is None else readings_of(readings, manifest)
-    if own is not None:  # readers grade images, not patients
-        compared, reason = beside_readers(own, answers.grades, resamples=resamples)
-    if truth is None and units is None:
-        truly = against_true_grades(prepared, answers, manifest, own, resamples=resamples)
+    if readings is not None:  # readers grade images, not patients
+        readings = select_readings(readings, manifest.ids)
+        if readings.groups is None:
+            readings = replace(readings, groups=manifest.groups)
+        compared, reason = _beside_readers(readings, images.grades, resamples=resamples)
+        judged_by = judged_by.replace("given", "consensus")
+    if manifest.true_labels is None and units is None:
+        truly = _against_true_grades(prepared, images, manifest, readings, resamples=resamples)
     if units is not None:
-        answers = prepared.pool(answers, units.codes)
-    predicted, labels = answers.grades, answers.labels
-    classes, fitted = len(run.grades), prepared.fitted
-    codes = None if units is None else units.codes
-    ranges, ends = None, None
-    if fitted.ranges is not None:
-        low, high = ends = fitted.grade_ranges(
-            probabilities_of(probabilities, asked.network), predicted, samples=manifest.table, units=codes
-        )
-        ranges = evaluate_ranges(
-            low,
-            high,
-            labels,
-            rule=fitted.ranges,
-            num_classes=classes,
-            groups=answers.groups,
-            resamples=resamples,
-        )
-    given = "given grades" if readings is None else "consensus grades"
+        answers = prepared.pool(images, units.codes, samples=manifest.table)
+        who = units.keys.assign(images=np.bincount(units.codes))
+    groupings = group_by(manifest.table, asked.by, None if units is None else units.codes)
     return replace(
         judge(
-            prepared,
-            answers,
-            judged_by=given if truth is None else "true grades",
-            patients=manifest.patients,
-            images=len(manifest),
-            raw=probabilities_of(probabilities, asked.network),
+            prepared, answers, who, judged_by=judged_by, patients=manifest.patients, images=len(manifest),
             resamples=resamples,
         ),
         views=prepared.views,
-        ranges=ranges,
-        pooling_labels="" if fitted.learned is None else describe_labels(run, per=per),
         unknown_units=0 if units is None else units.unknown,
-        decision=None if rule is None else decide(run, answers, rule, resamples=resamples),
-        abstention=None
-        if rule is None and asked.abstain is None
-        else abstain_from(answers, rule=rule, share=asked.abstain, validation=prepared.validation),
         external=None
         if seen or is_held_out(run, manifest)
-        else beside_own_test_side(prepared, answers, probabilities, grades, resamples=resamples),
-        overlaps=find_overlaps(run, fitted, manifest, threshold=asked.sensitivity is not None),
-        subgroups=judge_subgroups(
-            answers,
-            group_by(manifest.table, asked.by, codes),
-            num_classes=classes,
-            ranges=ends,
-            resamples=resamples,
-        )
-        if asked.by
-        else None,
+        else beside_own_test_side(prepared, images, resamples=resamples),
+        trained_on=leak,
+        overlaps=find_overlaps(prepared, manifest),
+        subgroups=judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
         readers=compared,
         not_compared=reason,
         true_scores=truly,
         own_samples=_own_samples(run, manifest),
-        answers=answer_rows(run, answers, manifest, units),
-    )
+    )  # fmt: skip
 
 
 def _own_samples(run: Trained, manifest: Manifest) -> int | None:
@@ -527,25 +479,32 @@ def _own_samples(run: Trained, manifest: Manifest) -> int | None:
 def judge(
     prepared: Prepared,
     answers: Answers,
+    who: pd.DataFrame,
     *,
     judged_by: str,
     patients: Sequence[str] | None,
     images: int,
-    raw: npt.NDArray[np.floating[Any]],
     resamples: int,
     side: str = "",
 ) -> Evaluation:
     """The scores of answers beside their labels.
 
-    patients: of the images. raw: (N, C) probabilities of the images before recalibration. resamples: 0 for no
-    intervals. side: of the run, if the samples are its own.
+    who: what identifies each answer. patients: of the images. resamples: 0 for no intervals. side: of the run, if the
+    samples are its own.
     """
     run, fitted, per = prepared.run, prepared.fitted, prepared.options.per
-    labels, predicted, classes = answers.labels, answers.grades, len(run.grades)
-    counts = confusion_matrix(torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes)
-    naive = None
+    labels, p, grades = answers.labels, answers.probabilities, run.grades
+    naive, uncalibrated = None, list[CalibrationBin]()
+    if answers.outputs is not None and fitted.recalibration is not None:
+        uncalibrated = calibration_bins(
+            probabilities_of(answers.outputs[0], prepared.options.network), labels
+        )
     if run.facts is not None and not per:  # the naive grades are those of images
-        naive = baseline_from(run.facts, counts.numpy().sum(axis=1))
+        naive = baseline_from(run.facts, answers.confusion.sum(axis=1))
+    rows = who.reset_index(drop=True).assign(
+        **{name: [grades[g] for g in of] for name, of in (("label", labels), ("grade", answers.grades))},
+        **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},
+    )
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
@@ -553,41 +512,39 @@ def judge(
         views=1,
         purpose=prepared.options.optimise or run.config.optimise,
         grade_rule=prepared.grade_in_words,
-        intervals=_intervals(labels, predicted, classes=classes, groups=answers.groups, resamples=resamples),
-        confusion=counts.tolist(),
-        calibration_error=expected_calibration_error(answers.probabilities, labels),
-        ranked_probability_score=ranked_probability_score(answers.probabilities, labels),
-        calibration=calibration_bins(answers.probabilities, labels),
+        intervals=_intervals(answers, resamples=resamples),
+        confusion=answers.confusion.tolist(),
+        calibration_error=expected_calibration_error(p, labels),
+        ranked_probability_score=ranked_probability_score(p, labels),
+        calibration=calibration_bins(p, labels),
         recalibration=prepared.recalibration,
+        ranges=evaluate_ranges(answers, fitted.ranges, resamples=resamples),
         images=images,
         per=per,
         pool=prepared.options.pool if per else "",
         learned_pooling=fitted.learned,
+        pooling_labels="" if fitted.learned is None else describe_labels(run, per=per),
         run="" if run.folder is None else run.folder.resolve().name,
         side=side,
-        grades=run.grades,
+        grades=grades,
         features=len(run.in_shape) == 1,
         patients=None if patients is None else len(set(patients)),
         naive=naive,
-        uncalibrated=[] if fitted.recalibration is None or per else calibration_bins(raw, labels),
+        uncalibrated=uncalibrated,
+        answers=rows,
+        **judge_decisions(prepared.decisions, run, answers, resamples=resamples),
     )
 
 
-def _intervals(
-    labels: npt.NDArray[np.int64],
-    predicted: npt.NDArray[np.int64],
-    *,
-    classes: int,
-    groups: Sequence[str] | None,
-    resamples: int,
-) -> dict[str, Interval]:
+def _intervals(answers: Answers, *, resamples: int) -> dict[str, Interval]:
     """All metrics. One patient cannot be resampled: the ends are not known."""
-    found = bootstrap_metrics(
-        labels, predicted, num_classes=classes, groups=groups, resamples=max(resamples, 1)
-    )
-    if resamples and len(labels if groups is None else set(groups)) > 1:
-        return found
-    return {name: Interval(interval.value, np.nan, np.nan) for name, interval in found.items()}
+    intervals = bootstrap_metrics(
+        answers.labels, answers.grades, num_classes=answers.classes, groups=answers.groups,
+        resamples=max(resamples, 1),
+    )  # fmt: skip
+    if resamples and len(set(answers.groups or range(len(answers)))) > 1:
+        return intervals
+    return {name: Interval(interval.value, np.nan, np.nan) for name, interval in intervals.items()}
 
 
 # A run on its own held-out sides, from the predictions that the run keeps.
@@ -608,31 +565,18 @@ def evaluate_sides(
         side = run.held_out[name]
         if per and side.patients is None:
             continue
-        truth = side.true_labels if name == "test" else None
-        answers = prepared.side_answers(side, side.labels if truth is None else truth)
-        rows = pd.DataFrame() if per else _rows(side, run.grades, answers)
+        labels, judged_by = judging_labels(side) if name == "test" else (side.labels, "given grades")
+        answers, who = prepared.side_answers(side, labels), side.table.rename(columns={"id": "image"})
+        if side.images is not None:
+            who["file"] = side.images
         if per:
-            answers = prepared.pool(answers, pd.factorize(np.asarray(side.patients))[0])
-        found = judge(
-            prepared,
-            answers,
-            judged_by="given grades" if truth is None else "true grades",
-            patients=side.patients,
-            images=len(side),
-            raw=probabilities_of(side.probabilities, prepared.options.network),
-            resamples=resamples,
-            side=name,
-        )
-        evaluations[name] = replace(found, answers=rows)
+            codes, patients = pd.factorize(np.asarray(side.patients))
+            answers, who = prepared.pool(answers, codes), pd.DataFrame({"patient": patients})
+        evaluations[name] = judge(
+            prepared, answers, who, judged_by=judged_by, patients=side.patients, images=len(side),
+            resamples=resamples, side=name,
+        )  # fmt: skip
     return evaluations
-
-
-def _rows(side: HeldOut, grades: tuple[str, ...], answers: Answers) -> pd.DataFrame:
-    """One row per answer: the sample, its file where it has one, the label and the grade."""
-    rows = side.table.rename(columns={"id": "image"})
-    for name, values in (("label", answers.labels), ("grade", answers.grades)):
-        rows[name] = [grades[place] for place in values.tolist()]
-    return rows if side.images is None else rows.assign(file=side.images)
 
 
 def best_side(run: Trained, options: Answering | None = None, *, resamples: int = 1000) -> Evaluation | None:

@@ -17,12 +17,11 @@ from torch import Tensor, nn
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Samples, open_feed
-from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import LabelledData, UnlabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of
 from srjt.inference.predict import read_samples
-from srjt.inference.prepare import RunLike, open_run, prepare
+from srjt.inference.prepare import RunLike, open_run, prepare, store_for
 from srjt.ordinal.decoding import expected_grade
 from srjt.progress import ProgressOption, Reported, progress_bar
 from srjt.training.crossfit import features, nearest
@@ -94,11 +93,9 @@ def rank_correlation(a: Floats, b: Floats) -> Floats:
     """(N, h, w) maps twice → (N,) Spearman's correlation of each pair; nan where a map is constant."""
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
-    ranks = [rankdata(maps.reshape(len(maps), -1), axis=1) for maps in (a, b)]
-    centred = [r - r.mean(axis=1, keepdims=True) for r in ranks]
-    scale = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
+    first, second = (rankdata(maps.reshape(len(maps), -1), axis=1) for maps in (a, b))
     with np.errstate(invalid="ignore"):
-        return np.asarray((centred[0] * centred[1]).sum(axis=1) / scale, dtype=np.float32)
+        return np.array([np.corrcoef(*pair)[0, 1] for pair in zip(first, second, strict=True)], np.float32)
 
 
 # Maps drawn over their images: orange raises the expected grade, blue lowers it.
@@ -235,25 +232,20 @@ def explain(
         reading = read_samples(run, data)
         data = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
-    size, resize = run.config.image_size, run.config.resize
-    store = open_store(data, size=size, resize=resize, on_bad_image=on_bad_image)
+    store = store_for(run, data, on_bad_image=on_bad_image)
     if not len(store.pixels):
         raise SrjtError("There is no image to explain.")
-    probabilities, grades = run.probabilities(store.pixels)
-    table = prepare(run).predictions(probabilities, grades)  # as srjt.predict
+    prepared = prepare(run)
+    table = prepared.table(prepared.answer_store(store))  # as srjt.predict
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     with progress_bar("Explaining", progress) as explained:
         maps = network_maps(run, store.pixels, progress=explained)
-    found: list[list[int]] | None = None
-    known = (
-        None
-        if training is None
-        else _training_samples(run, training, on_bad_image=on_bad_image, progress=progress is True)
-    )
-    if known is not None:
-        pixels = open_store(known, size=size, resize=resize, on_bad_image=on_bad_image)
-        known = pixels.manifest
-        found = _most_similar(run, pixels.pixels, store.pixels, count=neighbours)
+    known, found = None, None
+    if training is not None:
+        known = _training_samples(run, training, on_bad_image=on_bad_image, progress=progress is True)
+        learnt = store_for(run, known, on_bad_image=on_bad_image)
+        known = learnt.manifest
+        found = _most_similar(run, learnt.pixels, store.pixels, count=neighbours)
     return Explanation(
         predictions=table,
         images=shown_crop(run, store.pixels),

@@ -12,7 +12,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -28,10 +28,10 @@ from srjt.data.images.decode import resized
 from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, unknown_name
-from srjt.files import write_atomically
-from srjt.inference.answers import decoded_grades, uses_own_rule
+from srjt.files import explain_write_errors, write_atomically
+from srjt.inference.answers import uses_own_rule
 from srjt.inference.options import Answering
-from srjt.inference.prepare import RunLike, open_run, prepare
+from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.networks import Standardise
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import FLOOR, Recalibration
@@ -203,19 +203,13 @@ def export(
     """
     target = Path(path)
     format = resolve_format(target, format)
-    options = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
     run = open_run(run)
     config, run = run.config, on_cpu(run)
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
+    options = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
     prepared = prepare(run, options)
     rule, recalibration = prepared.grade_rule, prepared.fitted.recalibration
-    metadata = {
-        **_metadata(run, checked),
-        "grade_rule": prepared.grade_in_words,
-        "config_hash": config_hash(config),
-    }
-    if recalibration is not None:
-        metadata["recalibration"] = str(recalibration)
+    metadata = _metadata(prepared, checked, config)
     module = ExportModule(run, rule, recalibration).eval()
     with _quiet(), torch.no_grad():
         try:
@@ -228,12 +222,10 @@ def export(
             raise SrjtError(
                 f"This network cannot be written as {format} ({reason}): try the format {other}."
             ) from problem
-        difference = _compare(_READERS[format](content), run, checked, rule=rule, recalibration=recalibration)
-    try:
+        difference = _compare(_READERS[format](content), prepared, checked)
+    with explain_write_errors(f"{target} cannot be written"):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, content)
-    except OSError as problem:
-        raise SrjtError(f"{target} cannot be written: {problem.strerror or problem}.") from None
     return Exported(
         path=target,
         format=format,
@@ -248,21 +240,15 @@ def export(
 
 def resolve_format(path: Path, format: str | None) -> Format:
     """The requested format, or the one of the file's suffix."""
-    suffix = path.suffix.lower()
-    if format == "torchscript" or (format is None and suffix in (".pt", ".ts")):
-        raise SrjtError(
-            "TorchScript is deprecated by PyTorch: export to .onnx, or to .pt2 (torch.export), instead."
-        )
-    if format is None:
-        if suffix not in SUFFIXES:
-            raise SrjtError(
-                f"The format of {path.name} is not clear from its name: use the suffix {' or '.join(SUFFIXES)}, or "
-                f"pass the format ({' or '.join(get_args(Format))})."
-            )
-        return SUFFIXES[suffix]
-    if format not in get_args(Format):
+    if format is not None and format not in get_args(Format):
         raise unknown_name("format", format, get_args(Format))
-    return format  # type: ignore[return-value]
+    chosen = format or SUFFIXES.get(path.suffix.lower())
+    if chosen is None:
+        raise SrjtError(
+            f"The format of {path.name} is not clear from its name: use the suffix {' or '.join(SUFFIXES)}, or pass "
+            f"the format ({' or '.join(get_args(Format))})."
+        )
+    return chosen  # type: ignore[return-value]
 
 
 def config_hash(config: TrainConfig) -> str:
@@ -270,21 +256,25 @@ def config_hash(config: TrainConfig) -> str:
     return hashlib.sha256(json.dumps(config.determining(), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _metadata(run: Trained, samples: Samples) -> dict[str, Any]:
+def _metadata(prepared: Prepared, samples: Samples, config: TrainConfig) -> dict[str, Any]:
+    run = prepared.run
     facts: dict[str, Any] = {
         "srjt": __version__,
         "grades": list(run.grades),
         "input": _input_name(samples),
         "input_shape": list(samples.shape[1:]),
-        "method": run.config.method,
-        "network": run.config.network,
+        "method": config.method,
+        "network": config.network,
         "networks": run.method.networks,
+        "grade_names": [run.grades.names[grade] for grade in run.grades] if run.grades.names else None,
+        "feature_names": list(run.feature_names) or None,
+        "resize": None if samples.ndim == 2 else config.resize,
+        "crop": None if samples.ndim == 2 else config.crop,
+        "grade_rule": prepared.grade_in_words,
+        "config_hash": config_hash(config),
+        "recalibration": prepared.recalibration or None,
     }
-    if run.grades.names:
-        facts["grade_names"] = [run.grades.names[grade] for grade in run.grades]
-    if run.feature_names:
-        facts["feature_names"] = list(run.feature_names)
-    return facts if samples.ndim == 2 else {**facts, "resize": run.config.resize, "crop": run.config.crop}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 # ---------------------------------------------------------------------- check
@@ -325,37 +315,28 @@ def _batch_of(samples: Samples, count: int) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(np.resize(samples, (count, *samples.shape[1:]))))
 
 
-def _compare(
-    exported: Callable[[Samples], Outputs],
-    run: Trained,
-    samples: Samples,
-    *,
-    rule: GradeRule,
-    recalibration: Recalibration | None,
-) -> float:
+def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples: Samples) -> float:
     """The largest difference between the file's probabilities and the run's; an error if it is too large."""
-    largest = 0.0
+    largest, classes = 0.0, len(prepared.run.grades)
     # a single sample, then many: a file with a fixed batch size does not pass
     parts = [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]
     for part in parts:
-        by_network, grades = run.probabilities(samples[part])
-        mean = by_network.mean(axis=0, dtype=np.float64)
-        if recalibration is not None:
-            mean = recalibration(mean)
-        expected_severity = mean @ np.arange(len(run.grades))
+        outputs = prepared.run.probabilities(samples[part])
+        answers = prepared.answer(*outputs, np.zeros(len(outputs[1][0]), np.int64), groups=None)
+        expected = answers.probabilities
         probabilities, grade, severity = exported(samples[part])
-        differences = [
-            np.abs(probabilities - mean).max(),
-            np.abs(severity - expected_severity).max() / len(run.grades),
-        ]
-        equal = grade == decoded_grades(rule, by_network, grades, recalibration=recalibration)
+        difference = np.abs(probabilities - expected).max()
+        off = np.abs(severity - expected @ np.arange(classes)).max() / classes
+        equal = grade == answers.grades
         # written with "not", because comparisons with NaN are false
-        if not (max(differences) <= TOLERANCE and (equal | _borderline(mean, rule)).all()):
+        if not (
+            max(difference, off) <= TOLERANCE and (equal | _borderline(expected, prepared.grade_rule)).all()
+        ):
             raise SrjtError(
                 f"The exported network does not predict what the run predicts (probabilities differ by "
-                f"{max(differences):.1e}, {int((~equal).sum())} of {len(equal)} grades): nothing was written."
+                f"{max(difference, off):.1e}, {int((~equal).sum())} of {len(equal)} grades): nothing was written."
             )
-        largest = max(largest, float(differences[0]))
+        largest = max(largest, float(difference))
     return largest
 
 
@@ -392,7 +373,9 @@ def _write_onnx(module: nn.Module, example: Tensor, metadata: dict[str, Any]) ->
     )
     assert program is not None
     proto = program.model_proto
-    onnx.helper.set_model_props(proto, {key: _as_text(value) for key, value in metadata.items()})
+    # ONNX metadata are strings: lists and numbers as JSON
+    texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in metadata.items()}
+    onnx.helper.set_model_props(proto, texts)
     content: bytes = proto.SerializeToString()
     return content
 
@@ -412,21 +395,11 @@ def _write_exported(module: nn.Module, example: Tensor, metadata: dict[str, Any]
 
 def _read_exported(content: bytes) -> Callable[[Samples], Outputs]:
     module = torch.export.load(io.BytesIO(content)).module()
-    return lambda samples: _as_arrays(module(torch.from_numpy(samples)))
+    return lambda samples: tuple(output.numpy() for output in module(torch.from_numpy(samples)))
 
 
 _WRITERS = {"onnx": _write_onnx, "torch.export": _write_exported}
 _READERS = {"onnx": _read_onnx, "torch.export": _read_exported}
-
-
-def _as_text(value: Any) -> str:
-    """ONNX metadata are strings: lists and numbers as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _as_arrays(outputs: tuple[Tensor, Tensor, Tensor]) -> Outputs:
-    probabilities, grade, severity = outputs
-    return probabilities.numpy(), grade.numpy(), severity.numpy()
 
 
 def _import(package: str) -> Any:
@@ -442,10 +415,8 @@ def _quiet() -> Iterator[None]:
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.simplefilter("ignore", FutureWarning)
-            yield
-    finally:
-        logger.setLevel(before)
+    with warnings.catch_warnings(), ExitStack() as stack:
+        stack.callback(logger.setLevel, before)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        yield

@@ -300,7 +300,12 @@ class Execution:
     """Where the runs of a study are trained, and how many at a time; see ``srjt.study``."""
 
     jobs: int | None = setting(
-        None, "Number of runs at the same time.", shown="1 per GPU, or 1 per CPU core", metavar="N"
+        None,
+        "Number of runs at the same time.",
+        shown="1 per GPU, or 1 per CPU core",
+        metavar="N",
+        gt=0,
+        le=1000,
     )
     device: str | None = setting(
         None, "cpu, cuda:1, or several: cuda:0,cuda:1.", shown="all GPUs, or the CPU", metavar="TEXT"
@@ -312,8 +317,10 @@ class Execution:
         shown="$RAY_ADDRESS, else this machine",
         metavar="TEXT",
     )
-    gpus_per_run: float | None = setting(None, "Ray: share of a GPU for each run; 0.5 runs two on one.")
-    cpus_per_run: float | None = setting(None, "Ray: CPU cores for each run.", shown="1")
+    gpus_per_run: float | None = setting(
+        None, "Ray: share of a GPU for each run; 0.5 runs two on one.", ge=0, le=1
+    )
+    cpus_per_run: float | None = setting(None, "Ray: CPU cores for each run.", shown="1", gt=0)
     cache: Path | None = None
 
     def __post_init__(self) -> None:

@@ -16,8 +16,8 @@ import pandas as pd
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, unknown_name
-from srjt.inference.answers import Answers, answers_from
-from srjt.inference.prepare import Prepared, prepare
+from srjt.inference.answers import Answers
+from srjt.inference.prepare import Prepared, judging_labels, prepare
 from srjt.ordinal.calibration import (
     CalibrationBin,
     calibration_bins,
@@ -205,8 +205,6 @@ def judge_subgroups(
     answers: Answers,
     groupings: Sequence[Grouping],
     *,
-    num_classes: int,
-    ranges: tuple[Ints, Ints] | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Subgroups:
@@ -218,13 +216,9 @@ def judge_subgroups(
     Parameters
     ----------
     answers : Answers
-        N answers beside their labels.
+        N answers beside their labels; where they have ranges, their coverage is a score, too.
     groupings : sequence of Grouping
         From ``group_by``.
-    num_classes : int
-        C, the number of grades.
-    ranges : pair of arrays, shape (N,), optional
-        The lowest and the highest grade of each answer's range, for its coverage.
     resamples, seed : int
         Of the bootstrap.
 
@@ -232,15 +226,15 @@ def judge_subgroups(
     -------
     Subgroups
     """
-    labels, count = answers.labels, len(answers)
+    labels, count, num_classes = answers.labels, len(answers), answers.classes
     owner = patient_codes(answers.groups, count)
     patients = int(owner.max()) + 1
     confidence = answers.probabilities.max(axis=1)
     right = answers.probabilities.argmax(axis=1) == labels
     bins = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
     cells, inside = num_classes * num_classes, None
-    if ranges is not None:
-        inside = (ranges[0] <= labels) & (labels <= ranges[1])
+    if answers.ranges is not None:
+        inside = (answers.ranges[0] <= labels) & (labels <= answers.ranges[1])
 
     def sums(rows: Ints) -> tuple[Ints, Floats]:
         """The patients of some answers, and for each the confusion matrix and, per bin, Σ (confidence − right)."""
@@ -275,7 +269,7 @@ def judge_subgroups(
             scores = {metric: percentile_interval(found) for metric, found in values.items()}
             scores["calibration_error"] = _calibration_error(group, cells)
             if inside is not None:
-                owners = None if answers.groups is None else [answers.groups[row] for row in rows.tolist()]
+                owners = answers.groups_of(rows)
                 equal = patient_weights(owners, len(rows))
                 scores["coverage"] = proportion_interval(inside[rows], groups=owners, weights=equal)
             if outside >= TOO_FEW:
@@ -398,57 +392,43 @@ def is_held_out(run: Trained, data: Manifest) -> bool:
     return bool(sum(same) > OWN_SHARE * len(data))
 
 
-def beside_own_test_side(
-    prepared: Prepared,
-    answers: Answers,
-    probabilities: npt.NDArray[np.float32],
-    grades: Ints,
-    *,
-    resamples: int = 1000,
-) -> External | None:
-    """The comparison of samples that the run does not know; None without a test side, and for answers per patient.
-
-    answers: for these samples, as they are given. probabilities, grades: (K, N, C) and (K, N) of the networks.
-    """
+def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int = 1000) -> External | None:
+    """The comparison of samples that the run does not know; None without a test side, and for answers per patient."""
     run, options = prepared.run, prepared.options
-    side = run.held_out.get("test")
-    if side is None or not len(side) or options.per:
+    side, fitted = run.held_out.get("test"), prepared.fitted.calibrate_on
+    if side is None or not len(side) or options.per or images.outputs is None:
         return None
-    fitted = prepared.fitted.calibrate_on
     trained = prepared
     if fitted is not None:
         trained = prepare(run, replace(options, calibrate_on=None, coverage=None, coverage_by=None))
-    labels = side.labels if side.true_labels is None else side.true_labels
-    table = replace(trained, fitted=replace(trained.fitted, ranges=None)).predictions(probabilities, grades)
-    here = _scores(answers_from(run, table, answers.labels, groups=answers.groups), resamples=resamples)
-    home = _scores(trained.side_answers(side, labels), resamples=resamples)
+    answers = trained.answer(*images.outputs, images.labels, groups=images.groups)
+    here = _scores(answers, resamples=resamples)
+    home = _scores(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count
     mae, mixed = home.intervals["mae"].value, float((here.shares * home.grade_errors)[present].sum())
+    patients = None if fitted is None or fitted.patients is None else len(set(fitted.patients))
     return External(
         home=home,
         here=here,
-        recalibrated=None if fitted is None else _scores(answers, resamples=resamples),
-        calibrated_on=(0, None)
-        if fitted is None
-        else (len(fitted), None if fitted.patients is None else len(set(fitted.patients))),
+        recalibrated=None if fitted is None else _scores(images, resamples=resamples),
+        calibrated_on=(0, None) if fitted is None else (len(fitted), patients),
         by_mix=mixed - mae,
         by_answers=here.intervals["mae"].value - mixed,
     )
 
 
 def _scores(answers: Answers, *, resamples: int) -> Scores:
-    classes = answers.probabilities.shape[1]
-    counts = np.zeros((classes, classes), dtype=np.int64)
-    np.add.at(counts, (answers.labels, answers.grades), 1)
+    labels, p = answers.labels, answers.probabilities
+    intervals = bootstrap_metrics(
+        labels,
+        answers.grades,
+        num_classes=answers.classes,
+        groups=answers.groups,
+        resamples=max(resamples, 1),
+    )
     return Scores(
-        intervals=bootstrap_metrics(
-            answers.labels,
-            answers.grades,
-            num_classes=classes,
-            groups=answers.groups,
-            resamples=max(resamples, 1),
-        ),
-        calibration_error=expected_calibration_error(answers.probabilities, answers.labels),
-        calibration=calibration_bins(answers.probabilities, answers.labels),
-        confusion=counts.tolist(),
+        intervals=intervals,
+        calibration_error=expected_calibration_error(p, labels),
+        calibration=calibration_bins(p, labels),
+        confusion=answers.confusion.tolist(),
     )

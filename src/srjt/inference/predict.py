@@ -14,18 +14,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 
 from srjt.data.images.decode import is_image
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.assemble import GRADED, LoadedData
-from srjt.data.sources.columns import NUMBERED, TABLE_SUFFIXES, choose_columns, load_table
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.inference.answers import Answers, answers_from, probabilities_of, units_of
-from srjt.inference.decide import confidence_of, refer_if, referred
+from srjt.inference.answers import Answers, units_of
 from srjt.inference.options import Answering, WhichNetwork, as_columns
-from srjt.inference.prepare import AfterTraining, Floats, Ints, Prepared, RunLike, prepare, uncertainty
+from srjt.inference.prepare import AfterTraining, Ints, Prepared, RunLike, prepare
 from srjt.inference.ranges import RangeRule
 from srjt.progress import ProgressOption, page_of, progress_bar
 from srjt.training.devices import amp_dtype
@@ -41,13 +38,12 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
     """An error for files of features where the run takes images, and the reverse. What is neither is not judged."""
     takes = _taken_by(run)
     for path in map(Path, sources):
-        if (found := _kind(path, run.feature_names)) is None or found == takes:
+        if _kind(path) in (None, takes):
             continue
         if takes == "images":
-            holds = "is a file of arrays" if path.suffix.lower() == ".npz" else "has features"
             raise SrjtError(
-                f"This run takes images, and {path} {holds}: give image files, a folder or a table of images, or a run "
-                "that was trained on such features."
+                f"This run takes images, and {path} is a file of arrays: give image files, a folder or a table of "
+                "images, or a run that was trained on such features."
             )
         raise SrjtError(
             f"This run takes rows of {count_of(run.in_shape[0], 'feature')}, and {path} has images. Compute their "
@@ -74,21 +70,11 @@ def _taken_by(run: Trained) -> Kind:
     return "features" if len(run.in_shape) == 1 else "images"
 
 
-def _kind(path: Path, feature_names: Sequence[str]) -> Kind | None:
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
+def _kind(path: Path) -> Kind | None:
+    """None: a table or an array may hold either, and its reader says what it lacks."""
+    if path.suffix.lower() == ".npz":
         return "features"
-    if os.path.isdir(path) or (suffix != ".npy" and is_image(path)):  # an array may be an image or features
-        return "images"
-    if suffix not in TABLE_SUFFIXES or not os.path.isfile(path):
-        return None
-    columns, known = list(load_table(path).frame.columns), set(feature_names)
-    features = sum(name in known or bool(NUMBERED.match(name)) for name in columns) > 1
-    images = {
-        "image": ("image", "imagepath", "path", "filepath", "file", "filename", "imagename", "imagefile")
-    }
-    named = bool(choose_columns(columns, {}, source="", required=(), synonyms=images)[0])
-    return None if features == named else "features" if features else "images"  # a table may have both
+    return "images" if os.path.isdir(path) or (path.suffix.lower() != ".npy" and is_image(path)) else None
 
 
 def _features_command(path: Path, settings: str) -> str:
@@ -123,16 +109,9 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
         how["one answer per"] = f"{' and '.join(options.per)}: {_pooling(prepared)}"
     if fitted.ranges is not None:
         how["range"] = _range(fitted.ranges)
-    if prepared.refer is not None:
-        grade = run.grades.show(prepared.refer.position)
-        how["refer"] = f"{refer_if(grade, prepared.refer.threshold)}. {prepared.refer.found}"
-    if prepared.cut is not None:
-        below = "the probability of the grade"
-        if prepared.refer is not None:
-            below = "the distance from the threshold, from 0 to 1 on its side,"
-        how["unsure"] = (
-            f"if {below} is below {prepared.cut:.3g}, as it is for at most {options.abstain:.3g} of the validation side"
-        )
+    for rule in prepared.decisions:
+        if words := rule.in_words(run):
+            how[rule.column] = words
     return how
 
 
@@ -241,34 +220,36 @@ def predict(
     (['image', 'patient', 'grade'], 60)
     """
     prepared, keep = prepare(run, Answering.of(options)), as_columns(keep)
-    run, asked, cut = prepared.run, prepared.options, prepared.cut
+    run, asked = prepared.run, prepared.options
+    for rule in prepared.decisions:
+        if rule.problem is not None:
+            raise rule.problem
     if isinstance(data, Manifest):
         manifest, left_out = data, []
     else:
         reading = read_samples(run, data, columns=(*asked.columns, *keep))
         manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=asked.on_bad_image)
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
-    manifest = run.match_features(manifest)
     check_columns(manifest.table, per=asked.per, keep=keep)
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(manifest, progress=decoded)
-    probabilities, grades = prepared.probabilities(store)
-    samples = store.manifest.table
-    table = prepared.predictions(probabilities, grades, samples=samples)
-    if asked.per:
-        table = _pooled_table(prepared, table, probabilities, samples)
-    else:
-        table = _image_table(prepared, table, samples, keep)
+    images, samples = prepared.answer_store(store), store.manifest.table
+    table = _pooled_table(prepared, images, samples) if asked.per else prepared.table(images)
+    if not asked.per:
+        _identify(run, table, samples, keep)
     table.attrs |= {
+        "grade_rule": prepared.grade_in_words,
         "views": prepared.views,
         "per": asked.per,
         "recalibration": prepared.recalibration,
         "ranges": "" if prepared.fitted.ranges is None else str(prepared.fitted.ranges),
         "how": how_answered(prepared),
-        "threshold": None if prepared.refer is None else prepared.refer.threshold,
-        "cut": cut,
+        "threshold": None,
+        "cut": None,
         "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
     }
+    for rule in prepared.decisions:
+        table.attrs.update(rule.number)
     answers = Predictions(table)
     answers.attrs, answers.run = table.attrs, run
     return answers
@@ -303,69 +284,26 @@ def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[s
         units_of(samples, per)
 
 
-def _image_table(
-    prepared: Prepared, table: pd.DataFrame, samples: pd.DataFrame, keep: Sequence[str]
-) -> pd.DataFrame:
-    """One row per image, with the columns that identify it and those to keep."""
-    run = prepared.run
-    names = dict.fromkeys([*(["patient"] if "patient" in samples else []), *keep])
-    # a column of the data may have the name of one of ours
-    later = {
-        "grade_name": run.grades.names,
-        "refer": prepared.refer,
-        "unsure": prepared.options.abstain is not None,
-    }
-    ours = {*table.columns, "image", *(name for name, added in later.items() if added)}
-    _add_decisions(prepared, table, answers_from(run, table, np.zeros(len(table), np.int64), groups=None))
-    for name in reversed(names):
+def _identify(run: Trained, table: pd.DataFrame, samples: pd.DataFrame, keep: Sequence[str]) -> None:
+    """Insert the columns that identify an image, and those to keep."""
+    ours = {*table.columns, "image"}  # a column of the data may have the name of one of ours
+    for name in reversed(dict.fromkeys([*(["patient"] if "patient" in samples else []), *keep])):
         values = np.asarray(_column(run, samples, name), dtype=object)
         table.insert(0, f"{name}_source" if name in ours else name, values)
     table.insert(0, "image", samples["image"].to_numpy(object))
-    return table
 
 
-def _pooled_table(
-    prepared: Prepared, images: pd.DataFrame, probabilities: Floats, samples: pd.DataFrame
-) -> pd.DataFrame:
-    """One row per patient, or per other unit. images: the predictions of its images; probabilities: (K, N, C)."""
-    run, fitted = prepared.run, prepared.fitted
+def _pooled_table(prepared: Prepared, images: Answers, samples: pd.DataFrame) -> pd.DataFrame:
+    """One row per patient, or per other unit."""
     units = units_of(samples, prepared.options.per)
-    single = answers_from(run, images, np.zeros(len(images), np.int64), groups=None)
-    answers = prepared.pool(single, units.codes)
-    table = pd.DataFrame({"grade": [run.grades[g] for g in answers.grades]})
-    table.attrs = images.attrs
-    if fitted.ranges is not None:
-        chosen = probabilities_of(probabilities, prepared.options.network)
-        low, high = fitted.grade_ranges(chosen, answers.grades, samples=samples, units=units.codes)
-        table["grade_low"] = [run.grades[g] for g in low]
-        table["grade_high"] = [run.grades[g] for g in high]
-    table[[f"p_{name}" for name in run.grades]] = answers.probabilities
-    for name, values in uncertainty(torch.from_numpy(answers.probabilities)).items():
-        table[name] = values
-    counts = np.bincount(units.codes)
-    if "disagreement" in images:
-        table["disagreement"] = np.bincount(units.codes, weights=images["disagreement"]) / counts
-    severity = images["expected_grade"].to_numpy()
-    table["highest_image"] = _highest_images(
-        units.codes, single.grades, severity, samples["image"].to_numpy()
-    )
-    _add_decisions(prepared, table, answers)
-    table.insert(0, "images", counts)
+    table = prepared.table(prepared.pool(images, units.codes, samples=samples))
+    severity = prepared.table(images)["expected_grade"].to_numpy()
+    names = samples["image"].to_numpy()
+    table["highest_image"] = _highest_images(units.codes, images.grades, severity, names)
+    table.insert(0, "images", np.bincount(units.codes))
     for name in reversed(prepared.options.per):
         table.insert(0, name, units.keys[name].to_numpy(object))
     return table
-
-
-def _add_decisions(prepared: Prepared, table: pd.DataFrame, answers: Answers) -> None:
-    """Names of grades, referrals and doubts, in their places before the probabilities."""
-    run, refer, cut = prepared.run, prepared.refer, prepared.cut
-    if run.grades.names:
-        table.insert(1, "grade_name", [run.grades.names[grade] for grade in table["grade"]])
-    place = list(table.columns).index(f"p_{run.grades[0]}")
-    if cut is not None:
-        table.insert(place, "unsure", np.where(confidence_of(answers, refer) < cut, "yes", "no"))
-    if refer is not None:
-        table.insert(place, "refer", np.where(referred(answers, refer), "yes", "no"))
 
 
 def _highest_images(

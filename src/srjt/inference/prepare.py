@@ -28,22 +28,20 @@ from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SettingError, SrjtError
 from srjt.inference.answers import (
     Answers,
-    answers_from,
     best_labels,
-    check_units,
     decoded_grades,
     describe_rule,
     grade_rule,
     keep_at_training,
     learn_pooling,
-    pool_answers,
     probabilities_of,
+    recalibrated,
     unit_labels,
     units_of,
     units_of_side,
     validation_side,
 )
-from srjt.inference.decide import ReferralRule, find_cut, referral_rule
+from srjt.inference.decide import DecisionRule, DoubtRule, ReferralRule, decision_rules
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
 from srjt.methods import lookup
@@ -51,7 +49,13 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import largest_rho, transition_matrix, transition_of
 from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
-from srjt.ordinal.decoding import GradeRule, LearnedPooling, expected_grade
+from srjt.ordinal.decoding import (
+    GradeRule,
+    LearnedPooling,
+    expected_grade,
+    highest_per_unit,
+    pool_probabilities,
+)
 from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
 from srjt.training.folder import HeldOut, held_out_side
@@ -82,18 +86,18 @@ def read_labelled(
     return found
 
 
+def store_for(run: Trained, data: Manifest, **options: Any) -> ImageStore:
+    """The samples as the run takes them. options: of ``open_store``."""
+    config = run.config
+    return open_store(run.match_features(data), size=config.image_size, resize=config.resize, **options)
+
+
 def predict_side(
     run: Trained, source: LabelledData, *, views: int = 1, on_bad_image: OnBadImage = "error"
 ) -> tuple[HeldOut, Manifest]:
     """Labelled samples that the run has not seen, with its predictions for them."""
-    manifest = run.match_features(read_labelled(run, source, on_bad_image=on_bad_image, progress=False))
-    store = open_store(
-        manifest,
-        size=run.config.image_size,
-        resize=run.config.resize,
-        on_bad_image=on_bad_image,
-        find_duplicates=True,
-    )
+    manifest = read_labelled(run, source, on_bad_image=on_bad_image, progress=False)
+    store = store_for(run, manifest, on_bad_image=on_bad_image, find_duplicates=True)
     if len(seen := run.trained_on(store.manifest)):
         raise SrjtError(
             f"The run was trained on {len(seen):,} of the {len(store.manifest):,} samples to calibrate on, such as "
@@ -141,15 +145,11 @@ def label_noise_of(
 
 def side_estimate(side: HeldOut, *, network: WhichNetwork = "ensemble") -> NoiseEstimate:
     """The noise of the labels of a side, estimated from these labels and the predictions."""
-    known = _estimates.setdefault(side, {})
-    if network not in known:
-        known[network] = estimate_noise(
-            side.labels,
-            probabilities_of(side.probabilities, network),
-            groups=side.groups,
-            verified=side.verified_labels,
-        )
-    return known[network]
+    estimates = _estimates.setdefault(side, {})
+    if network not in estimates:
+        p = probabilities_of(side.probabilities, network)
+        estimates[network] = estimate_noise(side.labels, p, groups=side.groups, verified=side.verified_labels)
+    return estimates[network]
 
 
 def doubted_noise_of(
@@ -173,14 +173,13 @@ def is_assumed_matrix(config: TrainConfig) -> bool:
     """Whether the matrix of a run follows from a given rate: all errors by one grade are equally likely."""
     if config.transition is None or config.noise_rate is None:
         return False
-    if not lookup(config.method, registered_by=config.imports).is_recipe:
-        return False
     matrix = np.asarray(config.transition)
-    rho = float(matrix[0, 1])
-    if rho > largest_rho("truncated", num_classes=len(matrix)):
-        return False
-    assumed = transition_matrix("truncated", num_classes=len(matrix), rho=rho)
-    return np.allclose(matrix, assumed)
+    rho, classes = float(matrix[0, 1]), len(matrix)
+    return (
+        lookup(config.method, registered_by=config.imports).is_recipe
+        and rho <= largest_rho("truncated", num_classes=classes)
+        and np.allclose(matrix, transition_matrix("truncated", num_classes=classes, rho=rho))
+    )
 
 
 def recalibration_of(
@@ -207,23 +206,20 @@ def recalibration_of(
         found = choose_recalibration(p, side.labels, groups=side.groups)
         meaning = "they are probabilities of the label"
     elif label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
-        matrix = transition_of(noise.joint)
+        matrix, wrong = transition_of(noise.joint), 1.0 - float(np.trace(noise.joint))
         found = choose_recalibration(
             p, side.labels, transition=matrix, groups=side.groups, vector=noise.determined
         )
-        wrong = 1.0 - float(np.trace(noise.joint))
         meaning = (
             f"they are probabilities of the true grade, if a share of {wrong:.2f} of the labels is wrong"
         )
     else:
-        found = _least_change(
-            [
-                choose_recalibration(
-                    p, side.labels, transition=transition_of(joint), groups=side.groups, vector=False
-                )
-                for joint in (noise.lowest(), noise.highest())
-            ]
-        )
+        matrices = transition_of(noise.lowest()), transition_of(noise.highest())
+        ends = [
+            choose_recalibration(p, side.labels, transition=matrix, groups=side.groups, vector=False)
+            for matrix in matrices
+        ]
+        found = _least_change(ends)
         low, high = noise.rates
         meaning = f"as much as any share of wrong labels from {low:.2f} to {high:.2f} demands"
     return None if found is None else replace(found, meaning=meaning)
@@ -254,30 +250,23 @@ class AfterTraining:
     calibrate_on: HeldOut | None = None
 
     def grade_ranges(
-        self,
-        probabilities: npt.NDArray[np.float32],
-        grades: Ints,
-        *,
-        samples: pd.DataFrame | None,
-        units: Ints | None = None,
-    ) -> tuple[Ints, Ints]:
-        """The lowest and the highest grade of each range, which holds the predicted grade.
+        self, probabilities: Floats, grades: Ints, *, samples: pd.DataFrame, units: Ints | None = None
+    ) -> tuple[Ints, Ints] | None:
+        """The lowest and the highest grade of each range, which holds the predicted grade; None without ranges.
 
         probabilities: (N, C) of images, not recalibrated. grades: predicted, (N,) of images or (M,) of their units.
         """
-        assert self.ranges is not None
-        low, high = self.ranges.ranges(probabilities, parts=self.parts(samples), units=units)
+        rule = self.ranges
+        if rule is None or (rule.pooled is not None and units is None):
+            return None
+        if rule.parts and rule.by not in samples:
+            raise SrjtError(
+                f"Ranges for each value of {rule.by} need the column {rule.by} in the samples to predict."
+            )
+        parts = [as_text(value) for value in samples[rule.by]] if rule.parts else None
+        low, high = rule.ranges(probabilities, parts=parts, units=units)
         # another decoding may leave the range; a wider range still keeps its promise
         return np.minimum(low, grades), np.maximum(high, grades)
-
-    def parts(self, samples: pd.DataFrame | None) -> list[object] | None:
-        """The values that ranges by a column need."""
-        if self.ranges is None or not self.ranges.parts:
-            return None
-        by = self.ranges.by
-        if samples is None or by not in samples:
-            raise SrjtError(f"Ranges for each value of {by} need the column {by} in the samples to predict.")
-        return [as_text(value) for value in samples[by]]
 
 
 def fit_after_training(run: Trained, options: Answering | None = None) -> AfterTraining:
@@ -312,29 +301,25 @@ def fit_after_training(run: Trained, options: Answering | None = None) -> AfterT
     if coverage is not None:
         if noise is not None and estimate is None:
             noise = doubted_noise_of(noise, side, config=config, network=network)
-        by = options.coverage_by
+        by = options.coverage_by or ""
         ranges = calibrate_ranges(
-            side, coverage=coverage, noise=noise, by=by or "", network=network, label_noise=options.label_noise,
+            side, coverage=coverage, noise=noise, by=by, network=network, label_noise=options.label_noise,
             parts=_calibration_parts(columns, by, given=elsewhere),
             units=None if not per
             else units_of(columns, per, source="the calibration samples").codes if elsewhere
             else units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns"),
             pooled=Pooled(per, options.pool, learned) if per else None,
         )  # fmt: skip
-    return AfterTraining(
-        recalibration=recalibration,
-        ranges=ranges,
-        learned=learned,
-        calibrate_on=side if elsewhere else None,
-    )
+    on = side if elsewhere else None
+    return AfterTraining(recalibration=recalibration, ranges=ranges, learned=learned, calibrate_on=on)
 
 
-def _calibration_parts(columns: pd.DataFrame, by: str | None, *, given: bool) -> list[object] | None:
+def _calibration_parts(columns: pd.DataFrame, by: str, *, given: bool) -> list[object] | None:
     """The values of the column ``by``. given: whether these are not samples of the validation side."""
-    if by in (None, "", "grade"):
+    if by in ("", "grade"):
         return None
     if by not in columns:
-        where = f"the validation side: give `calibrate_on` with it, or {keep_at_training([str(by)])}"
+        where = f"the validation side: give `calibrate_on` with it, or {keep_at_training([by])}"
         raise SrjtError(
             f"Ranges for each value of {by} need this column in the calibration samples; it is not in "
             f"{'them' if given else where}."
@@ -344,6 +329,20 @@ def _calibration_parts(columns: pd.DataFrame, by: str | None, *, given: bool) ->
 
 # A run that is ready to answer.
 
+# columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
+OURS = {
+    *(
+        "images",
+        "label",
+        "grade",
+        "grade_name",
+        "grade_low",
+        "grade_high",
+        ReferralRule.column,
+        DoubtRule.column,
+    ),
+    *("expected_grade", "entropy", "disagreement", "highest_image"),
+}
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
 
 
@@ -366,8 +365,8 @@ class Prepared:
         How probabilities become grades.
     views : int
         Views of each sample: a run without mirror images has 5 instead of 10.
-    refer : ReferralRule or None
-        When to refer.
+    decisions : tuple of DecisionRule
+        What is decided beside the grade.
     """
 
     run: Trained
@@ -375,7 +374,12 @@ class Prepared:
     fitted: AfterTraining
     grade_rule: GradeRule
     views: int
-    refer: ReferralRule | None = None
+    decisions: tuple[DecisionRule, ...] = ()
+
+    @property
+    def refer(self) -> ReferralRule | None:
+        """When to refer."""
+        return next((rule for rule in self.decisions if isinstance(rule, ReferralRule)), None)
 
     @property
     def recalibration(self) -> str:
@@ -399,12 +403,6 @@ class Prepared:
         dtype = amp_dtype(config, self.run.device) or torch.float32
         return replace(self.run, config=config, preprocess=replace(self.run.preprocess, dtype=dtype))
 
-    @cached_property
-    def cut(self) -> float | None:
-        """The confidence below which a person decides, found on the validation side; None without abstention."""
-        share = self.options.abstain
-        return None if share is None else find_cut(self.refer, share, self.validation)
-
     def open_store(
         self,
         data: Manifest,
@@ -413,65 +411,102 @@ class Prepared:
         find_duplicates: bool = False,
     ) -> ImageStore:
         """The samples as the run takes them."""
-        return open_store(
-            data,
-            size=self.run.config.image_size,
-            resize=self.run.config.resize,
-            on_bad_image=self.options.on_bad_image,
-            progress=progress,
-            find_duplicates=find_duplicates,
+        bad = self.options.on_bad_image
+        return store_for(self.run, data, on_bad_image=bad, progress=progress, find_duplicates=find_duplicates)
+
+    def answer_store(self, store: ImageStore) -> Answers:
+        """The answers for the images, beside their true grades where these are known, else their labels."""
+        probabilities, own = self.applied.probabilities(store.pixels, views=self.options.views)
+        labels, _ = judging_labels(store.manifest)
+        return self.answer(
+            probabilities, own, labels, groups=store.manifest.groups, samples=store.manifest.table
         )
 
-    def probabilities(self, store: ImageStore) -> tuple[Floats, Ints]:
-        """(K, N, C) probabilities and (K, N) grades by the method's own rule."""
-        return self.applied.probabilities(store.pixels, views=self.options.views)
+    def side_answers(self, side: HeldOut, labels: Ints) -> Answers:
+        """The answers for one of the run's own held-out sides, per image, beside these labels (N,), without ranges."""
+        own = self.run.method.grades_of(torch.from_numpy(np.ascontiguousarray(side.probabilities))).numpy()
+        return self.answer(side.probabilities, own, labels, groups=side.groups)
 
-    def predictions(
-        self, probabilities: Floats, grades: Ints, *, samples: pd.DataFrame | None = None
-    ) -> pd.DataFrame:
-        """(K, N, C) probabilities and (K, N) grades → grade, p_<grade> …, expected_grade, entropy, disagreement.
+    def answer(
+        self,
+        probabilities: Floats,
+        grades: Ints,
+        labels: Ints,
+        *,
+        groups: Sequence[str] | None,
+        samples: pd.DataFrame | None = None,
+    ) -> Answers:
+        """(K, N, C) probabilities and (K, N) grades by the method's own rule → answers for images.
 
-        The disagreement of two networks is their total variation distance, from 0 (equal probabilities) to 1. samples:
-        the table of the samples, for ranges by the values of a column.
+        samples: the table of the samples; without it there are no ranges.
         """
-        network, recalibration, names = self.options.network, self.fitted.recalibration, self.run.grades
-        raw = chosen = probabilities_of(probabilities, network)
-        if recalibration is not None:
-            chosen = recalibration(raw).astype(np.float32)
+        network, recalibration = self.options.network, self.fitted.recalibration
+        raw = probabilities_of(probabilities, network)
         predicted = decoded_grades(
             self.grade_rule, probabilities, grades, network=network, recalibration=recalibration
         )
-        columns: dict[str, Any] = {"grade": [names[g] for g in predicted]}
-        if self.fitted.ranges is not None and self.fitted.ranges.pooled is None:
-            low, high = self.fitted.grade_ranges(raw, predicted, samples=samples)
-            columns["grade_low"] = [names[g] for g in low]
-            columns["grade_high"] = [names[g] for g in high]
-        columns |= {f"p_{name}": chosen[:, c] for c, name in enumerate(names)}
-        columns |= uncertainty(torch.from_numpy(chosen))
-        if len(probabilities) == 2:
-            distance = 0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)
-            columns["disagreement"] = distance.clip(max=1.0)  # rounding can exceed 1
-        table = pd.DataFrame(columns)
-        table.attrs["grade_rule"] = self.grade_in_words
-        return table
-
-    def predict_side(self, side: HeldOut) -> pd.DataFrame:
-        """The predictions for one of the run's own held-out sides, as for new samples, but without ranges."""
-        own = self.run.method.grades_of(torch.from_numpy(np.ascontiguousarray(side.probabilities))).numpy()
-        without = replace(self, fitted=replace(self.fitted, ranges=None))
-        return without.predictions(side.probabilities, own)
-
-    def side_answers(self, side: HeldOut, labels: Ints) -> Answers:
-        """The answers for one of the run's own held-out sides, per image, beside these labels (N,)."""
-        return answers_from(self.run, self.predict_side(side), labels, groups=side.groups)
-
-    def pool(self, answers: Answers, units: Ints) -> Answers:
-        """One answer per unit (N,) of the images."""
-        return pool_answers(
-            answers, units, how=self.options.pool, learned=self.fitted.learned, grade_rule=self.grade_rule
+        distance = None
+        if len(probabilities) == 2:  # rounding can exceed 1
+            distance = (0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)).clip(max=1.0)
+        return Answers(
+            probabilities=recalibrated(probabilities, network, recalibration).astype(np.float64),
+            grades=predicted,
+            labels=labels,
+            groups=None if groups is None else list(groups),
+            outputs=(probabilities, grades),
+            ranges=None if samples is None else self.fitted.grade_ranges(raw, predicted, samples=samples),
+            disagreement=distance,
         )
 
-    def validation(self, *, why: str) -> Answers:
+    def pool(self, answers: Answers, units: Ints, *, samples: pd.DataFrame | None = None) -> Answers:
+        """One answer per unit (N,) of the images, judged by the highest label. samples: as for ``answer``.
+
+        The highest grade is that of the images' own grades, whichever way they were decoded; the other poolings decode
+        the pooled probabilities.
+        """
+        how = self.options.pool
+        pooled = pool_probabilities(answers.probabilities, units, how=how, learned=self.fitted.learned)
+        if how == "highest":
+            grades = highest_per_unit(answers.grades, units)
+        else:
+            grades = self.grade_rule.grades(torch.from_numpy(pooled)).numpy()
+        ranges, disagreement = None, answers.disagreement
+        if samples is not None and answers.outputs is not None:
+            raw = probabilities_of(answers.outputs[0], self.options.network)
+            ranges = self.fitted.grade_ranges(raw, grades, samples=samples, units=units)
+        if disagreement is not None:
+            disagreement = np.bincount(units, weights=disagreement) / np.bincount(units)
+        return Answers(
+            probabilities=pooled,
+            grades=grades,
+            labels=highest_per_unit(answers.labels, units),
+            groups=answers.groups_of(np.unique(units, return_index=True)[1]),
+            ranges=ranges,
+            disagreement=disagreement,
+        )
+
+    def table(self, answers: Answers) -> pd.DataFrame:
+        """The columns of the predictions: the grade, what is decided, p_<grade> …, expected_grade, entropy …"""
+        grades, p = self.run.grades, answers.probabilities.astype(np.float32)
+        columns: dict[str, Any] = {"grade": [grades[g] for g in answers.grades]}
+        if grades.names:
+            columns["grade_name"] = [grades.names[grade] for grade in columns["grade"]]
+        if answers.ranges is not None:
+            columns["grade_low"], columns["grade_high"] = (
+                [grades[g] for g in ends] for ends in answers.ranges
+            )
+        for rule in self.decisions:
+            if (yes := rule.applies(answers)) is not None:
+                columns[rule.column] = np.where(yes, "yes", "no")
+        columns |= {f"p_{name}": p[:, c] for c, name in enumerate(grades)}
+        entropy = torch.special.entr(torch.from_numpy(p)).sum(dim=-1)
+        columns["expected_grade"] = expected_grade(torch.from_numpy(p)).numpy()
+        columns["entropy"] = entropy.clamp(min=0.0).numpy()  # rounding: p may exceed 1
+        if answers.disagreement is not None:
+            columns["disagreement"] = answers.disagreement
+        return pd.DataFrame(columns)
+
+    def validation(self, why: str) -> Answers:
         """The answers for the validation side, judged by the best labels that it has. why: what needs them."""
         side, per = validation_side(self.run, why=why), self.options.per
         images = self.side_answers(side, best_labels(side))
@@ -481,10 +516,22 @@ class Prepared:
         return replace(self.pool(images, codes), labels=unit_labels(self.run, side, codes).argmax(axis=1))
 
 
+def judging_labels(samples: Manifest | HeldOut) -> tuple[Ints, str]:
+    """The true grades where they are known, else the labels, and what they are called."""
+    if samples.true_labels is not None:
+        return samples.true_labels, "true grades"
+    return samples.labels, "given grades"
+
+
 def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
     """Everything that is settled before the first new sample is seen; errors about options come from here."""
     run, options = open_run(run), options or Answering()
-    check_units(options.per, run.grades)
+    for name in options.per:
+        if name in OURS or name in {f"p_{grade}" for grade in run.grades}:
+            raise SrjtError(
+                f"The answers have a column named {name} themselves: pool by a column with another name (`per`), or "
+                "rename it in the data."
+            )
     if options.precision is not None and len(run.in_shape) == 1:
         raise SrjtError("A precision is for images; this run was trained on features, which take no time.")
     refuse_bf16_on_cpu(options.precision, run.device)
@@ -495,12 +542,5 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
         recalibration=fitted.recalibration,
     )  # fmt: skip
     prepared = Prepared(run=run, options=options, fitted=fitted, grade_rule=rule, views=views)
-    if options.refer_from is None:
-        return prepared
-    return replace(prepared, refer=referral_rule(run, options, validation=prepared.validation, views=views))
-
-
-def uncertainty(probabilities: torch.Tensor) -> dict[str, npt.NDArray[Any]]:
-    """expected_grade and entropy of probabilities (N, C)."""
-    entropy = torch.special.entr(probabilities).sum(dim=-1).clamp(min=0.0)  # rounding: p may exceed 1
-    return {"expected_grade": expected_grade(probabilities).numpy(), "entropy": entropy.numpy()}
+    rules = decision_rules(run, options, validation=prepared.validation, views=views)
+    return replace(prepared, decisions=rules)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import probabilities_of
+from srjt.inference.answers import Answers, probabilities_of
 from srjt.inference.options import WhichNetwork
 from srjt.noise.matrices import transition_of
 from srjt.noise.quality import (
@@ -136,8 +136,11 @@ class RangeRule:
 
     def scores(self, probabilities: npt.ArrayLike, *, units: Ints | None = None) -> Floats:
         """(N, C) or (M, C) scores of all grades, from the probabilities of images."""
-        p = np.asarray(probabilities)
-        return range_scores(pool(p if self.temperature is None else self.temperature(p), units, self.pooled))
+        p = probabilities if self.temperature is None else self.temperature(np.asarray(probabilities))
+        if self.pooled is not None:
+            assert units is not None
+            p = pool_probabilities(p, units, how=self.pooled.how, learned=self.pooled.learned)
+        return range_scores(p)
 
     @property
     def trivial(self) -> bool:
@@ -147,46 +150,28 @@ class RangeRule:
 
     def __str__(self) -> str:
         each = {"": "", "grade": ", for each true grade"}.get(self.by, f", for each value of {self.by}")
+        samples = count_of(self.samples, "sample")
+        if self.pooled is not None and self.answers != (self.patients if self.by_patient else self.samples):
+            samples = f"{count_of(self.answers, 'answer')} of {samples}"
         text = f"Ranges hold for at least {self.coverage:.0%} of {self._what()}{each}, {self.why}. Calibrated on "
-        text += f"{self._calibrated_on()}{self._advice()}."
+        text += f"{count_of(self.patients, 'patient')} ({samples})" if self.by_patient else samples
+        if self.basis in ("corrected", "conservative"):  # verified grades need no assumption
+            images = f"{REREAD} random images" if self.pooled is None else "all images of random patients"
+            text += f"; have {images} re-read to narrow it"
         if self.trivial:
-            return f"{text} Only the range of all grades keeps this promise here."
+            return f"{text}. Only the range of all grades keeps this promise here."
         if few := [name for name, rule in self.parts.items() if rule.trivial]:
-            return f"{text} Too few samples, so all grades, for {self.by} {', '.join(few)}."
-        lacking = [] if self.parts else np.flatnonzero(np.isinf(self.thresholds)).tolist()
-        if few := [str(grade) for grade in lacking]:
-            return f"{text} Too few samples of the grades at positions {', '.join(few)}: they are in every range."
-        return text
+            return f"{text}. Too few samples, so all grades, for {self.by} {', '.join(few)}."
+        if not self.parts and (few := np.flatnonzero(np.isinf(self.thresholds)).astype(str).tolist()):
+            return f"{text}. Too few samples of the grades at positions {', '.join(few)}: they are in every range."
+        return f"{text}."
 
     def _what(self) -> str:
         if self.pooled is None:
             return "random images of new patients" if self.by_patient else "new images"
-        names = [f"{name}s" for name in self.pooled.per if name != "patient"]
-        if not names:
-            return "new patients, each by the highest of its images"
-        of = " of new patients" if self.by_patient else ""
-        return f"{'random' if self.by_patient else 'new'} {' and '.join(names)}{of}, each by the highest of its images"
-
-    def _advice(self) -> str:
-        """Verified grades need no assumption, and make ranges narrower."""
-        if self.basis not in ("corrected", "conservative"):
-            return ""
-        images = f"{REREAD} random images" if self.pooled is None else "all images of random patients"
-        return f"; have {images} re-read to narrow it"
-
-    def _calibrated_on(self) -> str:
-        samples = count_of(self.samples, "sample")
-        if self.pooled is not None and self.answers != (self.patients if self.by_patient else self.samples):
-            samples = f"{count_of(self.answers, 'answer')} of {samples}"
-        return f"{count_of(self.patients, 'patient')} ({samples})" if self.by_patient else samples
-
-
-def pool(probabilities: npt.ArrayLike, units: Ints | None, pooled: Pooled | None) -> npt.ArrayLike:
-    """(N, C) → (M, C), or as they are without pooling."""
-    if pooled is None:
-        return probabilities
-    assert units is not None
-    return pool_probabilities(probabilities, units, how=pooled.how, learned=pooled.learned)
+        names = " and ".join(f"{name}s" for name in self.pooled.per if name != "patient")
+        whom = f"random {names} of new patients" if self.by_patient else f"new {names}"
+        return f"{whom if names else 'new patients'}, each by the highest of its images"
 
 
 def values_of_units(
@@ -263,7 +248,7 @@ def image_evidence(side: HeldOut, noise: NoiseBounds | None, label_noise: LabelN
         groups=side.groups,
         verified=np.full(len(side), -1) if verified is None else verified,
         basis="labels",
-        why="if the calibration labels are right",
+        why=RIGHT,
         candidates=[[np.eye(side.probabilities.shape[2])[side.labels]]],
     )
     if label_noise == "none" or noise is None:
@@ -284,60 +269,46 @@ def unit_evidence(side: HeldOut, units: Ints, noise: NoiseBounds | None, label_n
         return image_evidence(side, noise, label_noise)
     checked = np.full(len(side), -1) if side.verified_labels is None else side.verified_labels
     certain = checked >= 0
-    best = np.where(certain, checked, side.labels)
-    highest = highest_per_unit(best, units)
-    every = np.bincount(units, weights=certain) == sizes
+    labels = np.where(certain, checked, side.labels)
+    highest = highest_per_unit(labels, units)
+    verified = np.bincount(units, weights=certain)
+    every = verified == sizes
     # of images that were verified at random, small patients are complete more often: no random sample of patients
-    some = (np.bincount(units, weights=certain) > 0) & ~every
-    by_unit = not some.any() or len(np.unique(sizes)) == 1
+    by_unit = not ((verified > 0) & ~every).any() or len(np.unique(sizes)) == 1
     first = np.unique(units, return_index=True)[1].tolist()
     groups = None if side.groups is None else [side.groups[row] for row in first]
     shares = patient_weights(groups, len(sizes))
-    basis, why, candidates = _unit_weights(side, units, noise, label_noise, best, certain, every)
-    return Evidence(
+    right = np.eye(side.probabilities.shape[2])[highest]
+    evidence = Evidence(
         labels=highest,
         groups=groups,
         verified=np.where(every & by_unit, highest, -1),
-        basis=basis,
-        why=why,
-        candidates=candidates,
+        basis="labels",
+        why=RIGHT,
+        candidates=[[right]],
         labels_each=float(len(side) * shares.max() / shares.sum()),
     )
-
-
-def _unit_weights(
-    side: HeldOut,
-    units: Ints,
-    noise: NoiseBounds | None,
-    label_noise: LabelNoise,
-    labels: Ints,
-    certain: npt.NDArray[np.bool_],
-    every: npt.NDArray[np.bool_],
-) -> tuple[Basis, str, list[list[Floats]]]:
-    """labels: the best of each image. certain (N,): verified ones; every (M,): units with no others."""
-    highest = highest_per_unit(labels, units)
-    right = np.eye(side.probabilities.shape[2])[highest]
     if label_noise == "none" or noise is None:
-        return "labels", "if the calibration labels are right", [[right]]
-    plausible = (noise.lowest(), noise.joint, noise.highest())
-    shares = np.bincount(highest, minlength=right.shape[1]) / len(highest)
+        return evidence
+    matrices = [transition_of(joint) for joint in (noise.lowest(), noise.joint, noise.highest())]
+    mix = np.bincount(highest, minlength=right.shape[1]) / len(highest)
     misled: list[Floats] = []
-    for joint in plausible:
-        matrix = transition_of(joint)
+    for matrix in matrices:
         try:
             misled.append(highest_grade_posterior(labels, units, matrix, certain=certain))
         except SrjtError:
-            return "conservative", f"{ANY_NEAR} (labels of one patient contradict the estimated noise)", []
-        together = posterior_weights(highest, given_noise(matrix, shares).joint)
+            why = f"{ANY_NEAR} (labels of one patient contradict the estimated noise)"
+            return replace(evidence, basis="conservative", why=why, candidates=[])
+        together = posterior_weights(highest, given_noise(matrix, mix).joint)
         misled.append(np.where(every[:, None], right, together))
-    if label_noise == "class-conditional":
-        inverse = [
-            highest_grade_weights(labels, units, transition_of(joint), certain=certain) for joint in plausible
-        ]
-        why = f"if {_rate(noise)} of the calibration labels are wrong, by the image's true grade alone"
-        return "corrected", why, [_all_or_none(inverse), misled]
-    why = f"if {_rate(noise)} of the calibration labels are wrong, one by one or together"
-    return "corrected", why, [misled]
+    wrong = f"if {_rate(noise)} of the calibration labels are wrong"
+    if label_noise != "class-conditional":
+        return replace(
+            evidence, basis="corrected", why=f"{wrong}, one by one or together", candidates=[misled]
+        )
+    inverse = [highest_grade_weights(labels, units, matrix, certain=certain) for matrix in matrices]
+    why = f"{wrong}, by the image's true grade alone"
+    return replace(evidence, basis="corrected", why=why, candidates=[_all_or_none(inverse), misled])
 
 
 def _rate(noise: NoiseBounds) -> str:
@@ -353,6 +324,7 @@ def _all_or_none(weights: Sequence[Floats | None]) -> list[Floats]:
 
 # Ranges of grades for new samples, calibrated on labels that may be wrong; see ``ordinal.ranges``.
 
+RIGHT = "if the calibration labels are right"
 FEW = 100  # labels below which an estimate of their noise is not used
 REREAD = 200  # images whose verified grades make ranges about as narrow as right labels do
 ANY_NEAR = "whichever near grade is the true one"
@@ -409,36 +381,34 @@ def calibrate_ranges(
                 _rows(side, rows), coverage=coverage, noise=noise, network=network, label_noise=label_noise,
                 units=None if units is None else np.unique(units[rows], return_inverse=True)[1], pooled=pooled,
             )  # fmt: skip
-        whole = next(iter(rules.values()))
-        whys = dict.fromkeys(rule.why for rule in rules.values())
         answers = len(side) if units is None else int(units.max()) + 1
         return replace(
-            whole, why="; elsewhere ".join(whys), by=by, parts=rules, temperature=None,
-            thresholds=np.full(side.probabilities.shape[2], np.inf), samples=len(side),
-            patients=answers if side.groups is None else len(set(side.groups)), answers=answers,
+            next(iter(rules.values())), why="; elsewhere ".join(dict.fromkeys(rule.why for rule in rules.values())),
+            by=by, parts=rules, temperature=None, thresholds=np.full(side.probabilities.shape[2], np.inf),
+            patients=answers if side.groups is None else len(set(side.groups)), answers=answers, samples=len(side),
         )  # fmt: skip
     p = probabilities_of(side.probabilities, network)
-    # of an over-confident network almost all scores are 1, and ranges would be needlessly wide
-    temperature = choose_recalibration(p, side.labels, groups=side.groups, vector=False)
-    scores = range_scores(pool(p if temperature is None else temperature(p), units, pooled))
     if units is None or pooled is None:
-        known = image_evidence(side, noise, label_noise)
+        evidence = image_evidence(side, noise, label_noise)
     else:
-        known = unit_evidence(side, units, noise, label_noise)
+        evidence = unit_evidence(side, units, noise, label_noise)
+    answers = len(evidence.labels)
     rule = RangeRule(
         coverage=coverage,
-        thresholds=np.full(scores.shape[1], np.inf),
-        patients=round(float(patient_weights(known.groups, len(scores)).sum())),
-        answers=len(scores),
+        thresholds=np.full(p.shape[1], np.inf),
+        patients=round(float(patient_weights(evidence.groups, answers).sum())),
+        answers=answers,
         samples=len(side),
         by_patient=side.patients is not None,
-        basis=known.basis,
-        why=known.why,
+        basis=evidence.basis,
+        why=evidence.why,
         by=by,
-        temperature=temperature,
+        # of an over-confident network almost all scores are 1, and ranges would be needlessly wide
+        temperature=choose_recalibration(p, side.labels, groups=side.groups, vector=False),
         pooled=pooled,
     )
-    return _verified(rule, scores, known, units) or _corrected(rule, scores, known, noise)
+    scores = rule.scores(p, units=units)
+    return _verified(rule, scores, evidence, units) or _corrected(rule, scores, evidence, noise)
 
 
 def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints | None) -> RangeRule | None:
@@ -525,21 +495,18 @@ def _thresholds(
 
 
 def _rows(side: HeldOut, rows: Ints) -> HeldOut:
-    def of(values: Sequence[str] | None) -> list[str] | None:
+    """Some samples of a side."""
+
+    def of(values: Any) -> Any:
         return None if values is None else [values[row] for row in rows]
 
-    def grades(values: Ints | None) -> Ints | None:
-        return None if values is None else values[rows]
-
     return HeldOut(
-        ids=[side.ids[row] for row in rows],
+        ids=of(side.ids),
         probabilities=side.probabilities[:, rows],
         labels=side.labels[rows],
-        true_labels=grades(side.true_labels),
-        verified_labels=grades(side.verified_labels),
+        verified_labels=None if side.verified_labels is None else side.verified_labels[rows],
         patients=of(side.patients),
         groups=of(side.groups),
-        columns={name: [values[row] for row in rows] for name, values in side.columns.items()},
     )
 
 
@@ -576,30 +543,24 @@ class RangeEvaluation:
 
 
 def evaluate_ranges(
-    low: Ints,
-    high: Ints,
-    labels: Ints,
-    *,
-    rule: RangeRule,
-    num_classes: int,
-    groups: Sequence[str] | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> RangeEvaluation:
-    """Compare ranges (N,) with labels (N,). groups: patients."""
+    answers: Answers, rule: RangeRule | None, *, resamples: int = 1000, seed: int = 0
+) -> RangeEvaluation | None:
+    """Compare the ranges of answers with their labels; None without ranges."""
+    if rule is None or answers.ranges is None:
+        return None
+    (low, high), labels, groups = answers.ranges, answers.labels, answers.groups
     weights = patient_weights(groups, len(labels))
     inside = (low <= labels) & (labels <= high)
 
     def covered(of: npt.NDArray[np.bool_]) -> Interval:
         rows = np.flatnonzero(of)
-        owners = None if groups is None else [groups[row] for row in rows.tolist()]
-        return proportion_interval(inside[rows], groups=owners, weights=weights[rows])
+        return proportion_interval(inside[rows], groups=answers.groups_of(rows), weights=weights[rows])
 
     return RangeEvaluation(
         promised=rule.coverage,
         coverage=covered(np.ones(len(labels), dtype=bool)),
         width=_mean_width(high - low + 1, weights, groups=groups, resamples=resamples, seed=seed),
-        grades=[(int((labels == c).sum()), covered(labels == c)) for c in range(num_classes)],
+        grades=[(int((labels == c).sum()), covered(labels == c)) for c in range(answers.classes)],
         promise=str(rule),
     )
 

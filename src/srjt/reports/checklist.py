@@ -137,59 +137,52 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[dict[str, Any]
     facts = read_facts(folder)
     side, tables = _side_facts(folder, facts)
     known: dict[str, Any] = {**run_facts(folder, facts), **side}
-    for path, kind in [(path, _kind(path)) for path in also] or list(_beside(folder, facts)):
-        about: Mapping[str, Any]
-        if kind == "audit":
-            about = audit_folder.read_facts(path)
-            known |= _audit_facts(path)
-        elif kind == "readers":
-            about = read_reader_facts(path)
-            known |= _reader_facts(about, path, facts)
-        else:
-            about = read_json(path, EvaluationFile).model_dump()
-            try:
-                found = list(_evaluation_facts(about))
-            except (KeyError, TypeError, ValueError, AttributeError) as problem:
-                raise SrjtError(
-                    f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
-                ) from None
-            for name, text in found:
-                known[name] = f"{known[name]} {text}" if name in known else text
-                files = known.get(f"{name}_file")
-                known[f"{name}_file"] = f"{files}, {path.name}" if files else path.name
+    for path in also or _beside(folder, facts):
+        kind, about = _read(path)
         if list(about["grades"]) != list(facts.grades):
             raise SrjtError(f"{path} is about other grades, {', '.join(about['grades'])}, than {folder}.")
+        if kind == "audit":
+            known |= _audit_facts(path)
+            continue
+        if kind == "readers":
+            known |= _reader_facts(about, path, facts)
+            continue
+        try:
+            sentences = list(_evaluation_facts(about))
+        except (KeyError, TypeError, ValueError, AttributeError) as problem:
+            reason = f"{type(problem).__name__}: {problem}"
+            raise SrjtError(f"{path} is damaged or not from srjt ({reason}).") from None
+        for name, text in sentences:
+            known[name] = f"{known[name]} {text}" if name in known else text
+            files = known.get(f"{name}_file")
+            known[f"{name}_file"] = f"{files}, {path.name}" if files else path.name
     return {name: value for name, value in known.items() if value not in (None, "")}, tables
 
 
-def _kind(path: Path) -> str:
-    for kind in ("audit", "readers"):
-        if (path / f"{kind}.json").is_file():
-            return kind
+def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
+    """What a folder or file is about, and its content."""
+    if (path / "audit.json").is_file():
+        return "audit", audit_folder.read_facts(path)
+    if (path / "readers.json").is_file():
+        return "readers", read_reader_facts(path)
     if path.is_file() and path.suffix == ".json":
-        return "evaluation"
+        return "evaluation", read_json(path, EvaluationFile).model_dump()
     raise SrjtError(
         f"{path} is not the folder of an audit or of readers, nor a JSON file of srjt evaluate --out."
     )
 
 
-def _beside(folder: Path, facts: RunFacts) -> Iterator[tuple[Path, str]]:
+def _beside(folder: Path, facts: RunFacts) -> Iterator[Path]:
     """The audit, the readers and the evaluations in the run's folder and in the two around it."""
     here, table = folder.resolve(), source_name(facts)
     for path in sorted(path for place in (here, *here.parents[:2]) for path in place.iterdir()):
         try:
-            kind = _kind(path)
-            if kind == "audit":
-                fits = Path(audit_folder.read_facts(path)["source"]).name == table
-            elif kind == "readers":
-                same = Path(str(read_reader_facts(path).get("source"))).name == table
-                fits = same or _is_consensus(path, facts)
-            else:
-                fits = read_json(path, EvaluationFile).run == here.name
+            kind, about = _read(path)
+            same_table = Path(str(about.get("source"))).name == table
         except (SrjtError, OSError, ValueError, AttributeError):  # of something else
             continue
-        if fits:
-            yield path, kind
+        if about["run"] == here.name if kind == "evaluation" else same_table or _is_consensus(path, facts):
+            yield path
 
 
 def run_facts(folder: Path, facts: RunFacts) -> dict[str, Any]:
@@ -496,9 +489,9 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
         title=f"{CHECKLISTS[name].partition(' (')[0].partition(',')[0]}: {folder.resolve().name}",
         lead=f"{CHECKLISTS[name]}, each item in our words.",
         key_numbers=[
-            KeyNumber(label="answered from files", value=str(whole)),
-            KeyNumber(label="in part", value=str(partly)),
-            KeyNumber(label="for the authors", value=str(len(items) - whole - partly)),
+            KeyNumber("answered from files", str(whole)),
+            KeyNumber("in part", str(partly)),
+            KeyNumber("for the authors", str(len(items) - whole - partly)),
         ],
         sections=[
             *(
@@ -506,7 +499,7 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
                 for heading, text in paragraphs.items()
                 if text
             ),
-            Section(slug="items", heading="Items", tables=[data_table(frame, title="All items"), *tables]),
+            Section("items", "Items", tables=[data_table(frame, title="All items"), *tables]),
         ],
     )
 

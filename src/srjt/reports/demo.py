@@ -24,6 +24,7 @@ from srjt.errors import SrjtError
 from srjt.files import write_atomically, write_json
 from srjt.inference.evaluate import evaluate
 from srjt.inference.predict import predict
+from srjt.reports.pages.answers import predictions_page
 from srjt.reports.report import report
 from srjt.studies.folder import run_folder
 from srjt.studies.results import StudyResults
@@ -178,7 +179,7 @@ def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
     verified = checked.select(np.flatnonzero(checked.verified_labels >= 0))
     asked: dict[str, Any] = {"coverage": COVERAGE, "progress": False}
     answers = predict(run, test, calibrate_on=verified, **asked)
-    report(answers, run=run, data=test, out=out / PAGES[2])
+    predictions_page(run, answers, data=test).save(out / PAGES[2])
     before = evaluate(run, test, resamples=2, **asked).ranges
     after = evaluate(run, test, resamples=2, calibrate_on=verified, **asked).ranges
     assert before is not None

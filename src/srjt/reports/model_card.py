@@ -36,9 +36,10 @@ from srjt.reports.pages.evaluation import (
     scores_table,
     verdict,
 )
+from srjt.reports.pages.run import stored_sides
 from srjt.reports.sections import source_name
 from srjt.training.folder import RunFacts, read_facts
-from srjt.training.trained import Trained, load_run
+from srjt.training.trained import Trained
 
 # The layout and the metadata are those of Hugging Face's model cards, so that a folder can be published as it is.
 
@@ -87,7 +88,7 @@ def model_card(
     """
     facts = read_facts(folder)
     if sides is None:
-        sides = _sides(folder)
+        sides = stored_sides(folder, facts.grades)
     found = sides.get("test") or sides.get("validation")
     metadata, known = _metadata(folder, facts, found, tags=tags), run_facts(folder, facts)
     page = Page(
@@ -95,11 +96,11 @@ def model_card(
         title=folder.resolve().name,
         lead=paragraph(MODEL_FACTS, known),
         sections=[
-            Section(slug="use", heading="Intended use", text=[USE]),
-            Section(slug="data", heading="Training data", text=[paragraph(DATA_FACTS, known)]),
-            Section(slug="performance", heading="Performance", **_performance(found)),
-            Section(slug="limits", heading="Limits", text=sentences(LIMITS, card_facts(facts, found))),
-            Section(slug="cite", heading="How to cite", text=[_citation(facts.config.method)]),
+            Section("use", "Intended use", text=[USE]),
+            Section("data", "Training data", text=[paragraph(DATA_FACTS, known)]),
+            Section("performance", "Performance", **_performance(found)),
+            Section("limits", "Limits", text=sentences(LIMITS, card_facts(facts, found))),
+            Section("cite", "How to cite", text=[_citation(facts.config.method)]),
         ],
     )
     how = _usage(folder, facts) if usage is None else usage
@@ -120,15 +121,6 @@ def card_facts(facts: RunFacts, found: Evaluation | None) -> SimpleNamespace:
         patients=found is not None and found.by_patient,
         rare=", ".join(g for g, n in zip(facts.grades.shown, counts, strict=False) if 0 < n < 30),
     )
-
-
-def _sides(folder: Path) -> dict[str, Evaluation]:
-    if not (folder / "weights.safetensors").exists():
-        return {}
-    try:
-        return evaluate_sides(load_run(folder, device="cpu"))
-    except SrjtError:  # a network of your own, or a method that is not installed
-        return {}
 
 
 def _metadata(

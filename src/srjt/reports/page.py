@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from srjt._version import __version__
 from srjt.files import explain_write_errors, write_atomically, write_output
-from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
-from srjt.reports.table import Table, escape_markdown, pipe_row
+from srjt.ordinal.metrics import Interval
+from srjt.reports.figures.canvas import CaptionedFigure, inline_svg, save_figure
+from srjt.reports.table import MISSING, Table, between, escape_markdown, pipe_row
 
 if TYPE_CHECKING:
     import jinja2
@@ -30,7 +32,7 @@ NOTES = 1  # that a terminal shows, besides the warnings: 24 lines are a screen
 TILES = 12  # of a section that a notebook shows
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class KeyNumber:
     """One of the few numbers that a reader looks for first."""
 
@@ -38,6 +40,12 @@ class KeyNumber:
     value: str
     interval: str = ""  # "0.31 – 0.53"
     compared: str = ""  # what to compare it with: "one grade for all: 0.67"
+
+    @classmethod
+    def of(cls, label: str, number: Interval, pattern: str = ".3f", *, compared: str = "") -> KeyNumber:
+        """A number with its interval, each as far as it is defined."""
+        value = f"{number.value:{pattern}}".replace("-", "−") if math.isfinite(number.value) else MISSING
+        return cls(label, value, "" if math.isnan(number.low) else between(*number[1:], pattern), compared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +74,13 @@ class Tile:
     beside: Sequence[tuple[str, str]] = ()  # (picture, title) of others, side by side with the first
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Section:
     """Shown in the order of the fields."""
 
     slug: str
     heading: str
+    _: KW_ONLY
     text: Sequence[str] = ()  # paragraphs
     code: str = ""
     facts: Sequence[tuple[str, str]] = ()  # term, value
@@ -111,9 +120,10 @@ class Page:
         """The notes that are no warnings."""
         return [note for note in self.notes if not note.warning]
 
-    def save(self, path: str | Path) -> None:
-        """Write the page to an HTML file."""
+    def save(self, path: str | Path, *, figures: str | Path | None = None) -> list[Path]:
+        """Write the page to an HTML file, and every figure as SVG and PNG to the folder ``figures``."""
         write_page(self, Path(path))
+        return [Path(path), *save_figures(self, figures)]
 
     def __str__(self) -> str:
         return page_text(self)
@@ -122,11 +132,22 @@ class Page:
         return notebook_html(self)
 
 
+def present(*sections: Section | None) -> list[Section]:
+    """Those that are there."""
+    return [section for section in sections if section is not None]
+
+
 def page_figures(page: Page) -> list[CaptionedFigure]:
     """All figures of a page."""
     sections = [part for section in page.sections for part in (section, *section.parts)]
     first = [] if page.figure is None else [page.figure]
     return first + [figure for section in sections for figure in section.figures]
+
+
+def save_figures(page: Page, folder: str | Path | None) -> list[Path]:
+    """Write every figure of a page as SVG and PNG; None: none of them."""
+    figures = [] if folder is None else page_figures(page)
+    return [file for figure in figures for file in save_figure(figure, Path(folder or ""))]
 
 
 # Sentences: a rule is a condition on facts and a template that is filled with them.

@@ -4,6 +4,7 @@ HTML page; and the page that follows a training while it runs.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -12,12 +13,9 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from srjt.auditing.audit import Audit
 from srjt.auditing.folder import begun_audit
 from srjt.data.grades import Grades
-from srjt.data.manifest import Manifest
 from srjt.data.sources.table import read_reader_facts
 from srjt.errors import SrjtError, unknown_name
 from srjt.files import explain_write_errors, write_atomically, write_json, write_output
@@ -25,16 +23,15 @@ from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.explain import Explanation
 from srjt.inference.predict import Predictions
-from srjt.inference.prepare import RunLike, open_run
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
 from srjt.readers.agreement import Agreement
 from srjt.readers.consensus import Consensus
 from srjt.reports.checklist import checklist_page, write_checklist
-from srjt.reports.figures.canvas import figure_bytes, save_figure
+from srjt.reports.figures.canvas import figure_bytes
 from srjt.reports.figures.results import forest_figure
-from srjt.reports.page import Page, page_figures, write_page
+from srjt.reports.page import Page, save_figures, write_page
 from srjt.reports.pages.answers import explain_page, predictions_page
 from srjt.reports.pages.audit import audit_page, audited_page
 from srjt.reports.pages.evaluation import comparison_page, evaluation_page
@@ -92,14 +89,12 @@ page_of.register(StudyResults, lambda results: study_page(_with_names(results, N
 page_of.register(Trained, trained_page)
 
 
-# ``srjt.report``: a study, a run, an audit, several readers, predictions or an evaluation as one HTML page.
+# ``srjt.report``: the folder of a study, a run, an audit or several readers as one HTML page.
 
 
 def report(
-    folder: str | Path | pd.DataFrame | Evaluation,
+    folder: str | Path,
     *,
-    run: RunLike | None = None,
-    data: Manifest | None = None,
     out: str | Path | None = None,
     figures: str | Path | None = None,
     tables: str | Path | None = None,
@@ -109,21 +104,17 @@ def report(
     checklist: str | None = None,
     also: Sequence[str | Path] = (),
 ) -> list[Path]:
-    """Write a study, a run, an audit, several readers, predictions or an evaluation as one self-contained HTML page.
+    """Write the folder of a study, a run, an audit or several readers as one self-contained HTML page.
 
-    The page needs no network and opens from disk. It lists failed and unfinished runs at its top.
+    The page needs no network and opens from disk. It lists failed and unfinished runs at its top. For a result in
+    memory, such as an evaluation, use ``result.report().save("page.html")``.
 
     Parameters
     ----------
-    folder : path, DataFrame or Evaluation
-        Folder of a study, of a run (finished or not), of an audit or of readers; or what ``srjt.predict`` or
-        ``srjt.evaluate`` has returned.
-    run : Trained or path, optional
-        The run that has predicted; needed for predictions and evaluations.
-    data : Manifest, optional
-        The predicted or evaluated samples, for their pictures. Default: the paths in the predictions.
+    folder : path
+        Folder of a study, of a run (finished or not), of an audit or of readers.
     out : path, optional
-        The HTML file. Default: ``report.html`` in ``folder``; predictions and evaluations need a name.
+        The HTML file. Default: ``report.html`` in ``folder``.
     figures : path, optional
         Folder for every figure as SVG and PNG.
     tables : path, optional
@@ -150,25 +141,22 @@ def report(
     --------
     >>> import srjt
     >>> srjt.report("study", figures="figures")  # doctest: +SKIP
-    >>> srjt.report(srjt.predict("runs/mine", "new"), run="runs/mine", out="new.html")  # doctest: +SKIP
     """
-    if isinstance(folder, (pd.DataFrame, Evaluation)):
-        if tables is not None or maps:
-            raise SrjtError(
-                "Predictions and evaluations have neither tables as files nor maps: leave them out."
-            )
-        return _report_answers(folder, run=run, data=data, out=out, figures=figures, grade_names=grade_names)
-    if run is not None or data is not None:
-        raise SrjtError("run and data belong to predictions and evaluations: leave them out for a folder.")
+    if not isinstance(folder, (str, os.PathLike)):
+        raise SrjtError(
+            'srjt.report takes a folder. For a result in memory: result.report().save("page.html").'
+        )
     folder = Path(folder)
+    path = folder / f"{checklist or 'report'}.html" if out is None else Path(out)
+    # The folder may come from somebody else, with a report.html that links to a file of the user.
+    follow_links = path.parent.resolve() != folder.resolve()
     if checklist is not None:
         if figures is not None or tables is not None or maps:
             raise SrjtError(
                 "A checklist has neither figures nor tables as files, and no maps: leave them out."
             )
         page = checklist_page(folder, checklist, also=[Path(path) for path in also])
-        path = Path(out) if out is not None else folder / f"{checklist}.html"
-        return write_checklist(page, path, follow_links=path.parent.resolve() != folder.resolve())
+        return write_checklist(page, path, follow_links=follow_links)
     if also:
         raise SrjtError("`also` belongs to a checklist: leave it out, or choose one with `checklist`.")
     for name in metrics:
@@ -177,50 +165,19 @@ def report(
     page, results = _read_page(folder, tuple(metrics), maps=maps, grade_names=grade_names)
     if tables is not None and results is None:
         raise SrjtError(f"Tables compare methods: {folder} is not the folder of a study.")
-    path = Path(out) if out is not None else folder / "report.html"
-    # The folder may come from somebody else, with a report.html that links to a file of the user.
-    write_page(page, path, follow_links=path.parent.resolve() != folder.resolve())
-    files = [path, *_write_figures(page, figures)]
+    write_page(page, path, follow_links=follow_links)
+    files = [path, *save_figures(page, figures)]
     if tables is not None and results is not None:
         files += _write_tables(results, tuple(metrics), Path(tables))
     return files
-
-
-def _report_answers(
-    found: pd.DataFrame | Evaluation,
-    *,
-    run: RunLike | None,
-    data: Manifest | None,
-    out: str | Path | None,
-    figures: str | Path | None,
-    grade_names: Mapping[str, str] | None,
-) -> list[Path]:
-    if run is None or out is None:
-        raise SrjtError("The page of predictions or of an evaluation needs run=… and out=….")
-    opened = open_run(run)
-    opened = replace(opened, grades=opened.grades.named(grade_names))
-    sources = [data.source] if data is not None and data.source else []
-    if isinstance(found, Evaluation):
-        page = evaluation_page(replace(found, grades=opened.grades), run=opened, data=data, sources=sources)
-    elif not {"grade", "entropy"} <= set(found.columns) or "grade_rule" not in found.attrs:
-        raise SrjtError("These are not predictions of srjt.predict: pass its result unchanged.")
-    else:
-        page = predictions_page(opened, found, data=data, sources=sources)
-    write_page(page, Path(out))
-    return [Path(out), *_write_figures(page, figures)]
-
-
-def _write_figures(page: Page, folder: str | Path | None) -> list[Path]:
-    if folder is None:
-        return []
-    return [file for figure in page_figures(page) for file in save_figure(figure, Path(folder))]
 
 
 def _read_page(
     folder: Path, metrics: tuple[str, ...], *, maps: bool, grade_names: Mapping[str, str] | None
 ) -> tuple[Page, StudyResults | None]:
     """The page of a folder, and the results if it is the folder of a study."""
-    if maps and not (folder / "audit.json").exists() and not begun_audit(folder):
+    is_audit = (folder / "audit.json").exists() or begun_audit(folder)
+    if maps and not is_audit:
         raise SrjtError(
             f"Maps are for audits, and {folder} is not the folder of one: use srjt explain for a run."
         )
@@ -230,7 +187,7 @@ def _read_page(
             return study_page(results, metrics=metrics), results
         if (folder / "run.json").exists():
             return run_page(folder, grade_names=grade_names), None
-        if (folder / "audit.json").exists() or begun_audit(folder):
+        if is_audit:
             return audit_page(folder, maps=maps, grade_names=grade_names), None
         if (folder / "readers.json").exists():
             facts = read_reader_facts(folder)
@@ -240,9 +197,8 @@ def _read_page(
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
-        raise SrjtError(
-            f"The files in {folder} are damaged or not from srjt ({type(problem).__name__}: {problem})."
-        ) from problem
+        reason = f"{type(problem).__name__}: {problem}"
+        raise SrjtError(f"The files in {folder} are damaged or not from srjt ({reason}).") from problem
     raise SrjtError(
         f"{folder} is the folder of neither a study, a run, an audit nor readers: it contains no study.json, run.json, "
         "audit.json or readers.json."
@@ -339,13 +295,13 @@ class LiveReporter(Forwarding):
     def _write(self, *, waiting: bool = False, **state: Any) -> None:
         if self._broken:
             return
+        options = {"messages": self.messages, "show_test": self.show_test, **state}
         try:
-            if waiting:
-                page = waiting_page(self.folder, messages=self.messages)
-            else:
-                page = run_page(
-                    self.folder, **{"messages": self.messages, "show_test": self.show_test, **state}
-                )
+            page = (
+                waiting_page(self.folder, messages=self.messages)
+                if waiting
+                else run_page(self.folder, **options)
+            )
             write_page(page, self.folder / FILE, follow_links=False)
         except Exception as trouble:  # a page that cannot be drawn must not end a training
             self._broken = True

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from PIL import Image
 
 from srjt._version import __version__
 from srjt.data.checks import data_uri
+from srjt.data.checks import thumbnail as sample_thumbnail
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.errors import duration
@@ -24,24 +24,22 @@ from srjt.training.trained import Trained
 # The settings of a run or a study as a section of a page.
 
 WITHOUT_PUBLISHED_WEIGHTS = ("tiny", "tiny-gn", "linear", "mlp")  # "pretrained" has no effect on these
+OF_IMAGES = ("image_size", "crop", "resize", "flip", "pretrained")  # without effect on rows of features
 
 
 def settings_section(
-    config: Mapping[str, Any], *, own_network: bool = False, unused: Collection[str] = ()
+    config: Mapping[str, Any], *, own_network: bool = False, features: bool = False
 ) -> list[Section]:
-    """The settings that were given and have an effect; no section if there are none. unused: others without one."""
-    shown = {
-        name: value
-        for name, value in config.items()
-        if value not in (None, {}, [], ()) and name not in unused
-    }
-    small = shown.get("network") in WITHOUT_PUBLISHED_WEIGHTS
-    if own_network or small or "weights" in shown:
+    """The settings that were given; no section if there are none."""
+    shown = {name: value for name, value in config.items() if value not in (None, {}, [], ())}
+    if features:
+        shown = {name: value for name, value in shown.items() if name not in OF_IMAGES}
+    if own_network or shown.get("network") in WITHOUT_PUBLISHED_WEIGHTS or "weights" in shown:
         shown.pop("pretrained", None)
     if own_network:
         shown["network"] = "your own"
     facts = [(name.replace("_", " "), _text(value)) for name, value in shown.items()]
-    return [Section(slug="settings", heading="Settings", facts=facts)] if facts else []
+    return [Section("settings", "Settings", facts=facts)] if facts else []
 
 
 def _text(value: Any) -> str:
@@ -66,9 +64,11 @@ PICTURE = 144  # pixels
 def thumbnail(path: str | os.PathLike[str]) -> str:
     """The picture of an image file; "" if it cannot be read."""
     try:
-        return data_uri(Image.fromarray(read_image(path, size=PICTURE, resize="squash")))
+        image = Image.fromarray(read_image(path))
     except (BadImageError, MemoryError):
         return ""
+    image.thumbnail((PICTURE, PICTURE), Image.Resampling.LANCZOS)
+    return data_uri(image)
 
 
 def thumbnails_of(images: Sequence[str], data: Manifest | None) -> Callable[[int], str]:
@@ -76,18 +76,9 @@ def thumbnails_of(images: Sequence[str], data: Manifest | None) -> Callable[[int
     if data is None:
         return lambda row: thumbnail(images[row])
     place = {str(image): row for row, image in enumerate(data.table["image"])}
-    paths = data.paths
-
-    def picture(row: int) -> str:
-        found = place.get(images[row])
-        if found is None or data.are_features:
-            return ""
-        if data.arrays is None:
-            return thumbnail(paths[found])
-        pixels = Image.fromarray(np.asarray(data.arrays[found], dtype=np.uint8))
-        return data_uri(pixels.resize((PICTURE, PICTURE), Image.Resampling.BILINEAR))
-
-    return picture
+    return lambda row: (
+        sample_thumbnail(data, place[images[row]], size=PICTURE) if images[row] in place else ""
+    )
 
 
 # Which model answered, and how the page was made: sections of the pages about new samples.
@@ -102,18 +93,17 @@ def run_name(run: Trained) -> str:
 
 def model_section(run: Trained) -> Section:
     """The run and its training data."""
-    facts = run.facts
-    rows = [("run", run_name(run)), ("method", display_name(run.config.method))]
-    own = facts is not None and facts.own_network
-    rows.append(("network", "your own" if own else str(run.config.network)))
-    rows.append(("networks", f"{run.method.networks}"))
-    if facts is not None:
-        if trained_on := (facts.data.get("samples") or {}).get("train"):
-            rows.append(("training samples", f"{trained_on:,}"))
-        if "started" in facts.provenance:
-            rows.append(("trained", str(facts.provenance["started"])[:10]))
-        rows.append(("trained by", f"srjt {facts.version}"))
-    return Section(slug="model", heading="Model", facts=rows, closed=True)
+    assert run.facts is not None
+    rows = {
+        "run": run_name(run),
+        "method": display_name(run.config.method),
+        "network": "your own" if run.facts.own_network else str(run.config.network),
+        "networks": str(run.method.networks),
+        "training samples": f"{(run.facts.data.get('samples') or {}).get('train', 0):,}",
+        "trained": str(run.facts.provenance.get("started", ""))[:10],
+        "trained by": f"srjt {run.facts.version}",
+    }
+    return Section("model", "Model", facts=[row for row in rows.items() if row[1]], closed=True)
 
 
 def made_section(
@@ -126,10 +116,10 @@ def made_section(
         facts.append(("… and", f"{len(sources) - SOURCES:,} more"))
     made = describe_provenance(run.device, command=command)
     facts += _machine_facts("written", made, version=__version__)
-    return Section(slug="reproduce", heading="Reproduce", code=command or "", facts=facts, closed=True)
+    return Section("reproduce", "Reproduce", code=command or "", facts=facts, closed=True)
 
 
-def provenance_section(facts: RunFacts, metrics: pd.DataFrame, *, unused: Collection[str]) -> Section:
+def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
     """How a run was made, as far as it has recorded it."""
     seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
     entries = [
@@ -139,12 +129,16 @@ def provenance_section(facts: RunFacts, metrics: pd.DataFrame, *, unused: Collec
         *_machine_facts("started", facts.provenance, version=facts.version),
     ]
     return Section(
-        slug="reproduce",
-        heading="Reproduce",
+        "reproduce",
+        "Reproduce",
         closed=True,
         code=str(facts.provenance.get("command") or ""),
         facts=entries,
-        parts=settings_section(facts.config.to_dict(), own_network=facts.own_network, unused=unused),
+        parts=settings_section(
+            facts.config.to_dict(),
+            own_network=facts.own_network,
+            features=len(facts.data["in_shape"]) == 1,
+        ),
     )
 
 

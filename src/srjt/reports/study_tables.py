@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.ordinal.metrics import holm
+from srjt.noise.matrices import FAMILIES
+from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import Rule, sentences
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table
+from srjt.studies.config import parse_noise
 from srjt.studies.paired_tests import LOWER_IS_BETTER, compare_ours, pool_ours, size_ratio
 from srjt.studies.results import OURS, display_name, host_of, paper_dataset, paper_order, paper_value
 from srjt.training.folder import NAIVE
 
 if TYPE_CHECKING:
     from srjt.studies.results import StudyResults
-
-from collections.abc import Iterable
-
-from srjt.noise.matrices import FAMILIES
-from srjt.ordinal.metrics import METRICS
-from srjt.studies.config import parse_noise
 
 # Words of a study's tables, figures and pages: metrics, noises, and which runs form the paper's ablation.
 
@@ -76,16 +72,10 @@ def noise_label(noise: str) -> str:
 
 def noises_by_kind(noises: Iterable[str]) -> dict[str, list[str]]:
     """Kind of noise, in the paper's order → its noises from weak to strong."""
-    kinds: dict[str, list[str]] = {}
-    for noise in noises:
-        kinds.setdefault(parse_noise(noise).kind, []).append(noise)
-    order = [*NOISE_NAMES, *kinds]
-    return {kind: sorted(kinds[kind], key=_strength) for kind in sorted(kinds, key=order.index)}
-
-
-def _strength(noise: str) -> float:
-    spec = parse_noise(noise)
-    return spec.rate or spec.rho or 0.0
+    specs = {noise: parse_noise(noise) for noise in noises}
+    weak_first = sorted(specs, key=lambda noise: specs[noise].rate or specs[noise].rho or 0.0)
+    kinds = {kind: [n for n in weak_first if specs[n].kind == kind] for kind in NOISE_NAMES}
+    return {kind: own for kind, own in kinds.items() if own}
 
 
 # The runs of a study that form the paper's ablation: hard or soft loss for selection and update, for every host.
@@ -153,17 +143,14 @@ TEST_CAPTION: list[Rule[Any]] = [
     (lambda f: not f.pooled and f.folds == 1, "The best of several methods is chosen by the same results."),
 ]  # fmt: skip
 
-Runs = set[tuple[int, int]]  # fold, seed
 
-
-@dataclass(frozen=True, kw_only=True)
-class MeanRow:
-    """A row of a table of means, without its numbers."""
+class MeanRow(NamedTuple):
+    """A row of a table of means, without its numbers. Best and second best are marked within a block."""
 
     labels: tuple[str, ...]
     source: MethodVariant
     host: MethodVariant | None
-    block: str  # best and second best are marked within a block
+    block: str
     rule: bool  # a line above
     paper: tuple[str, str, str] | None  # method, select, update
 
@@ -214,22 +201,22 @@ def networks_phrase(facts: Mapping[str, Any]) -> str:
     return combined
 
 
-def finished(scores: pd.DataFrame, runs: pd.DataFrame | None) -> pd.DataFrame:
+def finished(scores: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """The scores of finished runs: the last ten epochs of other runs are earlier ones."""
-    return scores if runs is None else scores[scores["key"].isin(runs.loc[runs["status"] == "done", "key"])]
+    return scores[scores["key"].isin(runs.loc[runs["status"] == "done", "key"])]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTables:
     """The tables of scores: method, variant, noise, fold, seed, split, metric, value; one value per run.
 
-    runs: one row per planned run, with key and status. With it only finished runs count, and missing ones are marked.
-    data: a name for the titles. paper: "limuc", "private" or "dr" adds columns with the paper's values. naive: noise,
-    fold, seed, metric, value, as in ``StudyResults``.
+    runs: one row per planned run, with key and status: only finished ones count, and missing ones are marked. data: a
+    name for the titles. paper: "limuc", "private" or "dr" adds columns with the paper's values. naive: noise, fold,
+    seed, metric, value, as in ``StudyResults``.
     """
 
     scores: pd.DataFrame
-    runs: pd.DataFrame | None = None
+    runs: pd.DataFrame
     metrics: Sequence[str] = PAPER_METRICS
     split: str = "test"
     data: str = ""
@@ -250,36 +237,22 @@ class StudyTables:
                 raise unknown_name("metric", metric, available)
 
     @cached_property
-    def values(self) -> dict[tuple[str, str, str, str], pd.Series[float]]:
+    def values(self) -> dict[tuple[str, ...], pd.Series[float]]:
         """Method, variant, noise, metric → the values of the finished runs; index: fold and seed."""
         done = finished(self.scores[self.scores["split"] == self.split], self.runs).dropna(subset=["value"])
-        done = done[done["metric"].isin(list(self.metrics))].set_index(["fold", "seed"])
-        groups = done.groupby(["method", "variant", "noise", "metric"], sort=False)["value"]
-        return {tuple(map(str, key)): group for key, group in groups}  # type: ignore[misc]
+        groups = done.set_index(["fold", "seed"]).groupby(["method", "variant", "noise", "metric"])["value"]
+        return {tuple(map(str, key)): group for key, group in groups}
 
     @cached_property
-    def planned(self) -> dict[tuple[str, str, str], Runs]:
-        """Method, variant, noise → its runs; without a plan, the runs that any method has with this noise."""
-        plan: dict[tuple[str, str, str], Runs] = {}
-        if self.runs is not None:
-            names = ["method", "variant", "noise", "fold", "seed"]
-            for method, variant, noise, fold, seed in self.runs[names].itertuples(index=False):
-                plan.setdefault((method, variant, noise), set()).add((fold, seed))
-            return plan
-        by_noise: dict[str, Runs] = {}
-        for (method, variant, noise, _), values in self.values.items():
-            plan[method, variant, noise] = by_noise.setdefault(noise, set())
-            by_noise[noise] |= set(values.index)
-        return plan
+    def planned(self) -> dict[tuple[str, ...], int]:
+        """Method, variant, noise → the number of its runs."""
+        groups = self.runs.groupby(["method", "variant", "noise"], sort=False)
+        return {tuple(map(str, key)): len(group) for key, group in groups}
 
     @property
     def kinds(self) -> dict[str, list[str]]:
         """Kind of noise → its noises."""
-        return noises_by_kind(dict.fromkeys(noise for _, _, noise in self.planned))
-
-    @property
-    def folds(self) -> int:
-        return len({fold for runs in self.planned.values() for fold, _ in runs})
+        return noises_by_kind(self.runs["noise"].unique())
 
     def _title(self, what: str, kind: str = "") -> str:
         """ "LIMUC: Comparison, Quasi-Gaussian noise"."""
@@ -295,15 +268,11 @@ class StudyTables:
         rows = []
         for method, variant in sorted(sources, key=lambda source: (order.index(source[0]), source[1])):
             host = host_of(method)
+            of_host = (host, variant if (host, variant) in sources else "") if host else None
+            rule = _starts_group(method, order) and not variant
+            paper = None if variant else (method, "", "")
             rows.append(
-                MeanRow(
-                    labels=(display_name(method, variant),),
-                    source=(method, variant),
-                    host=(host, variant if (host, variant) in sources else "") if host else None,
-                    block="",
-                    rule=_starts_group(method, order) and not variant,
-                    paper=(method, "", "") if not variant else None,
-                )
+                MeanRow((display_name(method, variant),), (method, variant), of_host, "", rule, paper)
             )
         return [
             self._mean_table(rows, noises, f"comparison-{kind}", self._title("Comparison", kind), ("method",))
@@ -317,16 +286,13 @@ class StudyTables:
         """
         rows = [
             MeanRow(
-                labels=(display_name(host), select, update),
-                source=source,
-                host=usages.get(("hard", "hard")) if (select, update) == ("hard", "soft") else None,
-                block=host,
-                rule=number == 0,
-                paper=(host, select, update),
+                (display_name(host), select, update), source,
+                usages.get(("hard", "hard")) if (select, update) == ("hard", "soft") else None,
+                host, number == 0, (host, select, update),
             )
             for host, usages in ablation((method, variant) for method, variant, _ in self.planned).items()
             for number, ((select, update), source) in enumerate(usages.items())
-        ]
+        ]  # fmt: skip
         soft = {row.source for row in rows if row.labels[1] == "soft"}
         labels = ("host", "selection", "updating")
         return [
@@ -339,36 +305,31 @@ class StudyTables:
         self, rows: Sequence[MeanRow], noises: Sequence[str], slug: str, title: str, labels: tuple[str, ...]
     ) -> Table:
         rows = [row for row in rows if any((*row.source, noise) in self.planned for noise in noises)]
-        # each column with its cells: one per row, and that of the naive score
-        columns = [
-            (Column(name=label, label=label.capitalize()), [TableCell(text=row.labels[k]) for row in rows])
-            for k, label in enumerate(labels)
-        ]
-        columns[0][1].append(TableCell(text=NAIVE_LABEL.capitalize()))
+        columns = [Column(name=label, label=label.capitalize()) for label in labels]
+        cells = [[TableCell(text=label) for label in row.labels] for row in rows]
+        naive = [TableCell(text=NAIVE_LABEL.capitalize()), *[TableCell()] * (len(labels) - 1)]
         for noise, metric in itertools.product(noises, self.metrics):
             better: Literal["higher", "lower"] = "lower" if metric in LOWER_IS_BETTER else "higher"
             label, group = metric_label(metric), noise_label(noise)
             column = Column(name=f"{noise} {metric}", label=label, group=group, better=better, kind="mean")
-            own = self._mean_cells(rows, noise=noise, metric=metric)
-            columns.append((column, [*own, self._naive_cell(noise, metric)]))
+            added = {column: [*self._mean_cells(rows, noise, metric), self._naive_cell(noise, metric)]}
             printed = [_paper_cell(self.paper, row, noise=noise, metric=metric) for row in rows]
             if any(cell.value is not None for cell in printed):
-                quoted = replace(
-                    column, name=f"{column.name} paper", label=f"{label}, paper", better="", kind="quoted"
-                )
-                columns.append((quoted, [*printed, TableCell()]))
-        naive = [cells[-1] for _, cells in columns if len(cells) > len(rows)]
-        with_naive = slug.startswith("comparison") and any(cell.value is not None for cell in naive)
+                name = f"{column.name} paper"
+                quoted = replace(column, name=name, label=f"{label}, paper", better="", kind="quoted")
+                added[quoted] = [*printed, TableCell()]
+            columns += added
+            for line, *more in zip([*cells, naive], *added.values(), strict=True):
+                line += more
         body = [
-            Row(
-                cells=tuple(cells[place] for _, cells in columns),
-                rule=row.rule and place > 0,
-                ours=row.host is not None,
-            )
-            for place, row in enumerate(rows)
+            Row(cells=tuple(line), rule=row.rule and place > 0, ours=row.host is not None)
+            for place, (row, line) in enumerate(zip(rows, cells, strict=True))
         ]
-        runs: Runs = set().union(*(runs for (_, _, noise), runs in self.planned.items() if noise in noises))
-        folds, seeds = (len({run[k] for run in runs}) for k in (0, 1))
+        with_naive = slug.startswith("comparison") and any(cell.value is not None for cell in naive)
+        if with_naive:
+            body.append(Row(cells=tuple(naive), rule=True))
+        runs = self.runs[self.runs["noise"].isin(noises)]
+        folds, seeds = runs["fold"].nunique(), runs["seed"].nunique()
         names = [METRIC_NAMES.get(metric, ("", metric))[1] for metric in self.metrics]
         facts = SimpleNamespace(
             folds=folds,
@@ -378,33 +339,25 @@ class StudyTables:
             metrics=" and ".join(filter(None, (", ".join(names[:-1]), names[-1]))),
             networks=self.networks,
             naive=with_naive,
-            paper=any(column.kind == "quoted" for column, _ in columns),
+            paper=any(column.kind == "quoted" for column in columns),
         )
-        return Table(
-            slug=slug,
-            title=title,
-            caption=" ".join(sentences(CAPTION, facts)),
-            columns=tuple(column for column, _ in columns),
-            rows=(*body, *([Row(cells=tuple(naive), rule=True)] if with_naive else [])),
-        )
+        caption = " ".join(sentences(CAPTION, facts))
+        return Table(slug=slug, title=title, caption=caption, columns=tuple(columns), rows=tuple(body))
 
-    def _mean_cells(self, rows: Sequence[MeanRow], *, noise: str, metric: str) -> list[TableCell]:
+    def _mean_cells(self, rows: Sequence[MeanRow], noise: str, metric: str) -> list[TableCell]:
         """One cell per row, with its marks."""
         empty = pd.Series(dtype=np.float64)
         of_row = [self.values.get((*row.source, noise, metric), empty) for row in rows]
-        marks: dict[int, Literal["", "best", "second"]] = {}
-        for block in {row.block for row in rows}:
-            places = [place for place, row in enumerate(rows) if row.block == block]
-            marks |= dict(zip(places, _rank([of_row[place] for place in places], metric), strict=True))
         cells = []
-        for place, (row, values) in enumerate(zip(rows, of_row, strict=True)):
+        for row, values in zip(rows, of_row, strict=True):
             host = self.values.get((*row.host, noise, metric), empty) if row.host else empty
-            planned = self.planned.get((*row.source, noise), set())
-            partial = 0 < len(values) < len(planned)
+            partial = 0 < len(values) < self.planned.get((*row.source, noise), 0)
             gain = (values - host).dropna() if len(host) else host  # over the runs that both have
             mean = round(float(gain.mean()), 9) if len(gain) else 0.0
             bold = mean < 0 if metric in LOWER_IS_BETTER else mean > 0
-            cells.append(replace(mean_cell(values), mark=marks[place], bold=bold, partial=partial))
+            others = [v for other, v in zip(rows, of_row, strict=True) if other.block == row.block]
+            mark = _mark(values, others, metric)
+            cells.append(replace(mean_cell(values), mark=mark, bold=bold, partial=partial))
         return cells
 
     def _naive_cell(self, noise: str, metric: str) -> TableCell:
@@ -416,110 +369,101 @@ class StudyTables:
 
     # Tables of tests
 
+    @property
+    def _tested(self) -> dict[str, Any]:
+        """What both kinds of tests take."""
+        return {
+            "test_train_ratio": self.test_train_ratio, "metrics": self.metrics, "split": self.split,
+            "confidence": self.confidence,
+        }  # fmt: skip
+
     def paired(self) -> list[Table]:
         """Every "+ours" against its host and the best baseline, one table per kind of noise; none without "+ours".
 
         p-values are corrected for the number of comparisons in all tables together.
         """
-        tests = compare_ours(
-            finished(self.scores, self.runs),
-            test_train_ratio=self.test_train_ratio,
-            metrics=self.metrics,
-            split=self.split,
-            confidence=self.confidence,
-        )
+        tests = compare_ours(finished(self.scores, self.runs), **self._tested)
+        if tests.empty:
+            return []
         # one row instead of two if the host is the best baseline
         keys = ["noise", "metric", "method", "against"]
-        roles = tests.groupby(keys, sort=False)["role"].transform(", ".join) if len(tests) else tests["role"]
-        tests = tests.assign(role=roles).drop_duplicates(keys)
+        tests["role"] = tests.groupby(keys, sort=False)["role"].transform(", ".join)
+        tests = tests.drop_duplicates(keys)
         tests["p_holm"] = holm(tests["p_value"])
-        order = {method: place for place, method in enumerate(paper_order(tests["method"]))}
+        places = {name: place for place, name in enumerate(paper_order(tests["method"]))}
         tables = []
         for kind, noises in self.kinds.items():
             own = tests[tests["noise"].isin(noises)]
-            own = own.assign(place=own["method"].map(order), noise_place=own["noise"].map(noises.index))
-            own = own.sort_values(["place", "noise_place"], kind="stable")
+            place = pd.DataFrame(
+                {"method": own["method"].map(places), "noise": own["noise"].map(noises.index)}
+            )
+            own = own.loc[place.sort_values(["method", "noise"], kind="stable").index]
             if own.empty:
                 continue
-            against = [
-                f"{', '.join(map(display_name, names.split(', ')))} ({role})"
-                for names, role in zip(own["against"], own["role"], strict=True)
-            ]
             labels: dict[str, Any] = {
                 "Method": own["method"].map(display_name),
                 "Noise": own["noise"].map(noise_label),
                 "Metric": own["metric"].map(_with_arrow),
-                "Against": against,
+                "Against": [
+                    f"{', '.join(map(display_name, names.split(', ')))} ({role})"
+                    for names, role in zip(own["against"], own["role"], strict=True)
+                ],
             }
             first = np.flatnonzero(~own["method"].duplicated())[1:].tolist()
-            title = self._title("Paired comparison", kind)
-            tables.append(self._test_table(own, labels, f"paired-{kind}", title, first, tests=tests))
+            title, count = self._title("Paired comparison", kind), int(tests["p_value"].notna().sum())
+            tables.append(self._test_table(own, labels, f"paired-{kind}", title, first, corrected_for=count))
         return tables
 
     def pooled(self) -> list[Table]:
         """ "+ours" against host over hosts and noises, for each rate and for all; none with fewer than two pairs."""
         groups: dict[str, list[str]] = {}
-        for noise in (noise for noises in self.kinds.values() for noise in noises):  # from weak to strong
+        for noise in itertools.chain(*self.kinds.values()):  # from weak to strong
             groups.setdefault(noise_label(noise), []).append(noise)
         if len(groups) > 1:
             groups["all"] = [noise for noises in groups.values() for noise in noises]
-        tests = pool_ours(
-            finished(self.scores, self.runs),
-            groups,
-            test_train_ratio=self.test_train_ratio,
-            metrics=self.metrics,
-            split=self.split,
-            confidence=self.confidence,
-        )
+        tests = pool_ours(finished(self.scores, self.runs), groups, **self._tested)
         if tests.empty:
             return []
         tests["p_holm"] = holm(tests["p_value"])
-        pairs = [f"{hosts} × {noises}" if noises > 1 else str(hosts)
-                 for hosts, noises in zip(tests["hosts"], tests["noises"], strict=True)]  # fmt: skip
+        pairs = zip(tests["hosts"], tests["noises"], strict=True)
         labels = {
             "Noise": tests["group"],
-            "Hosts × noises": pairs,
+            "Hosts × noises": [
+                f"{hosts} × {noises}" if noises > 1 else str(hosts) for hosts, noises in pairs
+            ],
             "Metric": tests["metric"].map(_with_arrow),
         }
         first = np.flatnonzero(tests["metric"] == self.metrics[0])[1:].tolist()
-        title = self._title("“+ Ours” against hosts, pooled")
-        return [self._test_table(tests, labels, "pooled", title, first, tests=tests)]
+        title, count = self._title("“+ Ours” against hosts, pooled"), int(tests["p_value"].notna().sum())
+        return [self._test_table(tests, labels, "pooled", title, first, corrected_for=count)]
 
     def _test_table(
-        self,
-        shown: pd.DataFrame,
-        labels: Mapping[str, Any],
-        slug: str,
-        title: str,
-        rule_before: Sequence[int],
-        *,
-        tests: pd.DataFrame,
-    ) -> Table:
-        """labels: the first columns. tests: all that the p-values are corrected for."""
-        two = self.folds == 2
-        half = shown["std"] / 2**0.5 if two else np.nan  # of two folds' differences: mean ∓ std / √2
-        pair = (shown["n"] == 2) & two
+        self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str, rule_before: Sequence[int],
+        *, corrected_for: int,
+    ) -> Table:  # fmt: skip
+        """labels: the first columns."""
+        folds, pooled = self.runs["fold"].nunique(), slug == "pooled"
+        half = tests["std"] / 2**0.5  # of two folds' differences: mean ∓ std / √2
+        both = (tests["n"] == 2) & (folds == 2)
         frame = pd.DataFrame(
             {
                 **{name: list(column) for name, column in labels.items()},
-                "Difference": shown["difference"].to_numpy(float),
-                "from": shown["low"].where(~pair, shown["difference"] - half).to_numpy(float),
-                "to": shown["high"].where(~pair, shown["difference"] + half).to_numpy(float),
-                "p": shown["p_value"].to_numpy(float),
-                "p, Holm": shown["p_holm"].to_numpy(float),
-                "Folds": shown["n"].to_numpy(int),
+                "Difference": tests["difference"].to_numpy(float),
+                "from": tests["low"].where(~both, tests["difference"] - half).to_numpy(float),
+                "to": tests["high"].where(~both, tests["difference"] + half).to_numpy(float),
+                "p": tests["p_value"].to_numpy(float),
+                "p, Holm": tests["p_holm"].to_numpy(float),
+                "Folds": tests["n"].to_numpy(int),
             }
         )
-        interval = "the two folds" if two else f"{self.confidence:.0%} interval"
-        pooled = slug == "pooled"
-        number = count_of(int(tests["p_value"].notna().sum()), "comparison")
+        interval = "the two folds" if folds == 2 else f"{self.confidence:.0%} interval"
         facts = SimpleNamespace(
-            folds=self.folds,
-            seeds=len({seed for runs in self.planned.values() for _, seed in runs}),
+            folds=folds,
+            seeds=self.runs["seed"].nunique(),
             pooled=pooled,
             confidence=self.confidence,
             ratio=self.test_train_ratio,
-            count=f"{number} of this {'table' if pooled else 'report'}",
+            count=f"{count_of(corrected_for, 'comparison')} of this {'table' if pooled else 'report'}",
         )
         table = data_table(
             frame,
@@ -532,12 +476,11 @@ class StudyTables:
         )  # fmt: skip
         clear = frame["p, Holm"] < 1 - self.confidence
         bold = [frame.columns.get_loc(name) for name in ("Difference", "p, Holm")]
-        rows = [
-            replace(row, cells=tuple(replace(cell, bold=place in bold) for place, cell in enumerate(row.cells)))
-            if is_clear else row
-            for row, is_clear in zip(table.rows, clear, strict=True)
-        ]  # fmt: skip
-        return replace(table, rows=tuple(rows), bold_means=f"p, Holm below {1 - self.confidence:.2g}")
+        rows = tuple(
+            replace(row, cells=tuple(replace(cell, bold=k in bold and c) for k, cell in enumerate(row.cells)))
+            for row, c in zip(table.rows, clear.tolist(), strict=True)
+        )
+        return replace(table, rows=rows, bold_means=f"p, Holm below {1 - self.confidence:.2g}")
 
 
 def _starts_group(method: str, order: list[str]) -> bool:
@@ -561,19 +504,18 @@ def mean_cell(values: pd.Series[float]) -> TableCell:
     return TableCell(text=f"{decimals(mean)} ± {std:.3f}", value=mean, std=std, runs=len(values))
 
 
-def _rank(of_row: Sequence[pd.Series[float]], metric: str) -> list[Literal["", "best", "second"]]:
+def _mark(
+    values: pd.Series[float], block: Sequence[pd.Series[float]], metric: str
+) -> Literal["", "best", "second"]:
     """Compare only methods with the same runs: on the largest set of runs, the most common one of that size."""
-    sets = Counter(frozenset(values.index) for values in of_row if len(values))
+    sets = Counter(frozenset(other.index) for other in block if len(other))
     common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=frozenset())
-    means = [
-        round(float(values.mean()), 9) if common and set(values.index) == common else None
-        for values in of_row
-    ]
-    ranked = sorted((m for m in means if m is not None), reverse=metric not in LOWER_IS_BETTER)
-    if len(ranked) < 2:
-        return [""] * len(of_row)
-    best, second = ranked[0], ranked[1] if len(ranked) > 2 else None
-    return ["best" if m == best else "second" if m is not None and m == second else "" for m in means]
+    means = sorted(round(float(other.mean()), 9) for other in block if common and set(other.index) == common)
+    if len(means) < 2 or set(values.index) != common:
+        return ""
+    best, second = means[:2] if metric in LOWER_IS_BETTER else means[:-3:-1]
+    mean = round(float(values.mean()), 9)
+    return "best" if mean == best else "second" if len(means) > 2 and mean == second else ""
 
 
 def _paper_cell(paper: str | None, row: MeanRow, *, noise: str, metric: str) -> TableCell:

@@ -52,6 +52,7 @@ from srjt.training.train import train
 # errors/<key>.txt               the error of a failed run
 
 FORMAT = 3
+REALISED = ("nominal_rate", "realised_rate", "realised_matrix")  # of injected noise
 
 
 class _Cell(BaseModel, extra="forbid"):
@@ -210,6 +211,7 @@ def _write_noises(folder: Path, data: StudyPlan) -> None:
                 rate, matrix = data.given_noise(spec)
                 if rate == "auto":  # the noise.json of each run has its estimate
                     rate, matrix = None, spec.matrix(data.manifest.class_counts)
+                condition = None if matrix is None else float(np.nan_to_num(np.linalg.cond(matrix)))
                 name = re.sub(r"[^A-Za-z0-9.+-]+", "-", spec.label)
                 write_json(
                     folder / f"{name}_fold{fold}_seed{seed}.json",
@@ -220,14 +222,10 @@ def _write_noises(folder: Path, data: StudyPlan) -> None:
                         "seed": seed,
                         "rho": spec.rho_on(data.manifest.class_counts),
                         "told_rate": rate,
-                        "told_matrix": None if matrix is None else np.asarray(matrix).tolist(),
+                        "told_matrix": matrix,
                         "injected": injected is not None,
-                        "nominal_rate": None if injected is None else injected.nominal_rate,
-                        "realised_rate": None if injected is None else injected.realised_rate,
-                        "realised_matrix": None if injected is None else injected.realised_matrix,
-                        "condition_number": None
-                        if matrix is None
-                        else float(np.nan_to_num(np.linalg.cond(matrix))),
+                        **{name: getattr(injected, name, None) for name in REALISED},
+                        "condition_number": condition,
                     },
                 )
 
@@ -241,17 +239,8 @@ def read_study(folder: Path) -> dict[str, Any]:
     return read_json(path, StudyFile).model_dump(exclude_unset=True)
 
 
-def study_config(facts: dict[str, Any]) -> StudyConfig:
-    """The configuration in a ``study.json``."""
-    return StudyConfig.from_dict(facts["study"])
-
-
 def run_folder(folder: Path, key: str) -> Path:
     return folder / "runs" / key
-
-
-def estimates_folder(folder: Path) -> Path:
-    return folder / "estimates"
 
 
 def error_file(folder: Path, key: str) -> Path:
@@ -291,9 +280,10 @@ def run_planned(
     cache: Path | None = None,
 ) -> None:
     """Train a planned run in its folder, or resume it."""
+    config = planned.config
     manifest, _ = data.labelled(planned.noise, planned.fold, planned.seed)
     if manifest.arrays is not None and not manifest.are_features:
-        manifest = replace(manifest, arrays=data.resized_images(planned.config, cache=cache))
+        manifest = replace(manifest, arrays=data.resized_images(config.image_size, config.resize, cache))
     run = run_folder(folder, planned.key)
     # not the method: all methods share an estimate, and what is said twice is shown once
     part = planned.noise.share < 1.0
@@ -306,11 +296,11 @@ def run_planned(
         train(
             manifest,
             out=run,
-            config=planned.config,
+            config=config,
             split=data.split(planned.noise, planned.fold),
             device=device,
             cache=cache,
-            shared_estimate=estimates_folder(folder) / data.estimate_name(planned),
+            shared_estimate=folder / "estimates" / data.estimate_name(planned),
             grade_names=data.config.grade_names,
             progress=False,
             feeds=FEEDS,
@@ -337,7 +327,7 @@ def run_by_key(folder: str, key: str, cache: str | None = None, *, device: str |
         facts = read_study(path)
         import_modules(facts["study"]["train"].get("imports", ()))
         decoded = None if cache is None else Path(cache)
-        data = open_kept_data(study_config(facts), cache=decoded)
+        data = open_kept_data(StudyConfig.from_dict(facts["study"]), cache=decoded)
         entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
         if entry is None or (planned := data.find(entry)).key != key:
             raise SrjtError(

@@ -15,7 +15,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -42,8 +42,9 @@ from srjt.methods import lookup
 from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, learning_curve, parse_noise
 from srjt.training.config import TrainConfig
-from srjt.training.single_run import Cost, fingerprint, training_cost
+from srjt.training.single_run import fingerprint, training_cost
 from srjt.training.train import warm_up
+from srjt.training.workers import StopRequest
 
 # The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key of its
 # folder.
@@ -75,13 +76,13 @@ class PlannedRun:
         }
 
 
+@dataclass(eq=False)
 class StudyPlan:
     """The samples of a study, their folds and their noises."""
 
-    def __init__(self, config: StudyConfig, manifest: Manifest, splits: list[Split]) -> None:
-        self.config = config
-        self.manifest = manifest
-        self.splits = splits
+    config: StudyConfig
+    manifest: Manifest
+    splits: list[Split]
 
     @property
     def fold_numbers(self) -> tuple[int, ...]:
@@ -96,38 +97,30 @@ class StudyPlan:
     def noises(self) -> list[NoiseSpec]:
         texts = self.config.noises
         if self.config.learning_curve:
-            texts = learning_curve(texts, corrected=self._better_labels is not None)
+            texts = learning_curve(texts, corrected=self._better_labels[0] is not None)
         return list(dict.fromkeys(parse_noise(text) for text in texts))
 
     @cached_property
-    def _better_labels(self) -> npt.NDArray[np.int64] | None:
-        """(N,) the true grades, or the verified ones where there are some; None if neither is known."""
+    def _better_labels(self) -> tuple[npt.NDArray[np.int64] | None, float]:
+        """(N,) the true grades, or the verified ones where there are some, and the share of labels without one; None
+        if neither is known."""
         true, verified = self.manifest.true_labels, self.manifest.verified_labels
         if true is not None or verified is None:
-            return true
-        return np.where(verified >= 0, verified, self.manifest.labels)
-
-    @property
-    def _share_unverified(self) -> float:
-        verified = self.manifest.verified_labels
-        return (
-            0.0 if self.manifest.true_labels is not None or verified is None else float((verified < 0).mean())
-        )
+            return true, 0.0
+        return np.where(verified >= 0, verified, self.manifest.labels), float((verified < 0).mean())
 
     @lru_cache(maxsize=8)  # noqa: B019 (the object lives as long as one command)
     def labelled(self, spec: NoiseSpec, fold: int, seed: int) -> tuple[Manifest, noise.NoiseReport | None]:
         """The manifest with the labels of one noise, fold and seed, and a report of the injected noise."""
         manifest, split = self.manifest, self.splits[fold]
-        if self.config.learning_curve and self._better_labels is not None:
+        better, _ = self._better_labels
+        if self.config.learning_curve and better is not None:
             # better labels are worth nothing to a judge who has the worse ones
             sides = [split.test, *([split.train, split.validation] if spec.corrected else [])]
             rows, labels = np.concatenate(sides), manifest.labels
-            labels[rows] = self._better_labels[rows]
-            manifest = (
-                manifest.with_labels(labels)
-                if spec.corrected
-                else replace(manifest, table=manifest.table.assign(grade=labels))
-            )
+            labels[rows] = better[rows]
+            judged = replace(manifest, table=manifest.table.assign(grade=labels))
+            manifest = manifest.with_labels(labels) if spec.corrected else judged
         matrix = spec.matrix(manifest.class_counts)
         if matrix is None:
             return manifest, None
@@ -139,19 +132,14 @@ class StudyPlan:
         if spec.share == 1.0:
             return split
         groups = self.manifest.groups
-        owner = np.asarray(split.train if groups is None else [groups[row] for row in split.train]).astype(
-            str
-        )
+        owner = np.array([row if groups is None else groups[row] for row in split.train]).astype(str)
         patients = np.unique(owner)
         kept = np.random.default_rng([fold, 0]).permutation(patients)[: math.ceil(spec.share * len(patients))]
         return replace(split, train=split.train[np.isin(owner, kept)])
 
-    def resized_images(self, config: TrainConfig, *, cache: Path | None = None) -> npt.NDArray[np.generic]:
-        """Images that are in memory, as a run with these settings needs them: resized once for all runs."""
-        return self._resized(config.image_size, config.resize, cache)
-
     @lru_cache(maxsize=1)  # noqa: B019
-    def _resized(self, size: int, resize: Resize, cache: Path | None) -> npt.NDArray[np.generic]:
+    def resized_images(self, size: int, resize: Resize, cache: Path | None) -> npt.NDArray[np.generic]:
+        """Images that are in memory, resized once for all runs."""
         return open_store(self.manifest, size=size, resize=resize, cache=cache).pixels
 
     def given_noise(self, spec: NoiseSpec) -> tuple[float | Literal["auto"] | None, Any]:
@@ -167,7 +155,7 @@ class StudyPlan:
             return spec.given_rate(counts), spec.matrix(counts)
         rate, matrix = self.config.noise_rate, self.config.transition
         if self.config.learning_curve and spec.labels not in self.config.noises:  # wrong labels that are left
-            rate, matrix = (rate or 0.0) * (spec.corrected and self._share_unverified), None
+            rate, matrix = (rate or 0.0) * (spec.corrected and self._better_labels[1]), None
         if matrix is not None:
             return rate, noise.check_matrix(matrix, num_classes=self.manifest.num_classes)
         if rate is None:
@@ -232,21 +220,20 @@ class StudyPlan:
             seed=seed,
         )
         config = config.for_data(features=self.manifest.are_features)
-        facts = [config.determining(), self._fingerprint(spec, fold, seed), self._image_hash]
-        text = json.dumps(facts, sort_keys=True)
-        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
-        parts = [method.name, method.variant, spec.label, f"fold{fold}", f"seed{seed}", digest]
-        key = "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part)[:60] for part in parts if part)
+        key = self._name(config, spec, fold, seed, method.name, method.variant)
         return PlannedRun(method=method, noise=spec, fold=fold, seed=seed, config=config, key=key)
 
     def estimate_name(self, planned: PlannedRun) -> str:
         """Folder name of the noise estimate that a run uses: the same for all methods with the same labels and the
         same settings of the warm-up."""
-        settings = warm_up(planned.config).determining()
-        facts = [settings, self._fingerprint(planned.noise, planned.fold, planned.seed), self._image_hash]
+        return self._name(warm_up(planned.config), planned.noise, planned.fold, planned.seed)
+
+    def _name(self, config: TrainConfig, spec: NoiseSpec, fold: int, seed: int, *method: str) -> str:
+        """A folder's name, with a hash of all that decides what is in it."""
+        facts = [config.determining(), self._fingerprint(spec, fold, seed), self._image_hash]
         digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=6).hexdigest()
-        label = re.sub(r"[^A-Za-z0-9.+-]+", "-", planned.noise.label)
-        return f"{label}_fold{planned.fold}_seed{planned.seed}_{digest}"
+        parts = [*method, spec.label, f"fold{fold}", f"seed{seed}", digest]
+        return "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part)[:60] for part in parts if part)
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def _fingerprint(self, spec: NoiseSpec, fold: int, seed: int) -> str:
@@ -292,13 +279,12 @@ def open_data(
     if not config.source:
         raise SrjtError("A study needs data: give a source, or 'synthetic' for the synthetic dataset.")
     options = dict(config.reading)
-    known = set(
-        inspect.signature(generate).parameters if config.source == "synthetic" else vars(ReadOptions())
-    )
+    synthetic = config.source == "synthetic"
+    names = set(inspect.signature(generate).parameters if synthetic else vars(ReadOptions()))
     for name in options:
-        if name not in known:
-            raise unknown_name(f"reading option of {config.source}", str(name), known)
-    if config.source == "synthetic":
+        if name not in names:
+            raise unknown_name(f"reading option of {config.source}", str(name), names)
+    if synthetic:
         manifest = _synthetic(options)
     else:
         reading = read(config.source, **options, progress=not quiet)
@@ -377,59 +363,25 @@ def _file_facts(data: StudyPlan) -> str:
 # first.
 
 
-@dataclass(frozen=True, kw_only=True)
-class MethodTime:
-    """The time of the runs of one method."""
+def run_seconds(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: torch.device) -> list[float]:
+    """Seconds of each run, by a few steps on ``device``; nothing is decoded, written or downloaded.
 
-    name: str  # with its variant
-    networks: int
-    runs: int
-    cost: Cost  # of one run
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of one run."""
-        return self.cost.seconds + self.cost.evaluation_seconds
-
-
-def measure_times(
-    data: StudyPlan,
-    planned_runs: Sequence[PlannedRun],
-    *,
-    device: torch.device,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[MethodTime]:
-    """Time a few steps of each method on ``device``; nothing is decoded, written or downloaded.
-
-    On a CPU, where steps take seconds, methods with as many networks and the same settings share one measurement.
-    Start-up, decoding and noise estimates are not included.
+    Methods with as many networks and the same settings share one measurement. Start-up, decoding and noise estimates
+    are not included.
     """
-    by_method: dict[str, list[PlannedRun]] = {}
+    measured: dict[object, float] = {}
+    seconds = []
     for planned in planned_runs:
-        spec = planned.method
-        by_method.setdefault(f"{spec.name}:{spec.variant}".rstrip(":"), []).append(planned)
-    times: list[MethodTime] = []
-    measured: dict[object, Cost] = {}
-    for done, (name, runs) in enumerate(by_method.items()):
-        if progress is not None:
-            progress(done, len(by_method))
-        first = runs[0]
-        networks = _networks(first)
-        shared = (networks, str(sorted(first.method.settings.items())))
-        settings = shared if device.type == "cpu" else name
-        if settings not in measured:
-            split = data.split(first.noise, first.fold)
-            measured[settings] = training_cost(
-                data.manifest,
-                first.config,
-                training=len(split.train),
-                evaluated=len(split.validation) + len(split.test),
-                device=device,
+        kind = (_networks(planned), planned.noise.share, str(sorted(planned.method.settings.items())))
+        if kind not in measured:
+            split = data.split(planned.noise, planned.fold)
+            evaluated = len(split.validation) + len(split.test)
+            cost = training_cost(
+                data.manifest, planned.config, training=len(split.train), evaluated=evaluated, device=device
             )
-        times.append(MethodTime(name=name, networks=networks, runs=len(runs), cost=measured[settings]))
-    if progress is not None:
-        progress(len(by_method), len(by_method))
-    return times
+            measured[kind] = cost.seconds + cost.evaluation_seconds
+        seconds.append(measured[kind])
+    return seconds
 
 
 def longest_first(planned_runs: Sequence[PlannedRun]) -> list[PlannedRun]:
@@ -497,7 +449,30 @@ class BarWatcher:
 
     def ended(self, planned: PlannedRun, status: str) -> None:
         self.done += status == "done"
-        if status == "failed":
-            self.bar.note(f"failed: {planned.key}")
+        show = self.bar.note if status == "failed" else self.bar.line
+        show(f"[{self.done}/{self.total}] {status}: {planned.key}")
         if self.done == self.total:  # nothing will be updated any more
             self.updated([])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """The runs of a study that are not done, and how they end."""
+
+    folder: Path
+    waiting: list[PlannedRun]  # the longest first
+    outcome: dict[str, str]  # key → status, of all runs
+    watcher: StudyWatcher
+    stop: StopRequest
+    begun: set[str] = field(default_factory=set)
+
+    def begin(self, planned: PlannedRun) -> None:
+        """Tell the watcher, once for each run."""
+        if planned.key not in self.begun:
+            self.begun.add(planned.key)
+            self.watcher.started(planned)
+
+    def end(self, planned: PlannedRun, status: str) -> None:
+        self.begin(planned)
+        self.outcome[planned.key] = status
+        self.watcher.ended(planned, status)

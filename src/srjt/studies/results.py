@@ -5,7 +5,6 @@ that remains.
 from __future__ import annotations
 
 import contextlib
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -60,16 +59,8 @@ _RATE_OF_RHO = {("quasi", 0.1): 0.2, ("quasi", 0.2): 0.4, ("truncated", 0.15): 0
 def paper_results() -> pd.DataFrame:
     """All 450 printed values: table (comparison | ablation), dataset (limuc | private | dr), noise, rate, method,
     select, update (both empty in the comparisons), metric, mean, std (nan for DR)."""
-    table = pd.DataFrame(_rows())
-    for column in ("rate", "mean", "std"):
-        table[column] = pd.to_numeric(table[column])
-    return table
-
-
-@cache
-def _rows() -> tuple[dict[str, str], ...]:
-    file = resources.files("srjt.studies").joinpath("paper_results.csv")
-    return tuple(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
+    with resources.as_file(resources.files("srjt.studies") / "paper_results.csv") as file:
+        return pd.read_csv(file, dtype={"select": str, "update": str}).fillna({"select": "", "update": ""})
 
 
 def paper_value(
@@ -85,20 +76,15 @@ def paper_value(
     if spec.rho is not None:
         nominal = _RATE_OF_RHO.get((spec.kind, spec.rho))
         rate = nominal if rate in (None, nominal) else None
-    if rate is None:
-        return None
-    return _lookup().get((dataset, spec.kind, rate, method, select, update, metric))
+    return _printed().get((dataset, spec.kind, rate, method, select, update, metric))
 
 
 @cache
-def _lookup() -> dict[tuple[str, str, float, str, str, str, str], tuple[float, float | None]]:
-    return {
-        (r["dataset"], r["noise"], float(r["rate"]), r["method"], r["select"], r["update"], r["metric"]): (
-            float(r["mean"]),
-            float(r["std"]) if r["std"] else None,
-        )
-        for r in _rows()
-    }
+def _printed() -> dict[tuple[Any, ...], tuple[float, float | None]]:
+    """Setting → mean and standard deviation; the last of a value that is printed twice."""
+    columns = ["dataset", "noise", "rate", "method", "select", "update", "metric", "mean", "std"]
+    rows = paper_results()[columns].itertuples(index=False, name=None)
+    return {tuple(where): (mean, None if np.isnan(std) else std) for *where, mean, std in rows}
 
 
 def paper_dataset(facts: Mapping[str, Any]) -> str | None:
@@ -147,23 +133,22 @@ def paper_order(methods: Iterable[str]) -> list[str]:
 # The noises of a study, one row per noise, fold and seed: injected, given and estimated.
 
 NOISE_COLUMNS = [
-    "noise",
-    "kind",
-    "fold",
-    "seed",
-    "rho",
-    "given_rate",
-    "estimated_rate",
-    "nominal_rate",
-    "realised_rate",
-    "condition_number",
-    "realised_matrix",
-    "matrix",
-    "matrix_estimated",
+    *(
+        "noise",
+        "kind",
+        "fold",
+        "seed",
+        "rho",
+        "given_rate",
+        "estimated_rate",
+        "nominal_rate",
+        "realised_rate",
+    ),
+    *("condition_number", "realised_matrix", "matrix", "matrix_estimated"),
 ]
 
 
-def read_noise_table(
+def _noise_table(
     folder: Path,
     facts: dict[str, Any],
     estimates: dict[tuple[str, int, int], NoiseEstimate],
@@ -188,15 +173,14 @@ def read_noise_table(
         estimate = estimates.get((row.noise, row.fold, row.seed))
         if estimate is not None and not estimate.informed:
             estimate = None  # of networks that know nothing: it is none, here as in run.json
-        matrix = None if estimate is None else estimate.transition.tolist()
-        given_matrix = row.told_matrix if given_used or row.kind != "none" else None
+        given = row.told_matrix if given_used or row.kind != "none" else None
         rows.append(
             {
                 **row.model_dump(),
                 "given_rate": row.told_rate if given_used else None,
                 "estimated_rate": None if estimate is None else estimate.rate,
-                "matrix": given_matrix or matrix,
-                "matrix_estimated": given_matrix is None and matrix is not None,
+                "matrix": given or (None if estimate is None else estimate.transition.tolist()),
+                "matrix_estimated": given is None and estimate is not None,
             }
         )
     rows.sort(key=lambda row: (noises.index(row["noise"]), row["seed"], row["fold"]))
@@ -206,6 +190,7 @@ def read_noise_table(
 # The results of a study, finished or not, as tables.
 
 RUN_COLUMNS = ["key", "method", "variant", "noise", "fold", "seed"]
+OUTCOME_COLUMNS = ["status", "seconds", "error", "rate_source", "used_rate"]
 NAIVE_COLUMNS = ["noise", "fold", "seed", "metric", "value"]
 
 
@@ -301,6 +286,18 @@ def _mean_and_std(values: pd.Series[float]) -> str:
     return f"{values.mean():.3f}" + (f" ± {values.std(ddof=0):.3f}" if len(values) > 1 else "")
 
 
+@dataclass(kw_only=True)
+class _RunFiles:
+    """What the folder of a run contains by now."""
+
+    metrics: pd.DataFrame | None = None
+    averages: pd.DataFrame | None = None  # of the last epochs of a finished run
+    confusion: np.ndarray | None = None
+    estimate: NoiseEstimate | None = None
+    naive: NaiveBaseline | None = None  # on the test side
+    noise: dict[str, Any] | None = None  # the rate that was requested, estimated and used
+
+
 def collect_results(folder: Path) -> StudyResults:
     """Read the results that exist by now; unfinished runs have metrics, but no scores."""
     facts = read_study(folder)
@@ -311,60 +308,46 @@ def collect_results(folder: Path) -> StudyResults:
     estimates: dict[tuple[str, int, int], NoiseEstimate] = {}
     naive: dict[tuple[str, int, int], NaiveBaseline] = {}
     for planned in facts["cells"]:
-        key, run = planned["key"], run_folder(folder, planned["key"])
-        status, error, seconds, used_rate = run_status(folder, key), "", float("nan"), float("nan")
         columns = {name: planned[name] for name in RUN_COLUMNS}
+        run, status = run_folder(folder, planned["key"]), run_status(folder, planned["key"])
+        seconds = used_rate = float("nan")
         source = rate_source(planned["method"], planned["variant"], study_rate=study_rate)
-        files = None
         try:
-            files = _read_run(run, done=status == "done", pooled=pooled)
+            files, error = _read_run(run, done=status == "done", pooled=pooled), ""
         except SrjtError as problem:  # one damaged file must not stop the others
-            status = "failed"
+            files, status = _RunFiles(), "failed"
             error = f"{problem} Delete {run} and run the same command again to repeat this run.\n"
             if not all(
                 is_inside(run / name, folder) for name in ("metrics.csv", "summary.json", "noise.json")
             ):
                 error = f"{run} leads out of the study, and its files cannot be read.\n"  # the error may quote them
-        if status == "failed" and not error:
-            error = read_error(folder, key)
-        if files is not None:
-            if files.metrics is not None and len(files.metrics):
-                metrics.append(files.metrics.assign(**columns))
-                seconds = float(files.metrics.loc[files.metrics["metric"] == "seconds", "value"].sum())
-            if files.averages is not None:
-                scores.append(files.averages.drop(columns="std").assign(**columns))
-            if files.confusion is not None:
-                confusions[key] = files.confusion
-            labels = (planned["noise"], planned["fold"], planned["seed"])
-            if files.estimate is not None and source == "estimate":
-                estimates.setdefault(labels, files.estimate)
-            if files.naive is not None:
-                naive.setdefault(labels, files.naive)
-            if files.noise is not None and source != "none":
-                used_rate = float("nan") if files.noise["used"] is None else float(files.noise["used"])
-                if source == "estimate" and files.estimate is None:  # else an estimate that was not used
-                    source = "readers"
-        runs.append(
-            {
-                **columns,
-                "status": status,
-                "seconds": seconds,
-                "error": error,
-                "rate_source": source,
-                "used_rate": used_rate,
-            }
-        )
+        if files.metrics is not None and len(files.metrics):
+            metrics.append(files.metrics.assign(**columns))
+            seconds = float(files.metrics.loc[files.metrics["metric"] == "seconds", "value"].sum())
+        if files.averages is not None:
+            scores.append(files.averages.drop(columns="std").assign(**columns))
+        if files.confusion is not None:
+            confusions[planned["key"]] = files.confusion
+        labels = (planned["noise"], planned["fold"], planned["seed"])
+        if files.estimate is not None and source == "estimate":
+            estimates.setdefault(labels, files.estimate)
+        if files.naive is not None:
+            naive.setdefault(labels, files.naive)
+        if files.noise is not None and source != "none":
+            used_rate = float("nan") if files.noise["used"] is None else float(files.noise["used"])
+            if source == "estimate" and files.estimate is None:  # else an estimate that was not used
+                source = "readers"
+        if status == "failed":
+            error = error or read_error(folder, planned["key"])
+        outcome = (status, seconds, error, source, used_rate)
+        runs.append({**columns, **dict(zip(OUTCOME_COLUMNS, outcome, strict=True))})
     given_used = any(run["rate_source"] == "given" for run in runs)
-    noise, damaged = read_noise_table(folder, facts, estimates, given_used=given_used)
-    naive_rows = [
-        (*labels, *score) for labels, scores_ in naive.items() for score in scores_._asdict().items()
-    ]
+    noise, damaged = _noise_table(folder, facts, estimates, given_used=given_used)
+    naive_rows = [(*labels, *score) for labels, of in naive.items() for score in of._asdict().items()]
     return StudyResults(
         folder=folder,
         facts=facts,
-        runs=pd.DataFrame(
-            runs, columns=[*RUN_COLUMNS, "status", "seconds", "error", "rate_source", "used_rate"]
-        ),
+        runs=pd.DataFrame(runs, columns=[*RUN_COLUMNS, *OUTCOME_COLUMNS]),
         metrics=_concat(metrics, [*RUN_COLUMNS, "epoch", "split", "network", "metric", "value"]),
         scores=_concat(scores, [*RUN_COLUMNS, "split", "metric", "value"]),
         confusions=confusions,
@@ -374,44 +357,25 @@ def collect_results(folder: Path) -> StudyResults:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _RunFiles:
-    """What the folder of a run contains by now."""
-
-    metrics: pd.DataFrame | None
-    averages: pd.DataFrame | None  # of the last epochs of a finished run
-    confusion: np.ndarray | None
-    estimate: NoiseEstimate | None
-    naive: NaiveBaseline | None  # on the test side
-    noise: dict[str, Any] | None  # the rate that was requested, estimated and used
-
-
 def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
     """The files of a run; an error if one of them is damaged, or lost from a finished run."""
-    path = run / "metrics.csv"
-    metrics = read_metrics(path) if done or path.exists() else None
-    averages = last_epochs(metrics, pooled=pooled) if done and metrics is not None else None
-    facts, confusion, naive = None, None, None
+    files, path, facts = _RunFiles(estimate=read_noise_estimate(run)), run / "metrics.csv", None
+    if done or path.exists():
+        files.metrics = read_metrics(path)
     with contextlib.suppress(SrjtError):  # the scores do not need them
         facts = read_facts(run)
-    if (run / "summary.json").exists():
-        summary = read_summary(run)
-        counts = summary.get("confusion", {}).get("test")
-        confusion = None if counts is None else np.array(counts)[:-1].sum(axis=0)  # the last: the ensemble's
-        if counts is not None and facts is not None:
-            naive = baseline_from(facts, np.array(counts)[0].sum(axis=1))
-        if averages is not None and metrics is not None:
-            epochs = summary.get("epochs", 0)
-            if not is_complete(metrics, epochs=epochs):
-                raise SrjtError(f"{path} does not contain all epochs of the run.")
-    return _RunFiles(
-        metrics=metrics,
-        averages=averages,
-        confusion=confusion,
-        estimate=read_noise_estimate(run),
-        naive=naive,
-        noise=None if facts is None else facts.noise,
-    )
+        files.noise = facts.noise
+    if not (run / "summary.json").exists():
+        return files
+    summary = read_summary(run)
+    if (counts := summary.get("confusion", {}).get("test")) is not None:
+        files.confusion = np.array(counts)[:-1].sum(axis=0)  # the last: the ensemble's
+        files.naive = None if facts is None else baseline_from(facts, np.array(counts)[0].sum(axis=1))
+    if done and files.metrics is not None:
+        files.averages = last_epochs(files.metrics, pooled=pooled)
+        if not is_complete(files.metrics, epochs=summary.get("epochs", 0)):
+            raise SrjtError(f"{path} does not contain all epochs of the run.")
+    return files
 
 
 def _concat(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
@@ -444,17 +408,17 @@ def status_lines(results: StudyResults) -> Iterator[str]:
     runs = results.runs
     counts = runs["status"].value_counts()
     parts = [f"{counts.get(state, 0)} {state}" for state in ("done", "running", "failed", "left")]
-    yield f"{len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(parts)}."
+    yield f"{count_of(len(runs), 'run')}: {', '.join(parts)}."
     seconds = remaining_seconds(results)
     if counts.get("done", 0) < len(runs):
         if seconds is None:
             yield "No run has finished yet: the remaining time is unknown."
         else:
             parallel = max(1, int(counts.get("running", 0)))
-            at_a_time = f"{parallel} run{'s' * (parallel != 1)} at a time"
             yield (
-                f"About {duration(seconds)} of training remain ({duration(seconds / parallel)} with {at_a_time}), by "
-                "the median of the finished runs with as many networks; start-up is not counted."
+                f"About {duration(seconds)} of training remain ({duration(seconds / parallel)} with "
+                f"{count_of(parallel, 'run')} at a time), by the median of the finished runs with as many networks; "
+                "start-up is not counted."
             )
     yield from problem_lines(results)
 

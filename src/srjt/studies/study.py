@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
-from srjt.errors import Interrupted, SrjtError, count_of, warn
+from srjt.errors import Interrupted, SrjtError, cores, count_of, warn
 from srjt.files import is_locked
 from srjt.inference.options import Execution
 from srjt.methods import import_modules
@@ -20,8 +20,10 @@ from srjt.studies.config import StudyConfig
 from srjt.studies.folder import (
     error_file,
     lock_study,
+    run_by_key,
     run_folder,
     run_status,
+    write_error_report,
     write_plan,
     writing,
 )
@@ -30,6 +32,7 @@ from srjt.studies.plan import (
     PlannedRun,
     StudyPlan,
     StudyWatcher,
+    Work,
     longest_first,
     open_data,
 )
@@ -37,9 +40,37 @@ from srjt.studies.results import StudyResults, collect_results
 from srjt.training.config import TrainConfig, load_preset
 from srjt.training.workers import Ended, StopRequest, WorkerPool, check_not_starting
 
-# Run a study on this machine: several runs at a time, in worker processes that execute one run after another.
+# The runs that are left, for an executor: worker processes on this machine, or Ray.
 
-MOST_JOBS = 1000
+
+Executor = Callable[[Work], None]
+
+
+def train_runs(
+    folder: Path, planned_runs: Sequence[PlannedRun], execute: Executor, *, watcher: StudyWatcher
+) -> dict[str, str]:
+    """Train what is not done yet; return key → status. A failing run does not stop the others.
+
+    When the study is asked to stop, runs in progress save their state, and ``Interrupted`` is raised.
+    """
+    outcome = {planned.key: run_status(folder, planned.key) for planned in planned_runs}
+    watcher.begin(planned_runs, done=list(outcome.values()).count("done"))
+    # also those that a process of a killed study still works on: they wait for it
+    waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
+    if not waiting:
+        return outcome
+    with writing(folder):
+        for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
+            error_file(folder, planned.key).unlink(missing_ok=True)
+    with StopRequest() as stop:
+        execute(Work(folder=folder, waiting=waiting, outcome=outcome, watcher=watcher, stop=stop))
+    if stop.number is not None:
+        done = list(outcome.values()).count("done")
+        raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
+    return outcome
+
+
+# Run a study on this machine: several runs at a time, in worker processes that execute one run after another.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,117 +88,65 @@ class Slots:
         """
         import torch
 
-        from srjt.errors import cores
         from srjt.training.devices import choose_device
 
-        if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-            raise SrjtError(f"`jobs` must be between 1 and {MOST_JOBS:,}; got {jobs}.")
         if device is None and torch.cuda.is_available():
             gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         else:
             names = ["cpu"] if device is None else [name.strip() for name in device.split(",")]
-            chosen = [choose_device(name) for name in names]  # an error if there is no such device
-            gpus = [name for name, found in zip(names, chosen, strict=True) if found.type == "cuda"]
+            gpus = [name for name in names if choose_device(name).type == "cuda"]  # an error if there is none
             if gpus and len(gpus) < len(names):
                 raise SrjtError(f"A study uses GPUs or the CPU, not both; got {device!r}.")
         if gpus:
-            return cls(devices=tuple(gpu for _ in range(jobs or 1) for gpu in gpus))
+            return cls(devices=tuple(gpus) * (jobs or 1))
         jobs = jobs or cores()
         return cls(devices=("cpu",) * jobs, threads=max(1, cores() // jobs))
 
 
-def run_locally(
-    folder: Path,
-    planned_runs: Sequence[PlannedRun],
-    *,
-    slots: Slots,
-    watcher: StudyWatcher,
-    cache: Path | None = None,
-) -> dict[str, str]:
-    """Run what is not done yet; return key → status. A failing run does not stop the others.
+def run_locally(work: Work, *, slots: Slots, cache: Path | None = None) -> None:
+    """Run what is not done yet.
 
     Each slot has a worker process, which keeps torch, the opened data and the images on its GPU from one run to the
-    next. Runs that fail unexpectedly while they share a GPU are tried again, one at a time. When the study
-    is asked to stop, it stops the workers, waits until they have saved their state, and raises ``Interrupted``.
+    next. Runs that fail unexpectedly while they share a GPU are tried again, one at a time.
     """
-    outcome = {planned.key: run_status(folder, planned.key) for planned in planned_runs}
-    waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
-    if not waiting:
-        return outcome
-    _fetch_weights(waiting)
-    with StopRequest() as stop:
-        crashed = _run_in_workers(
-            folder, waiting, outcome, slots=slots, watcher=watcher, cache=cache, stop=stop
+    _fetch_weights(work.waiting)
+    crashed = _run_in_workers(work, slots, cache)
+    if crashed and work.stop.number is None:
+        work.watcher.note(
+            f"{count_of(len(crashed), 'run')} failed while several shared a GPU, which one may have crashed for all. "
+            "Trying again, one at a time."
         )
-        if crashed and stop.number is None:
-            watcher.note(
-                f"{count_of(len(crashed), 'run')} failed while several shared a GPU, which one may have crashed for "
-                "all. Trying again, one at a time."
-            )
-            alone = replace(slots, devices=tuple(dict.fromkeys(slots.devices)))
-            _run_in_workers(
-                folder, crashed, outcome, slots=alone, watcher=watcher, cache=cache, stop=stop, again=True
-            )
-        if stop.number is not None:
-            done = sum(status == "done" for status in outcome.values())
-            raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
-    return outcome
+        alone = replace(slots, devices=tuple(dict.fromkeys(slots.devices)))
+        _run_in_workers(replace(work, waiting=crashed), alone, cache)
 
 
-def _run_in_workers(
-    folder: Path,
-    planned_runs: Sequence[PlannedRun],
-    outcome: dict[str, str],
-    *,
-    slots: Slots,
-    watcher: StudyWatcher,
-    cache: Path | None,
-    stop: StopRequest,
-    again: bool = False,
-) -> list[PlannedRun]:
-    """Run them and write their status into ``outcome``; returns those that failed unexpectedly on a shared GPU.
-
-    again: whether the watcher knows them to have started.
-    """
-    from srjt.studies.folder import run_by_key
-
-    waiting, crashed = list(planned_runs), list[PlannedRun]()
-    with writing(folder):
-        for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
-            error_file(folder, planned.key).unlink(missing_ok=True)
+def _run_in_workers(work: Work, slots: Slots, cache: Path | None) -> list[PlannedRun]:
+    """Run what waits; returns the runs that failed unexpectedly on a shared GPU."""
+    folder, stop = work.folder, work.stop
+    waiting, crashed = list(work.waiting), list[PlannedRun]()
     by_key = {planned.key: planned for planned in waiting}
-    pool = WorkerPool(
-        devices=slots.devices,
-        threads=slots.threads,
-        networks=sorted({str(planned.config.network) for planned in waiting}),
-    )
-    with pool:
+    networks = sorted({str(planned.config.network) for planned in waiting})
+    with WorkerPool(devices=slots.devices, threads=slots.threads, networks=networks) as pool:
         while pool.running or (waiting and stop.number is None):
             while pool.has_idle and stop.number is None:
-                index = _first_unlocked(folder, waiting)
-                if index is None:
+                # a run whose study was killed may still be saving its state
+                free = (planned for planned in waiting if not is_locked(run_folder(folder, planned.key)))
+                if (planned := next(free, None)) is None:
                     break
-                planned = waiting.pop(index)
-                pool.submit(
-                    planned.key,
-                    run_by_key,
-                    str(folder),
-                    planned.key,
-                    None if cache is None else str(cache),
-                    settings=planned.config.deterministic,  # cuBLAS can be made so only before its first use
-                )
-                if not again:
-                    watcher.started(planned)
-            watcher.updated([by_key[key] for key in pool.running])
+                waiting.remove(planned)
+                arguments = str(folder), planned.key, None if cache is None else str(cache)
+                # cuBLAS can be made deterministic only before its first use
+                pool.submit(planned.key, run_by_key, *arguments, settings=planned.config.deterministic)
+                work.begin(planned)
+            work.watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
                 pool.terminate()
             for ended in pool.wait():
                 planned, stopping = by_key[ended.name], stop.number is not None
                 if pool.shares_gpus and not (ended.expected and ended.exitcode is None) and not stopping:
                     crashed.append(planned)
-                    continue
-                outcome[planned.key] = _final_status(folder, planned, ended, stopping=stopping)
-                watcher.ended(planned, outcome[planned.key])
+                else:
+                    work.end(planned, _final_status(folder, planned, ended, stopping=stopping))
     return crashed
 
 
@@ -185,27 +164,14 @@ def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
         raise problems[0]
 
 
-def _first_unlocked(folder: Path, waiting: Sequence[PlannedRun]) -> int | None:
-    """The first run that no process works on: a run whose study was killed may still be saving its state."""
-    return next(
-        (i for i, planned in enumerate(waiting) if not is_locked(run_folder(folder, planned.key))), None
-    )
-
-
 def _final_status(folder: Path, planned: PlannedRun, ended: Ended, *, stopping: bool) -> str:
     """The status of a run whose process has ended; a process that died without an error report gets one."""
-    from srjt.studies.folder import write_error_report
-
     status = run_status(folder, planned.key)
     if status in ("done", "failed") or stopping:
         return status
-    if not ended.death:  # it has raised an exception, and its report could not be written
-        return "failed"
-    sentence = ended.error or (
-        f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the same command again to "
-        "resume."
-    )
-    write_error_report(folder, planned.key, SrjtError(sentence))
+    if ended.death:  # else it has raised an exception, and its report could not be written
+        sentence = f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the same command "
+        write_error_report(folder, planned.key, SrjtError(ended.error or f"{sentence}again to resume."))
     return "failed"
 
 
@@ -213,7 +179,6 @@ def _final_status(folder: Path, planned: PlannedRun, ended: Ended, *, stopping: 
 
 GRID = {field.name for field in fields(StudyConfig)} - {"source", "preset", "train"}
 COMPUTE = {field.name for field in fields(Execution)}
-Executor = Callable[[Path, Sequence[PlannedRun], StudyWatcher], dict[str, str]]  # returns key → status
 
 
 def study(
@@ -401,13 +366,13 @@ def choose_executor(executor: str = "local", **options: Any) -> Executor:
     """A function that trains the runs. options: the other fields of ``Execution``."""
     where = from_names(Execution, {"executor": executor, **options}, kind="option of a study")
 
-    def execute(folder: Path, planned_runs: Sequence[PlannedRun], watcher: StudyWatcher) -> dict[str, str]:
+    def execute(work: Work) -> None:
         if where.executor == "ray":
             from srjt.studies.ray import run_on_ray
 
-            return run_on_ray(folder, planned_runs, watcher=watcher, cache=where.cache, **where.options)
-        slots = Slots.detect(**where.options)
-        return run_locally(folder, planned_runs, slots=slots, watcher=watcher, cache=where.cache)
+            run_on_ray(work, cache=where.cache, **where.options)
+        else:
+            run_locally(work, slots=Slots.detect(**where.options), cache=where.cache)
 
     return execute
 
@@ -417,7 +382,4 @@ def run_study(
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
     with lock_study(folder):
-        planned_runs = write_plan(folder, data, command=command)
-        done = sum(run_status(folder, planned.key) == "done" for planned in planned_runs)
-        watcher.begin(planned_runs, done=done)
-        return execute(folder, planned_runs, watcher)
+        return train_runs(folder, write_plan(folder, data, command=command), execute, watcher=watcher)

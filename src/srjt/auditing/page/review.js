@@ -133,13 +133,8 @@ async function reason(path) {
 
 async function showImageProblem(line) {
   $("reason").textContent = "";
-  let reason;
-  try {
-    reason = (await get(`/api/problem/${line}`)).problem;
-  } catch (error) {
-    reason = error.message;
-  }
-  if (current() === line) $("reason").textContent = reason;
+  const why = await reason(`/pixels/${line}`);
+  if (current() === line) $("reason").textContent = why;
 }
 
 function showPanel() {

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -59,6 +58,8 @@ _STYLE: Any = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "text.parse_math": False,  # the name of a grade may contain "$"
+    "figure.constrained_layout.w_pad": 0.08,  # inches
+    "figure.constrained_layout.h_pad": 0.06,
     "svg.fonttype": "none",  # text remains text, which can be searched, read aloud and edited
 }
 
@@ -99,10 +100,8 @@ class ShownFigure(Figure):
 
 
 def new_figure(width: float, height: float) -> ShownFigure:
-    """An empty figure, in inches, with its own canvas: no pyplot, no global state."""
-    figure = ShownFigure(figsize=(width, height))
-    FigureCanvasAgg(figure)
-    return figure
+    """An empty figure, in inches, whose axes leave room for all texts: no pyplot, no global state."""
+    return ShownFigure(figsize=(width, height), layout="constrained")
 
 
 def printable(text: object, *, longest: int = 40) -> str:
@@ -191,39 +190,31 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
     "+ours" and its host share a colour and a marker: "+ours" has a solid line and filled markers, the host a dashed
     line and open markers. With more than six methods all others are grey, except a recipe.
     """
-    hosts = [name.removesuffix(OURS) for name in methods if name.endswith(OURS)]
-    families = list(dict.fromkeys(hosts))
+    families = list(dict.fromkeys(name.removesuffix(OURS) for name in methods if name.endswith(OURS)))
+    alone = [name for name in methods if name.removesuffix(OURS) not in families]
     crowded = len(methods) > FEW and bool(families)
-    colours = list(PALETTE.values())
     chosen: dict[str, Style] = {}
-    alone = 0
     for name in methods:
-        family = name.removesuffix(OURS)
-        if family in families:
-            place = families.index(family)
-            ours = name.endswith(OURS)
-            chosen[name] = Style(
-                colour=colours[place % len(colours)],
-                dashes="-" if ours else _DASHES[place % len(_DASHES)],
-                marker=_MARKERS[place % len(_MARKERS)],
-                filled=ours,
-                width=2.0 if ours else 1.5,
-                bold=ours,
-            )
-            continue
-        place = len(families) + alone
-        dashes: Dashes = ("-", *_DASHES)[alone % (1 + len(_DASHES))]
-        alone += 1
-        if crowded and is_recipe(name):
-            chosen[name] = Style(
-                colour=INK, marker=_MARKERS[len(families) % len(_MARKERS)], width=2.0, bold=True
-            )
-        elif crowded:
-            chosen[name] = Style(colour=GREY, dashes=dashes, width=0.9, prominent=False)
+        if name in alone:
+            place, ours = len(families) + alone.index(name), is_recipe(name)
+            dashes: Dashes = ("-", *_DASHES)[alone.index(name) % (1 + len(_DASHES))]
+            if crowded and not ours:
+                chosen[name] = Style(colour=GREY, dashes=dashes, width=0.9, prominent=False)
+                continue
+            if crowded:
+                place, dashes = len(families), "-"
         else:
-            colour = (*colours, INK)[place % (1 + len(colours))]
-            marker = _MARKERS[place % len(_MARKERS)]
-            chosen[name] = Style(colour=colour, dashes=dashes, marker=marker, bold=is_recipe(name))
+            place, ours = families.index(name.removesuffix(OURS)), name.endswith(OURS)
+            dashes = "-" if ours else _DASHES[place % len(_DASHES)]
+        colours = (*PALETTE.values(), INK)
+        chosen[name] = Style(
+            colour=INK if crowded and name in alone else colours[place % len(colours)],
+            dashes=dashes,
+            marker=_MARKERS[place % len(_MARKERS)],
+            filled=ours or name in alone,
+            width=2.0 if ours else 1.5,
+            bold=ours,
+        )
     return chosen
 
 
@@ -257,12 +248,12 @@ class Curve:
 def chart(curves: Sequence[Curve], *, width: float = 5.4, height: float = 3.6, **options: Any) -> ShownFigure:
     """One panel as a figure, in inches; ``options`` as for ``panel``."""
     figure = new_figure(width, max(height, 0.8 + LINE_HEIGHT * len(curves)))
-    panel(figure, curves, **options)
+    panel(figure.subplots(), curves, **options)
     return figure
 
 
 def panel(
-    figure: Figure,
+    axes: Any,
     curves: Sequence[Curve],
     *,
     xlabel: str,
@@ -271,23 +262,14 @@ def panel(
     reference: tuple[float, str] | None = None,
     xticks: tuple[Sequence[float], Sequence[str]] | None = None,
     error_bars: bool = False,
-    part: tuple[float, float] = (0.0, 1.0),
 ) -> None:
-    """Draw the curves into a figure, or into a vertical ``part`` of it (from, to, as shares of its width).
+    """Draw the curves, with their names at their ends.
 
     reference: a level and its name, drawn as a thin line. xticks: positions and their labels.
     error_bars: instead of bands, for few values of x; the curves are then shifted a little sideways.
     """
     styles = styles or method_styles([curve.name for curve in curves])
-    labels = [printable(curve.label or curve.name, longest=30) for curve in curves]
-    width, height = figure.get_size_inches()
-    left, right, bottom, top = 0.55, 0.42 + LETTER * max(map(len, labels), default=0), 0.5, 0.3
-    wide, high = (part[1] - part[0]) * width - left - right, height - bottom - top
-    axes = figure.add_axes((part[0] + left / width, bottom / height, wide / width, high / height))
-    axes.set_xlabel(xlabel)
-    axes.set_title(title, pad=8)  # above the axes, where it is read first, instead of beside them
-    axes.grid(axis="y", color=GREY, alpha=0.22, linewidth=0.6)
-    axes.set_axisbelow(True)
+    prepare_axes(axes, title, xlabel=xlabel, grid="y")  # a title is read first, a label beside the axis last
     prominent = np.array([styles[curve.name].prominent for curve in curves], dtype=bool)
     shifts = np.zeros(len(curves))
     if error_bars:  # those of prominent curves must not cover each other
@@ -296,9 +278,8 @@ def panel(
         ranks = np.cumsum(prominent) - (prominent.sum() + 1) / 2
         shifts = np.where(prominent, 0.05 * apart * ranks, 0.0)
     for place in np.argsort(prominent, kind="stable").tolist():  # prominent curves last, above the grey ones
-        _plot_curve(
-            axes, curves[place], styles[curves[place].name], shift=shifts[place], error_bars=error_bars
-        )
+        curve = curves[place]
+        _plot_curve(axes, curve, styles[curve.name], shift=shifts[place], error_bars=error_bars)
     axes.margins(x=0.02, y=0.08)
     if xticks is not None:
         axes.set_xticks(xticks[0], [printable(label, longest=14) for label in xticks[1]])
@@ -309,7 +290,15 @@ def panel(
         axes.axhline(level, color=INK, linewidth=0.8, zorder=1.5)
         axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), xytext=(-2, -3), fontsize=8,
                       textcoords="offset points", ha="right", va="top")  # fmt: skip
-    _label_ends(axes, curves, labels, shifts, styles, wide=wide, high=high)
+    _label_ends(axes, curves, shifts, styles)
+
+
+def prepare_axes(axes: Any, title: str, *, grid: Literal["x", "y", "both"], **more: Any) -> None:
+    """A title and a thin grid. more: as for ``Axes.set``."""
+    axes.set(**more)
+    axes.set_title(title, pad=8)
+    axes.grid(axis=grid, color=GREY, alpha=0.22, linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def _plot_curve(axes: Any, curve: Curve, style: Style, *, shift: float, error_bars: bool) -> None:
@@ -347,35 +336,32 @@ def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) 
     return placed
 
 
-def _label_ends(
-    axes: Any,
-    curves: Sequence[Curve],
-    labels: Sequence[str],
-    shifts: Floats,
-    styles: Mapping[str, Style],
-    *,
-    wide: float,
-    high: float,
-) -> None:
+def _label_ends(axes: Any, curves: Sequence[Curve], shifts: Floats, styles: Mapping[str, Style]) -> None:
     """Write the names into the right margin, at the height of the ends of their curves, with a thin leader to each."""
     axes.autoscale_view()
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     axes.set(xlim=(left, right), ylim=(bottom, top))  # the labels must not change the limits
     ends = []
     for curve, shift in zip(curves, shifts, strict=True):
-        known = np.flatnonzero(np.isfinite(curve.y))
-        at = (curve.x[known[-1]] + shift, curve.y[known[-1]]) if len(known) else (right, bottom)
-        ends.append(((at[0] - left) / (right - left), (at[1] - bottom) / (top - bottom)))
-    room = 0.5 * LINE_HEIGHT / high
-    heights = spread_apart([y for _, y in ends], gap=LINE_HEIGHT / high, low=-room, high=1 + room)
-    start, stop = 1 + 0.05 / wide, 1 + 0.24 / wide
-    for curve, label, (x, y), at in zip(curves, labels, ends, heights, strict=True):
+        finite = np.flatnonzero(np.isfinite(curve.y))
+        ends.append((curve.x[finite[-1]] + shift, curve.y[finite[-1]]) if len(finite) else (right, bottom))
+    line = LINE_HEIGHT / (axes.figure.get_figheight() - 0.8)  # 0.8: what is above and below the axes
+    wanted = [(y - bottom) / (top - bottom) for _, y in ends]
+    heights = spread_apart(wanted, gap=line, low=-line / 2, high=1 + line / 2)
+    for curve, end, height in zip(curves, ends, heights, strict=True):
         style = styles[curve.name]
-        axes.plot([x, start, stop], [y, y, at], transform=axes.transAxes, color=style.colour, linewidth=0.7,
-                  alpha=0.8, clip_on=False)  # fmt: skip
-        axes.text(stop + 0.04 / wide, at, label, transform=axes.transAxes, va="center_baseline", fontsize=8.5,
-                  color=INK if style.prominent else GREY,
-                  fontweight="bold" if style.bold else "normal")  # fmt: skip
+        leader = {
+            "arrowstyle": "-",
+            "color": style.colour,
+            "linewidth": 0.7,
+            "shrinkB": 0,
+            "relpos": (0, 0.5),
+        }
+        axes.annotate(
+            printable(curve.label or curve.name, longest=30), end, (1.05, height), textcoords="axes fraction",
+            va="center", fontsize=8.5, color=INK if style.prominent else GREY, arrowprops=leader,
+            fontweight="bold" if style.bold else "normal", annotation_clip=False,
+        )  # fmt: skip
 
 
 def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool = False) -> pd.Series:
@@ -402,47 +388,45 @@ def matrix_figure(
     panels: Mapping[str, npt.ArrayLike],
     *,
     grades: Sequence[str],
-    rows: str,
-    columns: str,
-    write: Write,
     emphasised: Sequence[str] = (),
-    beside: float = 0.0,
+    **options: Any,
 ) -> ShownFigure:
-    """panels: title → (C, C) counts or probabilities; each row is shown as shares of its sum.
-
-    rows, columns: labels of the axes. write: (value, share of its row) → the text of a cell.
-    emphasised: titles in bold. beside: inches to leave empty on the left.
-    """
-    names = [printable(grade, longest=LONGEST_NAME) for grade in grades]
+    """panels: title → (C, C) counts or probabilities. emphasised: titles in bold. options: as for ``draw_shares``."""
     across = min(ACROSS, max(len(panels), 1))
     down = -(-len(panels) // across)
-    longest = max(map(len, names), default=1)
-    left = beside + 0.42 + 0.07 * longest
-    bottom = 0.42 + (0.05 * longest if _are_long(names) else 0.1)
-    step_x, step_y = PANEL + 0.22, PANEL + 0.38
-    width, height = left + across * step_x, bottom + down * step_y
-    figure = new_figure(width, height)
-    for place, (title, matrix) in enumerate(panels.items()):
-        row, column = divmod(place, across)
-        x, y = left + column * step_x, height - (row + 1) * step_y + 0.08
-        axes = figure.add_axes((x / width, y / height, PANEL / width, PANEL / height))
-        values = np.asarray(matrix, dtype=np.float64)
-        lowest = place + across >= len(panels)
-        draw_matrix(axes, values, _row_shares(values), write=write, across=names if lowest else (),
-                    down=names if column == 0 else ())  # fmt: skip
+    longest = min(max(map(len, grades), default=1), LONGEST_NAME)
+    below = 0.42 + (0.05 * longest if _are_long(grades) else 0.1)
+    figure = new_figure(0.42 + 0.07 * longest + across * (PANEL + 0.22), below + down * (PANEL + 0.38))
+    every = figure.subplots(down, across, squeeze=False).ravel()
+    for place, (axes, (title, matrix)) in enumerate(zip(every, panels.items(), strict=False)):
+        lowest, first = place + across >= len(panels), place % across == 0
+        draw_shares(axes, matrix, grades, names=(lowest, first), **options)
         axes.set_title(printable(title), pad=5, fontweight="bold" if title in emphasised else "normal")
-        axes.set(xlabel=columns if lowest else "", ylabel=rows if column == 0 else "")
+    for axes in every[len(panels) :]:
+        axes.remove()
     return figure
+
+
+def draw_shares(
+    axes: Any, matrix: npt.ArrayLike, grades: Sequence[str], *, rows: str, columns: str, write: Write,
+    names: tuple[bool, bool] = (True, True),
+) -> None:  # fmt: skip
+    """A matrix (C, C) whose rows are shown as shares of their sums.
+
+    rows, columns: labels of the axes. write: (value, share of its row) → the text of a cell. names: whether the grades
+    are named below and beside it.
+    """
+    values = np.asarray(matrix, dtype=np.float64)
+    sums = values.sum(axis=1, keepdims=True)
+    shares = np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)
+    shown = [printable(grade, longest=LONGEST_NAME) for grade in grades]
+    draw_matrix(axes, values, shares, write=write, across=shown * names[0], down=shown * names[1])
+    axes.set(xlabel=columns * names[0], ylabel=rows * names[1])
 
 
 def _are_long(names: Sequence[str]) -> bool:
     """Whether the names do not fit side by side below a matrix."""
     return max(map(len, names), default=0) > 28 // max(len(names), 1)
-
-
-def _row_shares(values: Floats) -> Floats:
-    sums = values.sum(axis=1, keepdims=True)
-    return np.asarray(np.divide(values, sums, out=np.zeros_like(values), where=sums > 0))
 
 
 def draw_matrix(
@@ -470,15 +454,18 @@ def draw_matrix(
             label.set(ha="right", rotation_mode="anchor")
 
 
+def _share_and_count(count: float, share: float) -> str:
+    return f"{share:.0%}\n{count:,.0f}" if count else "0"
+
+
+CONFUSION: dict[str, Any] = {"rows": "true grade", "columns": "predicted grade", "write": _share_and_count}
+
+
 def confusion_figure(
-    panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str], rows: str = "true grade", **more: Any
+    panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str], **more: Any
 ) -> ShownFigure:
     """Confusion matrices: each cell shows its share of the row and its count. more: as for ``matrix_figure``."""
-
-    def write(count: float, share: float) -> str:
-        return f"{share:.0%}\n{count:,.0f}" if count else "0"
-
-    return matrix_figure(panels, grades=grades, rows=rows, columns="predicted grade", write=write, **more)
+    return matrix_figure(panels, grades=grades, **{**CONFUSION, **more})
 
 
 def transition_figure(
@@ -501,6 +488,7 @@ def correct_labels(matrix: npt.ArrayLike, grades: Sequence[str]) -> str:
 # Intervals: a row for each, and the line of no difference.
 
 ROW = 0.26  # inches
+LONGEST_LABEL = 30  # letters
 
 
 class Estimate(NamedTuple):
@@ -514,20 +502,13 @@ class Estimate(NamedTuple):
 @house_style
 def interval_figure(panels: Mapping[str, Sequence[Estimate]], *, xlabel: str, at: float = 0.0) -> Figure:
     """panels: title → rows, one panel below the other, on the same axis. at: where the vertical line is."""
-    labels = [printable(row.label, longest=30) for rows in panels.values() for row in rows]
-    left, wide, bottom, top = 0.15 + LETTER * max(map(len, labels), default=1), 2.0, 0.5, 0.35
-    width = left + wide + 0.2
-    height = sum(bottom + top + ROW * len(rows) for rows in panels.values()) or 1.0
-    figure = new_figure(width, height)
-    axes, y = None, height
-    for title, rows in panels.items():
-        y -= top + ROW * len(rows)
-        box = (left / width, y / height, wide / width, ROW * len(rows) / height)
-        axes = figure.add_axes(box, sharex=axes)
-        axes.set_title(title, pad=8)
+    longest = max((len(row.label) for rows in panels.values() for row in rows), default=1)
+    counts = [len(rows) for rows in panels.values()] or [1]
+    figure = new_figure(2.4 + LETTER * min(longest, LONGEST_LABEL), 0.8 * len(counts) + ROW * sum(counts))
+    every = figure.subplots(len(counts), 1, sharex=True, squeeze=False, height_ratios=counts).ravel()
+    for axes, (title, rows) in zip(every, panels.items(), strict=False):
+        prepare_axes(axes, title, grid="x", ylim=(len(rows) - 0.4, -0.6))
         axes.axvline(at, color=INK, linewidth=0.8)
-        axes.grid(axis="x", color=GREY, alpha=0.22, linewidth=0.6)
-        axes.set_axisbelow(True)
         for place, row in enumerate(rows):
             if row.interval is None:
                 continue
@@ -536,15 +517,13 @@ def interval_figure(panels: Mapping[str, Sequence[Estimate]], *, xlabel: str, at
             if math.isfinite(low):
                 axes.plot([low, high], [place, place], color=colour, linewidth=1.6, solid_capstyle="round")
             axes.plot([value], [place], marker="D" if row.clear else "o", markersize=5, color=colour)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_yticks(range(len(rows)), [printable(row.label, longest=30) for row in rows])
+        axes.set_yticks(range(len(rows)), [printable(row.label, longest=LONGEST_LABEL) for row in rows])
         for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
             tick.set_fontweight("bold" if row.interval is None else "normal")
         axes.tick_params(axis="y", length=0)
+        axes.tick_params(axis="x", labelbottom=True)
         axes.spines["left"].set_visible(False)
         axes.locator_params(axis="x", nbins=5)
         axes.margins(x=0.08)
-        y -= bottom
-    if axes is not None:
-        axes.set_xlabel(xlabel, labelpad=2)
+    every[-1].set_xlabel(xlabel, labelpad=2)
     return figure

@@ -21,6 +21,7 @@ from srjt.inference.populations import Subgroups
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures.canvas import (
+    CONFUSION,
     GREY,
     INK,
     PALETTE,
@@ -30,14 +31,15 @@ from srjt.reports.figures.canvas import (
     Floats,
     ShownFigure,
     chart,
-    confusion_figure,
     correct_labels,
     draw_matrix,
+    draw_shares,
     house_style,
     interval_figure,
     mean_over_networks,
     new_figure,
     panel,
+    prepare_axes,
     printable,
     transition_figure,
 )
@@ -51,11 +53,9 @@ PANEL = 2.3  # inches
 @house_style
 def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure:
     """panels: title → bins. The area of a point is its share of the samples; the diagonal is perfect."""
-    width, height = 0.55 + len(panels) * (PANEL + 0.3), PANEL + 0.85
-    figure = new_figure(width, height)
-    for place, (title, bins) in enumerate(panels.items()):
-        left = 0.55 + place * (PANEL + 0.3)
-        axes = figure.add_axes((left / width, 0.5 / height, PANEL / width, PANEL / height))
+    figure = new_figure(0.55 + len(panels) * (PANEL + 0.3), PANEL + 0.85)
+    every = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
+    for axes, (title, bins) in zip(every, panels.items(), strict=True):
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
         confidence, accuracy, samples = zip(*bins, strict=True)
         axes.plot(confidence, accuracy, color=PALETTE["blue"], linewidth=1.2)
@@ -63,10 +63,7 @@ def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure
         axes.scatter(confidence, accuracy, s=areas, color=PALETTE["blue"], alpha=0.75, linewidths=0)
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal", xlabel="probability of the predicted grade")
         axes.set_title(printable(title, longest=36), pad=6)
-        if place == 0:
-            axes.set_ylabel("share predicted right")
-        else:
-            axes.set_yticklabels([])
+    every[0].set_ylabel("share predicted right")
     return figure
 
 
@@ -95,41 +92,32 @@ def run_figures(
     metrics: the table of the run. sides: that are shown. naive: one grade for all samples of the first of them that
     the run has. noise_rate: share of wrong training labels, if the true grades are known.
     """
-    figures, curve = [], partial(_curve, metrics, pooled=pooled)
-
-    def add(
-        name: str,
-        title: str,
-        curves: Sequence[Curve],
-        level: float | None = None,
-        text: str = "one grade for all",
-    ) -> None:
-        if curves:
-            figure = chart(
-                curves, xlabel="epoch", title=title, reference=None if level is None else (level, text)
-            )
-            alt = f"Curve chart over epochs: {title}. {describe_ends(curves)}"
-            figures.append(CaptionedFigure(name=name, figure=figure, caption="", alt=alt))
-
+    curve = partial(_curve, metrics, pooled=pooled)
+    clean = None if noise_rate is None else (1 - noise_rate, f"1 − ε = {1 - noise_rate:.2f}: no selection")
+    shown: list[tuple[str, str, list[Curve], tuple[float, str] | None]] = []
     for name, title in (("mae", "Mean absolute error, lower is better"), ("accuracy", "Accuracy")):
-        shown = [one for side in sides for one in curve(side, name, side)]
-        add(name, title, shown, None if naive is None else float(getattr(naive, name)))
-    add("loss", "Training loss", curve("train", "loss", "loss"))
+        level = None if naive is None else (float(getattr(naive, name)), "one grade for all")
+        shown.append((name, title, [one for side in sides for one in curve(side, name, side)], level))
+    shown.append(("loss", "Training loss", curve("train", "loss", "loss"), None))
     recall = curve("train", "label_recall", "all")
     if recall and recall[0].y.min() < 1:  # the method selects
-        add(
-            "label-precision",
-            "Share of correct labels among the selected",
-            curve("train", "label_precision", "selected"),
-            None if noise_rate is None else 1 - noise_rate,
-            "" if noise_rate is None else f"1 − ε = {1 - noise_rate:.2f}: no selection",
+        selected = curve("train", "label_precision", "selected")
+        by_grade = [
+            c for n, grade in enumerate(grades) for c in curve("train", f"label_recall[{n}]", str(grade))
+        ]
+        shown.append(("label-precision", "Share of correct labels among the selected", selected, clean))
+        title = "Share of correctly labelled samples that is selected"
+        shown.append(("selection-recall", title, by_grade, None))
+    return [
+        CaptionedFigure(
+            name=name,
+            figure=chart(curves, xlabel="epoch", title=title, reference=reference),
+            caption="",
+            alt=f"Curve chart over epochs: {title}. {describe_ends(curves)}",
         )
-        add(
-            "selection-recall",
-            "Share of correctly labelled samples that is selected",
-            [c for n, grade in enumerate(grades) for c in curve("train", f"label_recall[{n}]", str(grade))],
-        )
-    return figures
+        for name, title, curves, reference in shown
+        if curves
+    ]
 
 
 def realised_noise_figure(matrix: npt.ArrayLike, grades: Sequence[str]) -> CaptionedFigure:
@@ -166,16 +154,17 @@ def run_overview(
     panels = {title: curves for title, curves in panels.items() if curves}
     if not panels and judged is None:
         raise SrjtError("There is nothing to plot: the run has neither scores per epoch nor a held-out side.")
-    if judged is None:
-        figure = new_figure(CURVES * len(panels), 2.9)
-    else:
-        title, rows = f"Confusion matrix, {judged.side} side", judged.judged_by.removesuffix("s")
-        figure = confusion_figure(
-            {title: judged.confusion}, grades=grades, rows=rows, beside=CURVES * len(panels)
-        )
-    share = CURVES / figure.get_figwidth()
-    for place, (title, curves) in enumerate(panels.items()):
-        panel(figure, curves, xlabel="epoch", title=title, part=(place * share, (place + 1) * share))
+    count = len(panels) + (judged is not None)
+    figure = new_figure(CURVES * len(panels) + (3.0 if judged else 0), 2.9)
+    every = figure.subplots(
+        1, count, squeeze=False, width_ratios=[CURVES] * len(panels) + [2.8] * bool(judged)
+    )
+    for axes, (title, curves) in zip(every.ravel(), panels.items(), strict=False):
+        panel(axes, curves, xlabel="epoch", title=title)
+    if judged is not None:
+        axes, options = every[0, -1], {**CONFUSION, "rows": judged.judged_by.removesuffix("s")}
+        draw_shares(axes, judged.confusion, grades, **options)
+        axes.set_title(f"Confusion matrix, {judged.side} side", pad=5)
     return figure
 
 
@@ -200,10 +189,8 @@ def decision_figures(decision: Decision, *, grade: str) -> list[CaptionedFigure]
     grade: how people read the grade from which samples are referred.
     """
     figures, referral = [], f"the referral from grade {grade} on"
-    sensitivity, specificity, precision = (
-        decision.operating_point[name].value
-        for name in ("sensitivity", "specificity", "positive_predictive_value")
-    )
+    names = ("sensitivity", "specificity", "positive_predictive_value")
+    sensitivity, specificity, precision = (decision.operating_point[name].value for name in names)
     if decision.roc is not None:
         area, curve = decision.areas["roc_area"], decision.roc
         figures.append(
@@ -297,14 +284,9 @@ def _panel(
     **texts: str,
 ) -> CaptionedFigure:
     """A square panel with x from 0 to 1. point: a dot on the curve. texts: name, caption and alt of the figure."""
-    left, bottom, top, right = 0.55, 0.5, 0.3, 1.5 if legend else 0.25
-    width, height = left + SIDE + right, bottom + SIDE + top
-    figure = new_figure(width, height)
-    axes = figure.add_axes((left / width, bottom / height, SIDE / width, SIDE / height))
-    axes.set(xlabel=xlabel, xlim=(0, 1), ylim=ylim)
-    axes.set_title(title, pad=8)
-    axes.grid(color=GREY, alpha=0.22, linewidth=0.6)
-    axes.set_axisbelow(True)
+    figure = new_figure(SIDE + (2.05 if legend else 0.8), SIDE + 0.8)
+    axes = figure.subplots()
+    prepare_axes(axes, title, grid="both", xlabel=xlabel, xlim=(0, 1), ylim=ylim, box_aspect=1)
     for x, y, options in lines:
         axes.plot(x, y, **options)
     if point is not None and np.isfinite(point).all():
@@ -327,34 +309,23 @@ def forest_figure(comparison: Comparison) -> CaptionedFigure:
     """Differences from the first run; metrics of which more is better above, the others below."""
     first, runs = printable(comparison.runs[0]), comparison.runs[1:]
     shown = [row for row in comparison.differences if math.isfinite(row.difference.value)]
-    clear = [row for row in shown if row.difference.low > 0 or row.difference.high < 0]
-    resampled = "patients" if comparison.patients else "images"
-
-    def rows(lower: bool) -> list[Estimate]:
+    panels: dict[str, list[Estimate]] = {"more is better →": [], "← less is better": []}
+    for rows, lower in zip(panels.values(), (False, True), strict=True):
         own = [row for row in shown if METRICS[row.metric].lower_is_better == lower]
-        return [
-            estimate
-            for run in runs
-            for estimate in [
-                *([Estimate(run)] if len(runs) > 1 and own else []),
-                *(
-                    _clear_of_0(METRICS[row.metric].long_name, row.difference)
-                    for row in own
-                    if row.run == run
-                ),
-            ]
-        ]
-
-    panels = {"more is better →": rows(False), "← less is better": rows(True)}
+        for run in runs if own else ():
+            rows += [Estimate(run)] if len(runs) > 1 else []
+            rows += [_clear_of_0(METRICS[r.metric].long_name, r.difference) for r in own if r.run == run]
+    clear = sum(row.clear for rows in panels.values() for row in rows)
+    resampled = "patients" if comparison.patients else "images"
     return CaptionedFigure(
         name="comparison",
         figure=interval_figure(
-            {title: own for title, own in panels.items() if own},
+            {title: rows for title, rows in panels.items() if rows},
             xlabel=f"difference from {printable(comparison.runs[0], longest=24)}",
         ),
         caption=f"Difference from {first}, with the {comparison.level:.0%} interval over {resampled}. "
         "Blue diamonds: the interval does not contain 0.",
-        alt=f"Forest plot of {len(shown)} differences from {first}; {len(clear)} intervals do not contain 0.",
+        alt=f"Forest plot of {len(shown)} differences from {first}; {clear} intervals do not contain 0.",
     )
 
 
@@ -386,11 +357,9 @@ CELL = 0.42  # inches
 def kappa_figure(names: Sequence[str], kappa: Floats) -> Figure:
     """kappa: (R, R), NaN where two readers have no image in common. The darker a cell, the better they agree."""
     shown = [printable(name, longest=16) for name in names]
-    label = 0.25 + 0.075 * max(map(len, shown), default=1)
-    side = max(len(names) * CELL, 1.2)
-    size = label + side + 0.15
+    size = 0.4 + 0.075 * max(map(len, shown), default=1) + max(len(names) * CELL, 1.2)
     figure = new_figure(size, size)
-    axes = figure.add_axes((label / size, label / size, side / size, side / size))
+    axes = figure.subplots()
     values = kappa + np.diag(np.full(len(names), np.inf))  # a reader and herself
 
     def write(value: float, share: float) -> str:

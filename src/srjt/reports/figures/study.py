@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,10 @@ from srjt.training.checkpoint import LAST
 if TYPE_CHECKING:
     from srjt.studies.results import StudyResults
 
-# The curves of a study's methods: mean and standard deviation over folds.
+LAST_EPOCHS = "mean over the last ten epochs (all, if fewer)"
+SELECTED = "Share of correct labels among the selected"
+
+# What a study has.
 
 
 def study_noises(results: StudyResults) -> list[str]:
@@ -51,12 +54,36 @@ def study_methods(results: StudyResults) -> list[str]:
 
 def nominal_rates(results: StudyResults) -> dict[str, float]:
     """Noise → its nominal rate on the class mix of the data, mean over folds; else the rate in its name."""
-    named = {noise: parse_noise(noise).rate for noise in study_noises(results)}
-    known = results.noise.dropna(subset=["nominal_rate"]).groupby("noise")["nominal_rate"].mean()
-    return {
-        **{n: r for n, r in named.items() if r is not None},
-        **{str(n): float(r) for n, r in known.items()},
-    }
+    rates = {noise: parse_noise(noise).rate for noise in study_noises(results)}
+    recorded = results.noise.dropna(subset=["nominal_rate"]).groupby("noise")["nominal_rate"].mean()
+    rates |= {str(noise): float(rate) for noise, rate in recorded.items()}
+    return {noise: rate for noise, rate in rates.items() if rate is not None}
+
+
+def _of_noise(results: StudyResults, noise: str) -> StudyResults:
+    """With the metrics of one noise: a study may have millions of rows."""
+    return replace(results, metrics=results.metrics[results.metrics["noise"] == noise])
+
+
+def _selecting_methods(results: StudyResults, noise: str) -> list[str]:
+    """Methods that leave out correctly labelled samples in some epoch."""
+    metrics = results.metrics
+    partial = (metrics["noise"] == noise) & (metrics["metric"] == "label_recall") & (metrics["value"] < 1)
+    return [method for method in study_methods(results) if method in set(metrics["method"][partial])]
+
+
+def _keeps_best(results: StudyResults) -> bool:
+    """Whether all runs of the study keep their best epoch, not only those of a variant."""
+    return bool(results.facts.get("config", {}).get("keep") == "best")
+
+
+def _clean_share(results: StudyResults, noise: str) -> tuple[float, str] | None:
+    """1 − ε, the label precision without selection, and its name."""
+    rate = nominal_rates(results).get(noise)
+    return None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}: no selection")
+
+
+# The curves of its methods: mean and standard deviation over folds.
 
 
 def method_curves(
@@ -67,49 +94,34 @@ def method_curves(
     labels: (method, variant) → label of its curve. Finished runs only; if a method has none, its unfinished runs, up
     to the last epoch that all of them have reached. Failed runs never.
     """
-    metrics, runs = results.metrics, results.runs
-    metrics = metrics[
-        (metrics["noise"] == noise) & (metrics["split"] == split) & (metrics["metric"] == metric)
-    ]
-    runs = runs[runs["noise"] == noise]
+    metrics, runs = results.metrics, results.runs[results.runs["noise"] == noise]
+    metrics = metrics[(metrics[["noise", "split", "metric"]] == [noise, split, metric]).all(axis=1)]
     pooled = results.facts.get("config", {}).get("convention") == "published-code"
     curves, missing = [], {}
-    for (method, variant), label in labels.items():
-        planned = runs[(runs["method"] == method) & (runs["variant"] == variant)]
+    for source, label in labels.items():
+        planned = runs[(runs[["method", "variant"]] == list(source)).all(axis=1)].set_index("key")
         done = planned[planned["status"] == "done"]
         chosen = done if len(done) else planned[planned["status"] != "failed"]
-        table = metrics[metrics["key"].isin(list(chosen["key"]))]
-        if table.empty:
-            continue
-        if len(done) < len(planned):
-            missing[label] = f"{len(done)} of {len(planned)} runs" if len(done) else "unfinished"
         per_run = {
             key: mean_over_networks(rows, split=split, metric=metric, pooled=pooled)
-            for key, rows in table.groupby("key")
+            for key, rows in metrics[metrics["key"].isin(chosen.index)].groupby("key")
         }
         by_epoch = pd.DataFrame(per_run).dropna()  # the epochs that all runs have reached
         if by_epoch.empty:
             continue
-        fold_of = chosen.set_index("key")["fold"]
-        folds = by_epoch.T.groupby(fold_of.reindex(by_epoch.columns).to_numpy()).mean()
-        curves.append(fold_curve((method, variant), folds, label=label, most=_most(results, metric)))
+        if len(done) < len(planned):
+            missing[label] = f"{len(done)} of {len(planned)} runs" if len(done) else "unfinished"
+        folds = by_epoch.T.groupby(chosen["fold"].reindex(by_epoch.columns).to_numpy()).mean()
+        curves.append(_fold_curve(results, source, folds, label=label, metric=metric))
     return curves, missing
 
 
-def curve_name(source: MethodVariant) -> str:
-    """As on the command line: "co-teaching", "co-teaching:select=soft"."""
-    return ":".join(filter(None, source))
-
-
-def _most(results: StudyResults, metric: str) -> float:
-    """The largest value that a metric can have."""
-    return len(results.facts["grades"]) - 1.0 if metric == "mae" else 1.0
-
-
-def fold_curve(source: MethodVariant, folds: pd.DataFrame, *, label: str, most: float = 1.0) -> Curve:
+def _fold_curve(
+    results: StudyResults, source: MethodVariant, folds: pd.DataFrame, *, label: str, metric: str
+) -> Curve:
     """folds: one row per fold, one column per value of x. The spread is None for a single fold."""
     return Curve(
-        most=most,
+        most=len(results.facts["grades"]) - 1.0 if metric == "mae" else 1.0,
         name=curve_name(source),
         label=label,
         x=folds.columns.to_numpy(np.float64),
@@ -118,20 +130,16 @@ def fold_curve(source: MethodVariant, folds: pd.DataFrame, *, label: str, most: 
     )
 
 
-def spread_note(curves: Iterable[Curve], *, shown_as: str = "bands") -> str:
+def curve_name(source: MethodVariant) -> str:
+    """As on the command line: "co-teaching", "co-teaching:select=soft"."""
+    return ":".join(filter(None, source))
+
+
+def spread_note(curves: Sequence[Curve], shown_as: str) -> str:
     """What bands or bars show, for a caption; empty if there are none, because there is one fold only."""
     if all(curve.spread is None for curve in curves):
         return ""
     return f"; {shown_as}: one standard deviation over the folds (population, ddof = 0)"
-
-
-def incomplete_note(missing: Mapping[str, str]) -> str:
-    """The end of a caption that names the methods with missing runs."""
-    if not missing:
-        return ""
-    if len(missing) > 4 and len(set(missing.values())) == 1:
-        return f" Incomplete: {len(missing)} methods, each {next(iter(missing.values()))}."
-    return " Incomplete: " + "; ".join(f"{name}, {what}" for name, what in missing.items()) + "."
 
 
 def describe_ends(curves: Sequence[Curve]) -> str:
@@ -145,7 +153,32 @@ def file_name(text: str) -> str:
     return "-".join("".join(c if c.isascii() and (c.isalnum() or c in ".+-") else " " for c in text).split())
 
 
-# Figures of the ablation, hard or soft loss for selection and update: one panel per host.
+# Values over epochs.
+
+
+def noise_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
+    """The curves, the selection and the confusion matrices of one noise."""
+    results = _of_noise(results, noise)
+    figures = (
+        score_curves(results, noise, metric="accuracy"),
+        score_curves(results, noise, metric="mae"),
+        # of methods that do not select the curve is the line at 1 − ε
+        _over_epochs(
+            results, noise, _selecting_methods(results, noise), name="label-precision", split="train",
+            metric="label_precision", title=SELECTED, reference=_clean_share(results, noise),
+        ),
+        selection_recall(results, noise),
+        confusion_matrices(results, noise),
+    )  # fmt: skip
+    return [figure for figure in figures if figure is not None]
+
+
+def score_curves(results: StudyResults, noise: str, *, metric: str) -> CaptionedFigure | None:
+    """A test metric over epochs: accuracy or mae."""
+    title = f"Test {METRIC_NAMES[metric][1 if metric == 'accuracy' else 0]}"
+    methods = study_methods(results)
+    return _over_epochs(results, noise, methods, name=metric, split="test", metric=metric, title=title)
+
 
 # The loss for selection gives colour and marker, the loss for the update dashes and filling. So "+ours" is solid and
 # its host dashed, as in every other figure.
@@ -160,116 +193,64 @@ USAGE_STYLES = {
     )
     for select, update in LOSS_USAGES
 }
-KEY = "Circles: hard selection, squares: soft selection; solid lines: soft update, dashed: hard update"
+KEY = " Circles: hard selection, squares: soft selection; solid lines: soft update, dashed: hard update."
 
 
 def ablation_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
-    """Label precision and test MAE over epochs, a figure for each host; none if no run selects by the soft loss."""
+    """Hard or soft loss for selection and update: label precision and test MAE over epochs, a figure for each host.
+
+    None if no run selects by the soft loss.
+    """
     runs = results.runs[results.runs["noise"] == noise]
-    hosts = {  # those that also select by the soft loss; other figures show the rest
-        host: usages
-        for host, usages in ablation(zip(runs["method"], runs["variant"], strict=True)).items()
-        if any(select == "soft" for select, _ in usages)
-    }
-    results, level = _of_noise(results, noise), _clean_share(results, noise)
-    figures = []
-    for split, metric, title, reference in (
-        ("train", "label_precision", "Share of correct labels among the selected", level),
-        ("test", "mae", f"Test {METRIC_NAMES['mae'][1]}", None),
-    ):
-        for host, usages in hosts.items():
-            labels = {source: "/".join(usage) for usage, source in usages.items()}
-            figures.append(
-                _over_epochs(
-                    results, noise, labels, name=f"ablation-{metric.replace('_', '-')}-{host}", split=split,
-                    metric=metric, title=f"{display_name(host)}: {title}", reference=reference, key=f" {KEY}.",
-                    styles={curve_name(source): USAGE_STYLES[usage] for usage, source in usages.items()},
-                )
-            )  # fmt: skip
-    return [figure for figure in figures if figure is not None]
-
-
-def _of_noise(results: StudyResults, noise: str) -> StudyResults:
-    """With the metrics of one noise: a study may have millions of rows."""
-    return replace(results, metrics=results.metrics[results.metrics["noise"] == noise])
-
-
-def _clean_share(results: StudyResults, noise: str) -> tuple[float, str] | None:
-    """1 − ε, the label precision without selection, and its name."""
-    rate = nominal_rates(results).get(noise)
-    return None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}: no selection")
-
-
-# The figures of a study, each with its caption and a description for readers who cannot see it.
-
-
-def noise_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
-    """The curves, the selection and the confusion matrices of one noise."""
-    results = _of_noise(results, noise)
-    figures = (
-        score_curves(results, noise, metric="accuracy"),
-        score_curves(results, noise, metric="mae"),
-        # of methods that do not select the curve is the line at 1 − ε
+    level, results = _clean_share(results, noise), _of_noise(results, noise)
+    figures = [
         _over_epochs(
-            results,
-            noise,
-            _labels(_selecting_methods(results, noise)),
-            name="label-precision",
-            split="train",
-            metric="label_precision",
-            title="Share of correct labels among the selected",
-            reference=_clean_share(results, noise),
-        ),
-        selection_recall(results, noise),
-        confusion_matrices(results, noise),
-    )
+            results, noise, {source: "/".join(usage) for usage, source in usages.items()}, split=split,
+            metric=metric, name=f"ablation-{metric.replace('_', '-')}-{host}", reference=reference, key=KEY,
+            title=f"{display_name(host)}: {title}",
+            styles={curve_name(source): USAGE_STYLES[usage] for usage, source in usages.items()},
+        )
+        for split, metric, title, reference in (
+            ("train", "label_precision", SELECTED, level),
+            ("test", "mae", f"Test {METRIC_NAMES['mae'][1]}", None),
+        )
+        for host, usages in ablation(zip(runs["method"], runs["variant"], strict=True)).items()
+        if any(select == "soft" for select, _ in usages)  # other figures show the other hosts
+    ]  # fmt: skip
     return [figure for figure in figures if figure is not None]
-
-
-def score_curves(results: StudyResults, noise: str, *, metric: str) -> CaptionedFigure | None:
-    """A test metric over epochs: accuracy or mae."""
-    title = f"Test {METRIC_NAMES[metric][1 if metric == 'accuracy' else 0]}"
-    labels = _labels(study_methods(results))
-    return _over_epochs(results, noise, labels, name=metric, split="test", metric=metric, title=title)
-
-
-def _labels(methods: Sequence[str]) -> dict[MethodVariant, str]:
-    return {(method, ""): display_name(method) for method in methods}
 
 
 def _over_epochs(
-    results: StudyResults,
-    noise: str,
-    labels: Mapping[MethodVariant, str],
-    *,
-    name: str,
-    split: str,
-    metric: str,
-    title: str,
-    reference: tuple[float, str] | None = None,
-    styles: Mapping[str, Style] | None = None,
-    key: str = "",
-) -> CaptionedFigure | None:
-    """A curve for each of ``labels``, the mean over folds and networks. key: what dashes and markers mean."""
+    results: StudyResults, noise: str, sources: Mapping[MethodVariant, str] | Sequence[str], *, name: str,
+    split: str, metric: str, title: str, key: str = "", **options: Any,
+) -> CaptionedFigure | None:  # fmt: skip
+    """A curve for each source, the mean over folds and networks.
+
+    sources: (method, variant) → label, or methods. key: what dashes and markers mean. options: as for ``chart``.
+    """
+    labels = sources if isinstance(sources, Mapping) else {(m, ""): display_name(m) for m in sources}
     curves, missing = method_curves(results, noise, split=split, metric=metric, labels=labels)
     if not curves:
         return None
+    incomplete = "; ".join(f"{label}, {what}" for label, what in missing.items())
+    options = {"styles": method_styles(study_methods(results)), **options}
     return CaptionedFigure(
         name=file_name(f"{name}-{noise}"),
-        figure=chart(
-            curves, styles=styles or _styles(results), xlabel="epoch", title=title, reference=reference
-        ),
-        caption=f"{title} {noise_phrase(noise)}, mean over folds and networks{spread_note(curves)}.{key}"
-        + incomplete_note(missing),
+        figure=chart(curves, xlabel="epoch", title=title, **options),
+        caption=f"{title} {noise_phrase(noise)}, mean over folds and networks{spread_note(curves, 'bands')}.{key}"
+        + (f" Incomplete: {incomplete}." if missing else ""),
         alt=f"Curve chart over epochs {noise_phrase(noise)}: {title}. {describe_ends(curves)}",
     )
+
+
+# Values at a few places: grades, noise rates.
 
 
 def selection_recall(results: StudyResults, noise: str) -> CaptionedFigure | None:
     """The share of each grade's correctly labelled samples that is selected: are rare grades neglected?"""
     grades = [str(grade) for grade in results.facts["grades"]]
-    metrics, runs = results.metrics, _runs_without_variant(results, noise)
-    done = runs.loc[runs["status"] == "done", "key"]
+    metrics, runs = results.metrics, results.runs
+    done = runs["key"][(runs[["noise", "variant", "status"]] == [noise, "", "done"]).all(axis=1)]
     metrics = metrics[metrics["key"].isin(list(done)) & metrics["metric"].str.startswith("label_recall[")]
     metrics = metrics[metrics["epoch"] > metrics.groupby("key")["epoch"].transform("max") - LAST]
     places = {f"label_recall[{c}]": c for c in range(len(grades))}
@@ -277,18 +258,18 @@ def selection_recall(results: StudyResults, noise: str) -> CaptionedFigure | Non
     return _dots(
         results, _selecting_methods(results, noise), metrics.assign(x=metrics["metric"].map(places)),
         name=f"selection-recall-{noise}", title=title, xlabel="grade", ticks=(range(len(grades)), grades),
-        caption=f"{title} {noise_phrase(noise)}, mean over the last ten epochs (all, if fewer), networks and folds",
+        caption=f"{title} {noise_phrase(noise)}, {LAST_EPOCHS}, networks and folds", metric="label_recall",
     )  # fmt: skip
 
 
 def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
     """A figure for each kind of noise that was injected at two rates or more."""
     rates, scores = nominal_rates(results), results.scores
-    scores = scores[(scores["split"] == "test") & (scores["metric"] == "mae") & (scores["variant"] == "")]
-    epochs = "the best epoch of each run" if _keeps_best(results) else "the last ten epochs (all, if fewer)"
+    scores = scores[(scores[["split", "metric", "variant"]] == ["test", "mae", ""]).all(axis=1)]
+    over = "mean over the best epoch of each run" if _keeps_best(results) else LAST_EPOCHS
+    specs = {noise: parse_noise(noise) for noise in study_noises(results) if noise in rates}
     figures = []
     for kind, name in NOISE_NAMES.items():
-        specs = {n: parse_noise(n) for n in study_noises(results) if n in rates}
         rate_of = {n: rates[n] for n, spec in specs.items() if spec.kind == kind and spec.share == 1.0}
         if kind == "none" or len(rate_of) < 2:
             continue
@@ -298,74 +279,65 @@ def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
                 results, study_methods(results), scores.assign(x=scores["noise"].map(rate_of)).dropna(subset="x"),
                 name=f"mae-against-rate-{kind}", title="Mean absolute error on the test side, lower is better",
                 xlabel="noise rate ε (nominal)", ticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
-                caption=f"MAE against the rate of {name}, mean over {epochs}, networks and folds",
-                most=_most(results, "mae"),
+                caption=f"MAE against the rate of {name}, {over}, networks and folds", metric="mae",
             )
         )  # fmt: skip
     return [figure for figure in figures if figure is not None]
 
 
 def _dots(
-    results: StudyResults,
-    methods: Sequence[str],
-    values: pd.DataFrame,
-    *,
-    name: str,
-    title: str,
-    xlabel: str,
-    ticks: tuple[Sequence[float], Sequence[str]],
-    caption: str,
-    most: float = 1.0,
-) -> CaptionedFigure | None:
+    results: StudyResults, methods: Sequence[str], values: pd.DataFrame, *, name: str, title: str, xlabel: str,
+    ticks: tuple[Sequence[float], Sequence[str]], caption: str, metric: str,
+) -> CaptionedFigure | None:  # fmt: skip
     """values: method, fold, seed, x and value; seeds and whatever else is repeated are averaged within a fold."""
-    curves = []
-    for method in methods:
-        rows = values[values["method"] == method]
-        if len(rows):
-            seeds = rows.groupby(["fold", "seed", "x"])["value"].mean()
-            folds = seeds.groupby(["fold", "x"]).mean().unstack("x")
-            curves.append(fold_curve((method, ""), folds, label=display_name(method), most=most))
+    seeds = values.groupby(["method", "fold", "seed", "x"])["value"].mean()
+    folds = seeds.groupby(["method", "fold", "x"]).mean().unstack("x")
+    curves = [
+        _fold_curve(
+            results,
+            (method, ""),
+            folds.loc[[method]].dropna(axis=1, how="all"),
+            label=display_name(method),
+            metric=metric,
+        )
+        for method in methods
+        if method in folds.index
+    ]
     if not curves:
         return None
-    text_of = dict(zip(ticks[0], ticks[1], strict=True))
+    text_of = dict(zip(*ticks, strict=True))
     ends = [
         f"{curve.label}: " + ", ".join(f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
         for curve in curves
     ]
+    styles = method_styles(study_methods(results))
     return CaptionedFigure(
         name=file_name(name),
-        figure=chart(
-            curves, styles=_styles(results), xlabel=xlabel, title=title, xticks=ticks, error_bars=True
-        ),
-        caption=f"{caption}{spread_note(curves, shown_as='bars')}.",
+        figure=chart(curves, styles=styles, xlabel=xlabel, title=title, xticks=ticks, error_bars=True),
+        caption=f"{caption}{spread_note(curves, 'bars')}.",
         alt=f"Dot plot by {xlabel}: {title}. {'; '.join(ends)}.",
     )
 
 
-def _keeps_best(results: StudyResults) -> bool:
-    """Whether all runs of the study keep their best epoch, not only those of a variant."""
-    return bool(results.facts.get("config", {}).get("keep") == "best")
+# Matrices.
 
 
 def confusion_matrices(results: StudyResults, noise: str) -> CaptionedFigure | None:
     """The confusion matrix of each method on the test side."""
-    runs = _runs_without_variant(results, noise)
+    runs = results.runs[(results.runs[["noise", "variant"]] == [noise, ""]).all(axis=1)]
     panels: dict[str, npt.NDArray[np.float64]] = {}
     for method in study_methods(results):
-        keys = [key for key in runs.loc[runs["method"] == method, "key"] if key in results.confusions]
+        keys = [key for key in runs["key"][runs["method"] == method] if key in results.confusions]
         if keys:
             panels[display_name(method)] = np.sum([results.confusions[key] for key in keys], axis=0)
     if not panels:
         return None
     epoch = "epoch that was best on the validation side" if _keeps_best(results) else "last epoch"
     right = ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
+    emphasised = [display_name(method) for method in study_methods(results) if is_ours(method)]
     return CaptionedFigure(
         name=file_name(f"confusion-{noise}"),
-        figure=confusion_figure(
-            panels,
-            grades=results.facts["grades"],
-            emphasised=[display_name(method) for method in study_methods(results) if is_ours(method)],
-        ),
+        figure=confusion_figure(panels, grades=results.facts["grades"], emphasised=emphasised),
         caption=f"Confusion matrices on the test side {noise_phrase(noise)} after the {epoch}. Colour and percentage: "
         "share of the row; below it the count, folds and networks pooled.",
         alt=f"Confusion matrices {noise_phrase(noise)}. Share of the test side predicted correctly: {right}.",
@@ -379,12 +351,11 @@ def noise_matrix(results: StudyResults, noise: str) -> CaptionedFigure | None:
     estimated = "matrix_estimated" in rows and bool(rows["matrix_estimated"].any())
     title = "Estimated, mean over folds" if estimated else "Nominal" if injected else "Assumed"
     source = "estimated from the training labels" if estimated else "as given to the methods that need it"
-    titles = {"matrix": title, "realised_matrix": "Realised, mean over folds"}
     panels: dict[str, npt.NDArray[np.float64]] = {}
-    for column, title in titles.items():
-        known = [] if column not in rows else [np.asarray(m, float) for m in rows[column] if m is not None]
-        if known:
-            panels[title] = np.nan_to_num(np.nanmean(known, axis=0))
+    for column, name in (("matrix", title), ("realised_matrix", "Realised, mean over folds")):
+        recorded = [np.asarray(matrix, float) for matrix in rows.get(column, ()) if matrix is not None]
+        if recorded:
+            panels[name] = np.nan_to_num(np.nanmean(recorded, axis=0))
     if not panels:
         return None
     grades = [str(grade) for grade in results.facts["grades"]]
@@ -396,23 +367,3 @@ def noise_matrix(results: StudyResults, noise: str) -> CaptionedFigure | None:
         + ("." if injected else "; nothing is injected."),
         alt=f"Transition matrix. {correct_labels(next(iter(panels.values())), grades)}",
     )
-
-
-def _styles(results: StudyResults) -> dict[str, Style]:
-    """The same style for a method in all figures of the study."""
-    return method_styles(study_methods(results))
-
-
-def _runs_without_variant(results: StudyResults, noise: str) -> pd.DataFrame:
-    """The runs of a noise without the ablation's variants, which the tables show."""
-    runs = results.runs
-    return runs[(runs["noise"] == noise) & (runs["variant"] == "")]
-
-
-def _selecting_methods(results: StudyResults, noise: str) -> list[str]:
-    """Methods that leave out correctly labelled samples in some epoch."""
-    metrics = results.metrics
-    partial = metrics[
-        (metrics["noise"] == noise) & (metrics["metric"] == "label_recall") & (metrics["value"] < 1)
-    ]
-    return [method for method in study_methods(results) if method in set(partial["method"])]

@@ -10,17 +10,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.data.checks import data_uri
-from srjt.data.images.decode import BadImageError, read_image
+from srjt.data.checks import data_uri, thumbnail
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
+from srjt.reports.page import (
+    KeyNumber,
+    Note,
+    Page,
+    Rule,
+    Section,
+    Tile,
+    first_sentence,
+    notes_of,
+    present,
+    sentences,
+)
 from srjt.reports.pages.evaluation import evaluation_facts, scores_table, verdict
 from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of
-from srjt.reports.table import Table, between, data_table
+from srjt.reports.table import Table, data_table
 from srjt.training.trained import Trained
 
 LEAST_CERTAIN = 12
@@ -98,7 +108,7 @@ def predictions_page(
     sections = (
         []
         if brief
-        else [
+        else present(
             _answers(run, predictions, per),
             _least_certain(run, predictions, per, data),
             _ranges(run, predictions),
@@ -106,7 +116,7 @@ def predictions_page(
             _how(predictions.attrs.get("how") or {}),
             model_section(run),
             made_section(run, sources=sources, command=command),
-        ]
+        )
     )
     warnings = [] if expected is None or evaluation_facts(expected).beaten else [Note(text=verdict(expected))]
     return Page(
@@ -119,7 +129,7 @@ def predictions_page(
             *([_left_out(left_out)] if left_out else []),
             *notes_of([], sentences(NOTES, facts)),
         ],
-        sections=[section for section in sections if section is not None],
+        sections=sections,
     )
 
 
@@ -137,25 +147,16 @@ def _key_numbers(
         share = f"training labels: {trained[place] / sum(trained):.0%}" if trained and sum(trained) else ""
         rows.append((f"grade {run.grades.show(grade)}", int(counts.get(grade, 0)), share))
     numbers = [
-        KeyNumber(
-            label=label,
-            value=f"{count:,}",
-            interval=f"{count / max(len(table), 1):.0%}",
-            compared=str(beside),
-        )
+        KeyNumber(label, f"{count:,}", f"{count / max(len(table), 1):.0%}", str(beside))
         for label, count, beside in rows
         if count >= 0
     ]
     if expected is not None:
-        value, low, high = expected.intervals["mae"]
-        numbers.append(
-            KeyNumber(
-                label="mean absolute error to expect",
-                value=f"{value:.2f}",
-                interval=between(low, high, ".2f") if np.isfinite(low) else "",
-                compared=f"on the run's {expected.side} side",
-            )
+        where = f"on the run's {expected.side} side"
+        error = KeyNumber.of(
+            "mean absolute error to expect", expected.intervals["mae"], ".2f", compared=where
         )
+        numbers.append(error)
     return numbers
 
 
@@ -168,14 +169,9 @@ def _left_out(left_out: Sequence[tuple[str, str]]) -> Note:
 
 
 def _answers(run: Trained, table: pd.DataFrame, per: tuple[str, ...]) -> Section:
-    shown = table.iloc[:ALL]
     part = [f"The first {ALL:,} of {len(table):,} answers."] if len(table) > ALL else []
-    return Section(
-        slug="every-answer",
-        heading="Answers",
-        text=part,
-        tables=[_table(run, shown, per, slug="answers", title="Answers in the order of the data")],
-    )
+    answers = _table(run, table.iloc[:ALL], per, slug="answers", title="Answers in the order of the data")
+    return Section("every-answer", "Answers", text=part, tables=[answers])
 
 
 def _table(run: Trained, table: pd.DataFrame, per: tuple[str, ...], *, slug: str, title: str) -> Table:
@@ -212,13 +208,13 @@ def _ranges(run: Trained, table: pd.DataFrame) -> Section | None:
     frame = pd.DataFrame({"grades in the range": sizes, "answers": [int((width == k).sum()) for k in sizes]})
     frame["share"] = frame["answers"] / max(len(table), 1)
     made = data_table(frame, title="How wide the ranges are", formats={"share": ".1%"}, slug="ranges")
-    return Section(slug="ranges", heading="Ranges of grades", tables=[made])
+    return Section("ranges", "Ranges of grades", tables=[made])
 
 
 def _how(how: Mapping[str, str]) -> Section | None:
     if not how:
         return None
-    return Section(slug="how", heading="How these answers came about", facts=list(how.items()), closed=True)
+    return Section("how", "How these answers came about", facts=list(how.items()), closed=True)
 
 
 def _least_certain(
@@ -232,28 +228,25 @@ def _least_certain(
     column, tiles = "highest_image" if per else "image", []
     if len(run.in_shape) == 3 and column in table:
         images = [str(image) for image in table[column]]
-        picture, largest = thumbnails_of(images, data), np.log(len(run.grades))
+        picture, most = thumbnails_of(images, data), np.log(len(run.grades))
         tiles = [
             Tile(
                 picture=picture(row),
                 title=f"grade {run.grades.show(str(table['grade'].iloc[row]))}",
                 number=f"p {_probability(table, row):.2f}",
-                share=min(float(table["entropy"].iloc[row] / largest), 1.0),
+                share=min(float(table["entropy"].iloc[row] / most), 1.0),
                 detail=_whose_range(run, table, row, per),
                 text=images[row],
             )
             for row in rows.tolist()
         ]
     if not any(tile.picture for tile in tiles):
-        return Section(
-            slug=slug,
-            heading=heading,
-            tables=[_table(run, table.iloc[rows], per, slug=slug, title="Largest entropy first")],
-        )
+        largest = _table(run, table.iloc[rows], per, slug=slug, title="Largest entropy first")
+        return Section(slug, heading, tables=[largest])
     text = "Largest entropy first; the bar is full where all grades are equally probable."
     if per:
         text += f" The picture is the {' and '.join(per)}'s image with the highest grade."
-    return Section(slug=slug, heading=heading, text=[text], tiles=tiles)
+    return Section(slug, heading, text=[text], tiles=tiles)
 
 
 def _whose_range(run: Trained, table: pd.DataFrame, row: int, per: tuple[str, ...]) -> str:
@@ -269,7 +262,7 @@ def _whose_range(run: Trained, table: pd.DataFrame, row: int, per: tuple[str, ..
 def _expected(expected: Evaluation) -> Section:
     """What the run was worth where labels were known."""
     text = f"{verdict(expected)} Compared with {expected.judged_by}, with the default options."
-    return Section(slug="expected", heading="What to expect", text=[text], tables=[scores_table(expected)])
+    return Section("expected", "What to expect", text=[text], tables=[scores_table(expected)])
 
 
 # The page of ``srjt explain``: each image, where each network looks, and similar training images.
@@ -285,33 +278,28 @@ RANDOM = "A correlation near 1 with networks of random weights would mean that m
 
 def explain_page(found: Explanation, *, title: str = "run") -> Page:
     """The page for a result of ``srjt.explain``; ``title`` names the run."""
-    networks, numbers = len(found.maps), []
-    if found.network_correlation is not None:
-        value = f"{found.network_correlation:.2f}".replace("-", "−")
-        numbers.append(KeyNumber(label="correlation of the two networks' maps", value=value))
-    if found.random_correlation is not None:
-        value = f"{found.random_correlation:.2f}".replace("-", "−")
-        numbers.append(KeyNumber(label="… with networks of random weights", value=value))
+    names = {
+        "correlation of the two networks' maps": found.network_correlation,
+        "… with networks of random weights": found.random_correlation,
+    }
+    numbers = [
+        KeyNumber(label, f"{value:.2f}".replace("-", "−"))
+        for label, value in names.items()
+        if value is not None
+    ]
     size = f"{found.maps.shape[2]} × {found.maps.shape[3]}"
     remarks = [EXPLAINED, f"Maps are coarse: the last feature map has {size} places."]
     if found.random_correlation is not None:
         remarks.append(RANDOM)
     skipped = f"{len(found.skipped):,} could not be read and are left out."
-    looks = "the network looks" if networks == 1 else "the two networks look"
+    tiles = [_image(found, row) for row in range(len(found.images))]
     return Page(
         kind=f"Explanation of {title}",
-        title=f"Where {looks}",
+        title=f"Where {'the network looks' if len(found.maps) == 1 else 'the two networks look'}",
         lead=f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue lowers it.",
         key_numbers=numbers,
         notes=notes_of([skipped] if found.skipped else [], remarks),
-        sections=[
-            Section(
-                slug="images",
-                heading="Images",
-                large_tiles=[_image(found, row) for row in range(len(found.images))],
-                brief=True,
-            )
-        ],
+        sections=[Section("images", "Images", large_tiles=tiles, brief=True)],
     )
 
 
@@ -344,20 +332,8 @@ def _similar(found: Explanation, row: int) -> list[tuple[str, str]]:
     training: Any = found.training
     return [
         (
-            _training_picture(found, place),
+            thumbnail(training, place, size=SIMILAR),
             f"labelled {found.grades.show(training.grades[training.labels[place]])}: {training.ids[place]}",
         )
         for place in found.neighbours[row]
     ]
-
-
-def _training_picture(found: Explanation, row: int) -> str:
-    assert found.training is not None
-    try:
-        if found.training.arrays is None:
-            pixels = read_image(found.training.paths[row], size=SIMILAR, resize="squash")
-        else:
-            pixels = np.asarray(found.training.arrays[row], dtype=np.uint8)
-    except BadImageError:
-        return ""
-    return data_uri(resized_square(pixels, SIMILAR))

@@ -14,15 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
-from PIL import Image
 
 from srjt.auditing.audit import Audit, look_maps, map_problem
 from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores, read_summary
 from srjt.auditing.scores import WITHIN, judges_labels
 from srjt.data.checks import data_uri
-from srjt.data.checks import thumbnail as data_thumbnail
 from srjt.data.grades import Grades
-from srjt.data.images.decode import BadImageError, read_image
+from srjt.data.images.decode import BadImageError
 from srjt.errors import SrjtError, count_of
 from srjt.noise.model import FORMS
 from srjt.reports.figures.canvas import (
@@ -33,12 +31,23 @@ from srjt.reports.figures.canvas import (
     new_figure,
     transition_figure,
 )
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
+from srjt.reports.page import (
+    KeyNumber,
+    Page,
+    Rule,
+    Section,
+    Tile,
+    first_sentence,
+    notes_of,
+    present,
+    sentences,
+)
+from srjt.reports.sections import thumbnail as file_thumbnail
+from srjt.reports.sections import thumbnails_of
 from srjt.reports.table import Table, between, data_table
 
 WORST = 60  # labels shown
 PATIENTS = 20  # in the table; all are in summary.json
-PICTURE = 144  # pixels: twice the size on the page, for high-resolution screens
 BINS = 20
 
 LEAD: list[Rule[Any]] = [
@@ -84,38 +93,32 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
     """What the rules know. facts: of ``audit.json``; summary: of ``summary.json``."""
     several, networks = "readings" in summary, summary["networks"]
     low, high = summary["rate_interval"]
-    suggestions, verify = summary.get("suggestions"), summary["verify_more"]
-    noun = "consensus grade" if several else "label"
+    suggestions, noun = summary.get("suggestions"), "consensus grade" if several else "label"
     wrong_readings = sum(row["expected_errors"] for row in summary["readers"]) if several else 0.0
-    return SimpleNamespace(
-        judged=judges_labels(summary),
-        several=several,
-        noun=noun,
-        samples=summary["samples"],
-        identifiable=summary["identifiable"],
-        learnt=summary["learnt"],
-        rate=summary["rate"],
-        low=low,
-        high=high,
-        reason=str(summary["reason"]).rstrip("."),
-        assumption=str(summary["assumption"]).rstrip("."),
-        wrong=summary["expected_errors"] / summary["samples"],
-        readings=summary.get("readings", 0),
-        wrong_readings=wrong_readings / summary["readings"] if several else 0.0,
+    own = {
+        "judged": judges_labels(summary),
+        "several": several,
+        "noun": noun,
+        "low": low,
+        "high": high,
+        "reason": str(summary["reason"]).rstrip("."),
+        "assumption": str(summary["assumption"]).rstrip("."),
+        "wrong": summary["expected_errors"] / summary["samples"],
+        "wrong_readings": wrong_readings / summary["readings"] if several else 0.0,
         # None: of an audit of readings, which suggest by themselves
-        suggested=None if suggestions is None else _count(suggestions["count"], noun),
-        right=0.0 if suggestions is None else suggestions["expected_right"],
-        another=_count(summary["another_likelier"], noun),
-        not_beaten="naive" in summary["caveat"],
-        verify=_count(verify, f"{'more ' if 'verified' in summary else ''}{noun}"),
-        within=WITHIN,
-        twins=_count(summary["twins"]["labels"], "label") if "twins" in summary else "",
-        patients=facts["columns"]["patient"],
-        thing="sample" if facts["features"] else "image",
-        folds=facts["folds"],
-        epochs=count_of(facts["epochs"], "epoch"),
-        **{name: networks[name] for name in ("accuracy", "naive_accuracy", "mae", "naive_mae")},
-    )
+        "suggested": None if suggestions is None else _count(suggestions["count"], noun),
+        "right": 0.0 if suggestions is None else suggestions["expected_right"],
+        "another": _count(summary["another_likelier"], noun),
+        "not_beaten": "naive" in summary["caveat"],
+        "verify": _count(summary["verify_more"], f"{'more ' if 'verified' in summary else ''}{noun}"),
+        "within": WITHIN,
+        "twins": _count(summary["twins"]["labels"], "label") if "twins" in summary else "",
+        "patients": facts["columns"]["patient"],
+        "thing": "sample" if facts["features"] else "image",
+        "folds": facts["folds"],
+        "epochs": count_of(facts["epochs"], "epoch"),
+    }
+    return SimpleNamespace(**{**summary, **networks, **own})
 
 
 def _count(number: int, noun: str) -> str:
@@ -148,13 +151,14 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
 def audited_page(found: Audit) -> Page:
     """The page of an audit in memory."""
     samples = found.fitted.manifest
-    row_of = {str(name): row for row, name in enumerate(samples.table["image"])}
+    names = [str(name) for name in samples.table["image"]]
+    of_row, row_of = thumbnails_of(names, samples), {name: row for row, name in enumerate(names)}
     return _page(
         found.facts,
         found.summary,
         found.scores.copy(),
         readings=found.readings,
-        picture=lambda name: data_thumbnail(samples, row_of[name]) if name in row_of else "",
+        picture=lambda name: of_row(row_of[name]) if name in row_of else "",
         grades=Grades(found.facts["grades"], found.facts.get("grade_names")),
         folder=found.folder,
     )
@@ -177,15 +181,15 @@ def _page(
     for column in {"grade", "suggested", "true_grade"} & set(scores.columns):
         scores[column] = scores[column].map(lambda grade: shown.get(str(grade), str(grade)))
     f = audit_facts(facts, summary)
-    sections = [_doubtful_labels(scores, f, picture, looks)]
+    readings_section = None
     if readings is not None:
         image_of = dict(zip(scores["id"], scores["image"], strict=True))
-        said = readings.head(WORST).replace({"grade": shown, "suggested": shown})
-        said = said.assign(image=said["id"].map(image_of).fillna(""))
+        worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
+        worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
         columns = ["id", "reader", "grade", "suggested", "quality"]
-        sections.append(_doubtful(said, len(readings), "reading", picture, columns, file="readings.csv"))
+        readings_section = _doubtful(worst, len(readings), "reading", picture, columns, file="readings.csv")
     entries, figures = _noise(f, summary, scores, grades.shown)
-    noise = Section(slug="noise", heading="Noise", facts=entries, figures=figures[1:])
+    noise = Section("noise", "Noise", facts=entries, figures=figures[1:])
     source = Path(facts["source"]).name
     return Page(
         kind="Label audit",
@@ -194,67 +198,56 @@ def _page(
         key_numbers=_key_numbers(f, summary),
         figure=figures[0] if figures else None,
         notes=notes_of(sentences(WARNINGS, f), (t[0].upper() + t[1:] for t in sentences(REMARKS, f))),
-        sections=[
-            *sections,
+        sections=present(
+            _doubtful_labels(scores, f, picture, looks),
+            readings_section,
             _rates(f, summary, shown),
-            *([noise] if noise.facts or noise.figures else []),
+            noise if noise.facts or noise.figures else None,
             _method(folder, facts),
-        ],
+        ),
     )
 
 
 def _key_numbers(f: SimpleNamespace, summary: Mapping[str, Any]) -> list[KeyNumber]:
     guess = "" if f.identifiable or not f.judged else f"a guess: {f.rate:.0%}"
+    interval, rate = between(f.low, f.high, ".0%"), f"{f.rate:.0%}"
     numbers = [
         KeyNumber(
-            label="wrong labels, without the readings" if f.several else "wrong labels",
-            value=f"{f.rate:.0%}" if f.identifiable else between(f.low, f.high, ".0%"),
-            interval=between(f.low, f.high, ".0%") if f.identifiable else "",
+            "wrong labels, without the readings" if f.several else "wrong labels",
+            *((rate, interval) if f.identifiable else (interval, "")),
             compared=guess,
         ),
         KeyNumber(
-            label="labels that the networks give",
-            value=f"{f.accuracy:.0%}",
+            "labels that the networks give",
+            f"{f.accuracy:.0%}",
             compared=f"always the most frequent: {f.naive_accuracy:.0%}",
         ),
         KeyNumber(
-            label="grades away from the label",
-            value=f"{f.mae:.2f}",
-            compared=f"always the median: {f.naive_mae:.2f}",
+            "grades away from the label", f"{f.mae:.2f}", compared=f"always the median: {f.naive_mae:.2f}"
         ),
     ]
     if (verified := summary.get("verified")) is not None:
-        wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
         label = f"wrong of {count_of(verified['labels'], 'verified label')}"
-        numbers.append(KeyNumber(label=label, value=wrong, interval=_interval(verified["interval"], ".0%")))
+        wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
+        numbers.append(KeyNumber(label, wrong, _interval(verified["interval"], ".0%")))
     if (truth := summary.get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
-        numbers.append(KeyNumber(label="known wrong labels", value=wrong))
+        numbers.append(KeyNumber("known wrong labels", wrong))
         if "average_precision" in truth:
-            numbers.append(
-                KeyNumber(
-                    label=f"wrong of the {wrong} most doubtful",
-                    value=f"{truth['precision_at_wrong']:.0%}",
-                    compared=f"by chance: {truth['rate']:.0%}",
-                )
-            )
+            label, chance = f"wrong of the {wrong} most doubtful", f"by chance: {truth['rate']:.0%}"
+            numbers.append(KeyNumber(label, f"{truth['precision_at_wrong']:.0%}", compared=chance))
     return numbers
 
 
 # The most doubtful labels and readings, with their images
 
 
-def thumbnail(folder: Path, name: str, *, size: int = PICTURE) -> str:
-    """A sample's image as a data URI, its longer side ``size`` pixels; "" if it cannot be read or may not be shown.
-
-    name: the sample's cell in the column ``image``.
-    """
+def thumbnail(folder: Path, name: str) -> str:
+    """The picture of the sample with this cell in the column ``image``; "" if it cannot or may not be shown."""
     try:
-        image = Image.fromarray(read_image(image_file(folder, name)))
-    except (SrjtError, MemoryError):
+        return file_thumbnail(image_file(folder, name))
+    except SrjtError:
         return ""
-    image.thumbnail((size, size), Image.Resampling.LANCZOS)
-    return data_uri(image)
 
 
 def gallery(
@@ -296,13 +289,13 @@ def _doubtful_labels(
         worst = worst.assign(suggested="", quality=np.nan)
     columns = ["id", "grade", "suggested", "quality"] if f.judged else ["id", "grade"]
     section = _doubtful(worst, len(scores), f.noun, picture, columns, file="audit.csv", looks=looks)
-    hints = {
-        "A number is the probability that the label is right; A → B: label A, suggested grade B.": f.judged,
-        "Where they look: orange raises the expected grade of the networks, blue lowers it.": looks
-        is not None,
-    }
-    hint = " ".join(text for text, holds in hints.items() if holds) if section.tiles else ""
-    return replace(section, slug="doubtful", hint=hint, heading=section.heading if f.judged else "The labels")
+    hint = (
+        "A number is the probability that the label is right; A → B: label A, suggested grade B." * f.judged
+    )
+    if looks is not None:
+        hint += " Where they look: orange raises the expected grade of the networks, blue lowers it."
+    heading = section.heading if f.judged else "The labels"
+    return replace(section, slug="doubtful", hint=hint.strip() if section.tiles else "", heading=heading)
 
 
 def _doubtful(
@@ -321,7 +314,7 @@ def _doubtful(
         heading = f"All {total} {noun}s, the most doubtful first"
     pictures = [picture(str(name)) for name in worst["image"]]
     if any(pictures):
-        return Section(slug=f"{noun}s", heading=heading, tiles=gallery(worst, pictures, looks))
+        return Section(f"{noun}s", heading, tiles=gallery(worst, pictures, looks))
     table = data_table(
         worst[columns].replace({"suggested": {"": "none"}}).rename(columns={"id": "sample"}),
         title="",
@@ -329,7 +322,7 @@ def _doubtful(
         caption=f"All are in {file}.",
         formats={"quality": _probability},
     )
-    return Section(slug=f"{noun}s", heading=heading, tables=[table])
+    return Section(f"{noun}s", heading, tables=[table])
 
 
 def _read_readings(folder: Path) -> pd.DataFrame:
@@ -380,12 +373,9 @@ def _rates(f: SimpleNamespace, summary: Mapping[str, Any], names: Mapping[str, s
     ]
     for who in ("reader", "patient"):
         if f.judged and summary[f"{who}s"] is not None:
-            tables.append(
-                _rate_table(
-                    who, summary[f"{who}s"], "readings" if f.several and who == "reader" else "labels"
-                )
-            )
-    return Section(slug="rates", heading="Grades, readers and patients", tables=tables)  # fmt: skip
+            counted = "readings" if f.several and who == "reader" else "labels"
+            tables.append(_rate_table(who, summary[f"{who}s"], counted))
+    return Section("rates", "Grades, readers and patients", tables=tables)
 
 
 def _interval(ends: Any, pattern: str = ".1%") -> str:
@@ -393,18 +383,18 @@ def _interval(ends: Any, pattern: str = ".1%") -> str:
 
 
 def _rate_table(who: str, rows: Sequence[Mapping[str, Any]], counted: str) -> Table:
-    few = rows if who == "reader" else rows[:PATIENTS]
-    frame = pd.DataFrame(
-        {
-            who: [str(row[who]).strip() or "(not given)" for row in few],
-            counted: [row["samples"] for row in few],
-            "expected errors": [row["expected_errors"] for row in few],
-            "error rate": [row["rate"] for row in few],
-            "95 % interval": [_interval(row["interval"]) for row in few],
-        }
-    )
+    few = pd.DataFrame(rows if who == "reader" else rows[:PATIENTS])
+    few[who] = few[who].astype(str).str.strip().replace("", "(not given)")
+    few["interval"] = few["interval"].map(_interval)
+    columns = {
+        who: who,
+        "samples": counted,
+        "expected_errors": "expected errors",
+        "rate": "error rate",
+        "interval": "95 % interval",
+    }
     return data_table(
-        frame,
+        few[list(columns)].rename(columns=columns),
         title=f"By {who}, most errors first",
         slug=f"rates-{who}",
         caption=f"{len(few)} of {len(rows):,}; all are in summary.json." if len(few) < len(rows) else "",
@@ -478,8 +468,8 @@ def _method(folder: Path | None, facts: Mapping[str, Any]) -> Section:
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
     entries = [(name, f"{facts[name]:,}" if name == "samples" else str(facts[name])) for name in names]
     return Section(
-        slug="method",
-        heading="Review and method",
+        "method",
+        "Review and method",
         code="" if folder is None else f"srjt review {shlex.quote(str(folder))}",
         facts=[*entries, ("srjt", str(facts["version"]))],
     )

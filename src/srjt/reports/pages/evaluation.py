@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +19,7 @@ from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.compare import Comparison
 from srjt.inference.decide import Abstention, Decision, refer_if
-from srjt.inference.evaluate import Evaluation, are_row_numbers, shared_labels
+from srjt.inference.evaluate import Evaluation
 from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal.metrics import MAIN, METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
@@ -30,7 +30,18 @@ from srjt.reports.figures.results import (
     reliability_figure,
     risk_coverage_figure,
 )
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
+from srjt.reports.page import (
+    KeyNumber,
+    Note,
+    Page,
+    Rule,
+    Section,
+    Tile,
+    first_sentence,
+    notes_of,
+    present,
+    sentences,
+)
 from srjt.reports.pages.evaluation_parts import (
     external_section,
     subgroups_sections,
@@ -112,28 +123,26 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
         pooling = f"Fitted on the validation side: exponent {exponent:.2g}, weight {weight:.2g}. {found.pooling_labels}"
     beaten = math.isnan(naive) or not not_beaten(found.score, naive, purpose=found.purpose)
     metric = METRICS[found.purpose].long_name
-    return SimpleNamespace(
-        metric=metric,
-        first_words=metric[0].upper() + metric[1:],
-        score=found.score,
-        interval=(low, high),
-        naive=naive,
-        beaten=beaten,
-        clear=beaten and not low <= naive <= high,
-        samples=samples,
-        judged_by=found.judged_by,
-        grade_rule=found.grade_rule,
-        recalibration=found.recalibration,
-        views=found.views,
-        by_patient=found.by_patient,
-        per=" and ".join(found.per),
-        pool=POOLS.get(found.pool, ""),
-        pooling=pooling.strip(),
-        unknown_units=found.unknown_units,
-        unjudged=found.judged_by == "given grades"
-        and not (found.per or found.side)
-        and found.true_scores is None,
-    )
+    unjudged = found.judged_by == "given grades" and not (found.per or found.side)
+    own = {
+        "metric": metric,
+        "first_words": metric[0].upper() + metric[1:],
+        "score": found.score,
+        "naive": naive,
+        "beaten": beaten,
+        "clear": beaten and not low <= naive <= high,
+        "samples": samples,
+        "per": " and ".join(found.per),
+        "pool": POOLS.get(found.pool, ""),
+        "pooling": pooling.strip(),
+        "unjudged": unjudged and found.true_scores is None,
+    }
+    return SimpleNamespace(**{**vars(found), **own})
+
+
+def finding(found: Evaluation) -> str:
+    """The verdict in a few words, without numbers."""
+    return first_sentence(TITLE, evaluation_facts(found))
 
 
 def verdict(found: Evaluation) -> str:
@@ -143,28 +152,9 @@ def verdict(found: Evaluation) -> str:
 
 def evaluation_notes(found: Evaluation) -> list[Note]:
     """Warnings, then remarks, of the evaluation itself."""
-    warnings = [*([] if found.by_patient else [NO_PATIENTS]), *map(str, found.overlaps)]
-    if found.not_compared:
-        warnings.append(found.not_compared)
-    remarks = sentences(NOTES, evaluation_facts(found))
-    return notes_of(warnings, remarks)
-
-
-def trained_on_words(run: Trained, data: Manifest) -> str:
-    """A sentence if samples are training samples, or have their ids; else ""."""
-    if seen := len(run.trained_on(data)):
-        return f"The run was trained on {seen:,} of these {len(data):,} samples: the numbers look too good."
-    shared = shared_labels(run.training_labels, data)
-    if not shared:
-        return ""
-    names = "ids"
-    if are_row_numbers(data):
-        same = all(kept == label for kept, label in shared)
-        names = f"row numbers and {'' if same else 'many of the '}grades"
-    return (
-        f"{len(shared):,} of these samples have the {names} of training samples: if they are the same, the numbers "
-        "look too good."
-    )
+    patients = "" if found.by_patient else NO_PATIENTS
+    warnings = [found.trained_on, patients, *map(str, found.overlaps), found.not_compared]
+    return notes_of(warnings, sentences(NOTES, evaluation_facts(found)))
 
 
 # The page.
@@ -184,11 +174,8 @@ def evaluation_page(
     run: for what it was trained on and how the page was made. data: the evaluated samples, for their pictures and ids.
     sources: the files that they were read from. brief: only what a terminal shows, without pictures and figures.
     """
-    leaks = [] if run is None or data is None else [trained_on_words(run, data)]
-    sections = [
-        None
-        if brief
-        else Section(slug="scores", heading="Scores", tables=[scores_table(found), by_grade_table(found)]),
+    sections = present(
+        None if brief else Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
         None if found.decision is None else _decision(found.decision, found),
         None if found.abstention is None else _abstention(found.abstention),
         None if found.ranges is None else _ranges(found.ranges, found),
@@ -196,20 +183,20 @@ def evaluation_page(
         *subgroups_sections(found, brief=brief),
         None if found.readers is None else _readers(found.readers),
         true_scores_section(found),
-    ]
-    if not brief:
-        sections += [examples_section(found, data), calibration_section(found)]
+        None if brief else examples_section(found, data),
+        None if brief else calibration_section(found),
+    )
     if run is not None and not brief:
         sections += [model_section(run), made_section(run, sources=sources, command=command)]
     return Page(
         kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
-        title=first_sentence(TITLE, evaluation_facts(found)),
+        title=finding(found),
         lead=verdict(found) + true_scores_lead(found),
         key_numbers=key_numbers(found),
         figure=None if brief else confusion_of(found),
         figure_table=confusion_table(found),
-        notes=[*notes_of(leaks, []), *evaluation_notes(found)],
-        sections=[section for section in sections if section is not None],
+        notes=evaluation_notes(found),
+        sections=sections,
     )
 
 
@@ -219,29 +206,19 @@ def key_numbers(found: Evaluation) -> list[KeyNumber]:
     for name in MAIN:
         naive = None if found.naive is None else getattr(found.naive, name, None)
         compared = "" if naive is None else f"one grade: {naive:.3f}"
-        numbers.append(_key_number(metric_heading(name), found.intervals[name], compared))
+        numbers.append(KeyNumber.of(metric_heading(name), found.intervals[name], compared=compared))
     if found.decision is not None:
         refer = f"refer from {found.grades.show(found.decision.refer_from)}"
         for name in ("sensitivity", "specificity"):
-            numbers.append(_key_number(name, found.decision.operating_point[name], refer))
+            numbers.append(KeyNumber.of(name, found.decision.operating_point[name], compared=refer))
     if found.abstention is not None and "accuracy" in found.abstention.kept:
-        left = f"{found.abstention.share:.1%} left to a person"
-        numbers.append(_key_number("right answers of the rest", found.abstention.kept["accuracy"], left))
+        right, left = found.abstention.kept["accuracy"], f"{found.abstention.share:.1%} left to a person"
+        numbers.append(KeyNumber.of("right answers of the rest", right, compared=left))
     if found.ranges is not None:
-        promised = f"promised: {found.ranges.promised:g}"
-        numbers.append(_key_number("coverage of the ranges", found.ranges.coverage, promised))
-        numbers.append(_key_number("grades in a range", found.ranges.width, f"of {len(found.grades)}"))
+        promised, of = f"promised: {found.ranges.promised:g}", f"of {len(found.grades)}"
+        numbers.append(KeyNumber.of("coverage of the ranges", found.ranges.coverage, compared=promised))
+        numbers.append(KeyNumber.of("grades in a range", found.ranges.width, compared=of))
     return numbers
-
-
-def _key_number(label: str, interval: Interval, compared: str) -> KeyNumber:
-    value, low, high = interval
-    return KeyNumber(
-        label=label,
-        value=f"{value:.3f}" if math.isfinite(value) else "–",
-        interval=between(low, high) if math.isfinite(low) else "",
-        compared=compared,
-    )
 
 
 # Sections that the page of a run has too.
@@ -250,14 +227,16 @@ def _key_number(label: str, interval: Interval, compared: str) -> KeyNumber:
 def scores_table(found: Evaluation) -> Table:
     """Every metric with its interval, beside that of one grade for all."""
     names = [name for name in METRICS if name in found.intervals]
-    frame = pd.DataFrame({
-        "metric": [metric_heading(name) for name in names],
-        "value": [found.intervals[name].value for name in names],
-        "95 % interval": [between(*found.intervals[name][1:]) for name in names],
-    })  # fmt: skip
+    frame = interval_frame({metric_heading(name): found.intervals[name] for name in names}, "metric")
     if found.naive is not None:
         frame["one grade"] = [getattr(found.naive, name, math.nan) for name in names]
     return data_table(frame, title="All metrics", slug="answers-scores")
+
+
+def interval_frame(scores: Mapping[str, Interval], heading: str = "score") -> pd.DataFrame:
+    """A row per score: its name, value and interval."""
+    rows = [(name, score.value, between(*score[1:])) for name, score in scores.items()]
+    return pd.DataFrame(rows, columns=[heading, "value", "95 % interval"])
 
 
 def by_grade_table(found: Evaluation) -> Table:
@@ -309,7 +288,7 @@ def calibration_section(found: Evaluation) -> Section | None:
         ("ranked probability score", f"{found.ranked_probability_score:.3f}"),
     ]
     if not found.calibration:
-        return Section(slug="calibration", heading="Calibration", facts=facts)
+        return Section("calibration", "Calibration", facts=facts)
     panels = {"Recalibrated" if found.uncalibrated else "Probabilities": found.calibration}
     if found.uncalibrated:
         panels = {"As the networks give them": found.uncalibrated, **panels}
@@ -319,7 +298,7 @@ def calibration_section(found: Evaluation) -> Section | None:
         caption="How often answers are right, by how sure they are. Larger points stand for more samples.",
         alt=f"Reliability diagram. Calibration error {found.calibration_error:.3f}.",
     )
-    return Section(slug="calibration", heading="Calibration", facts=facts, figures=[figure])
+    return Section("calibration", "Calibration", facts=facts, figures=[figure])
 
 
 def examples_section(found: Evaluation, data: Manifest | None = None) -> Section | None:
@@ -353,7 +332,7 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> Section
             for row, one in pictures
         ]
     text = f"Chosen at random. “A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
-    return Section(slug="examples", heading="Examples", text=[text], tiles=tiles) if tiles else None
+    return Section("examples", "Examples", text=[text], tiles=tiles) if tiles else None
 
 
 def _spread(rows: Ints, *, owners: Sequence[str]) -> list[int]:
@@ -370,68 +349,45 @@ def _spread(rows: Ints, *, owners: Sequence[str]) -> list[int]:
 def _decision(decision: Decision, found: Evaluation) -> Section:
     grade = found.grades.show(decision.refer_from)
     text = f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,} should be. {decision.found}"
+    title = f"Refer {refer_if(grade, decision.threshold)}"
     return Section(
-        slug="decision",
-        heading="Decision to refer",
+        "decision",
+        "Decision to refer",
         text=[text],
-        tables=[
-            _interval_table(
-                f"Refer {refer_if(grade, decision.threshold)}", {**decision.operating_point, **decision.areas}
-            )
-        ],
+        tables=[_scores(title, {**decision.operating_point, **decision.areas})],
         figures=decision_figures(decision, grade=grade),
         brief=True,
     )
 
 
 def _abstention(abstention: Abstention) -> Section:
-    tables, text = [], []
-    if abstention.wanted is not None:
-        text = [abstention.found]
-        if not math.isnan(abstention.errors_left):
-            text = [
-                f"{abstention.errors_left:.0%} of all wrong answers are left to a person. {abstention.found}"
-            ]
-        title = f"Without the {abstention.share:.1%} least confident answers"
-        tables = [_interval_table(title, abstention.kept)] if abstention.kept else []
-    return Section(
-        slug="abstention",
-        heading="Abstention",
-        text=text,
-        tables=tables,
-        figures=[risk_coverage_figure(abstention)],
-        brief=abstention.wanted is not None,
+    figures, heading = [risk_coverage_figure(abstention)], "Abstention"
+    if abstention.wanted is None:
+        return Section("abstention", heading, figures=figures)
+    text, title = abstention.found, f"Without the {abstention.share:.1%} least confident answers"
+    if not math.isnan(abstention.errors_left):
+        text = f"{abstention.errors_left:.0%} of all wrong answers are left to a person. {text}"
+    tables = [_scores(title, abstention.kept)] if abstention.kept else []
+    return Section("abstention", heading, text=[text], tables=tables, figures=figures, brief=True)
+
+
+def _scores(title: str, scores: Mapping[str, Interval]) -> Table:
+    return data_table(
+        interval_frame({SCORE_NAMES[name]: score for name, score in scores.items()}), title=title
     )
-
-
-def _interval_table(title: str, scores: Mapping[str, Interval]) -> Table:
-    frame = pd.DataFrame({
-        "score": [SCORE_NAMES[name] for name in scores],
-        "value": [interval.value for interval in scores.values()],
-        "95 % interval": [between(*interval[1:]) for interval in scores.values()],
-    })  # fmt: skip
-    return data_table(frame, title=title)
 
 
 def _ranges(ranges: RangeEvaluation, found: Evaluation) -> Section:
-    def rows() -> Iterator[tuple[str, float, str, float]]:
-        yield "promised coverage", ranges.promised, "", math.nan
-        yield "coverage", ranges.coverage.value, between(*ranges.coverage[1:]), math.nan
-        for grade, (samples, interval) in zip(found.grades.shown, ranges.grades, strict=True):
-            yield f"… of grade {grade}", interval.value, between(interval.low, interval.high), samples
-        yield "grades in a range", ranges.width.value, between(*ranges.width[1:]), math.nan
-
-    frame = pd.DataFrame(list(rows()), columns=["range", "value", "95 % interval", "samples"])
+    by_grade = dict(zip(found.grades.shown, ranges.grades, strict=True))
+    frame = interval_frame({grade: interval for grade, (_, interval) in by_grade.items()}, "grade")
+    frame["samples"] = [samples for samples, _ in by_grade.values()]
     table = data_table(
-        frame,
+        frame.rename(columns={"value": "coverage"}),
         title="How often the range contains the grade",
         caption="All patients count equally." if found.by_patient else "",
-        formats={"samples": ",.0f"},
         slug="ranges",
     )
-    return Section(
-        slug="ranges", heading="Ranges of grades", text=[ranges.promise], tables=[table], brief=True
-    )
+    return Section("ranges", "Ranges of grades", text=[ranges.promise], tables=[table], brief=True)
 
 
 def _readers(found: NetworkComparison) -> Section:
@@ -450,9 +406,7 @@ def _readers(found: NetworkComparison) -> Section:
         formats=dict.fromkeys(list(names.values())[2:], ".2f"),
         slug="readers",
     )
-    return Section(
-        slug="readers", heading="Beside the readers", text=[found.sentence], tables=[table], brief=True
-    )
+    return Section("readers", "Beside the readers", text=[found.sentence], tables=[table], brief=True)
 
 
 # The page of a comparison of runs.
@@ -533,8 +487,8 @@ def comparison_page(comparison: Comparison) -> Page:
         notes=notes_of(leaks, sentences(COMPARED_NOTES, facts)),
         sections=[
             Section(
-                slug="numbers",
-                heading="All metrics",
+                "numbers",
+                "All metrics",
                 tables=[_difference_table(comparison, metrics=tuple(METRICS))],
             )
         ],
@@ -545,8 +499,8 @@ def _differences(comparison: Comparison, facts: SimpleNamespace) -> list[KeyNumb
     """Of two runs the usual metrics; of several the metric that the grades are for."""
     return [
         KeyNumber(
-            label=metric_heading(row.metric) if facts.two else row.run,
-            value=_signed(row.difference.value),
+            metric_heading(row.metric) if facts.two else row.run,
+            _signed(row.difference.value),
             interval=between(row.difference.low, row.difference.high, "+.3f"),
             compared=f"{row.value:.3f} vs {row.first:.3f}, p {row.adjusted:.3f}",
         )

@@ -87,16 +87,16 @@ def subgroups_sections(found: Evaluation, *, brief: bool) -> list[Section]:
     names = [*MAIN, "calibration_error", *(["coverage"] if found.ranges is not None else [])]
     few = ["mae", *(["accuracy" if found.ranges is None else "coverage"] if brief else [])]
     first = Section(
-        slug="subgroups",
-        heading="Groups",
+        "subgroups",
+        "Groups",
         text=sentences(SUBGROUPS, subgroup_facts(found.subgroups)),
         tables=[_subgroup_table(found, found.subgroups, few)],
         figures=[] if brief else [subgroup_figure(found.subgroups, all_samples=found.intervals["mae"].value)],
         brief=True,
     )
     whole = Section(
-        slug="subgroup-scores",
-        heading="All scores of the groups",
+        "subgroup-scores",
+        "All scores of the groups",
         tables=[_subgroup_table(found, found.subgroups, names, intervals=True)],
         closed=True,
     )
@@ -229,8 +229,8 @@ def true_scores_section(found: Evaluation) -> Section | None:
         frame["apart"], frame["alike"] = ends(truly.apart), ends(truly.alike)
         caption = "Apart: the network errs independently of the labels. Alike: it repeats their errors."
     return Section(
-        slug="true-scores",
-        heading="Against the true grades",
+        "true-scores",
+        "Against the true grades",
         text=sentences(WHY, truth_facts(found, truly)),
         tables=[data_table(frame, title="Against the true grades", caption=caption, slug="true-scores")],
         brief=True,
@@ -275,8 +275,8 @@ def external_section(found: Evaluation, *, brief: bool) -> Section | None:
         alt="Reliability diagrams of the own test side and of these samples.",
     )
     return Section(
-        slug="external",
-        heading="Beside the run's own test side",
+        "external",
+        "Beside the run's own test side",
         text=[text.replace(" -", " −") for text in sentences(EXTERNAL, external)],
         tables=[] if brief else [_external_scores(external, sets), _external_grades(sets, found)],
         figures=[] if brief else [figure],

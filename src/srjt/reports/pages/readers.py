@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,17 @@ from srjt.readers.consensus import NEW_READER, Consensus
 from srjt.readers.readings import ENOUGH
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, notes_of, sentences
+from srjt.reports.page import (
+    KeyNumber,
+    Page,
+    Rule,
+    Section,
+    Tile,
+    first_sentence,
+    notes_of,
+    present,
+    sentences,
+)
 from srjt.reports.pages.audit import gallery, thumbnail
 from srjt.reports.reader_facts import ends
 from srjt.reports.table import Table, between, data_table
@@ -130,20 +139,12 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
     """The page for the facts that ``reader_facts`` has collected. folder: that of srjt readers, for the images."""
     f = page_facts(facts)
     frame = pd.DataFrame(facts["readers"])
-    sections = []
-    if not f.nothing_learnt:
-        sections = [
-            Section(
-                slug="readers",
-                heading="Readers",
-                tables=[_readers(frame.head(READERS), len(frame))],
-                figures=_reader_figures(facts),
-            ),
-            *_doubtful(facts, folder),
-            *_agreement(facts),
-        ]
-    if facts["next"] is not None:
-        sections.append(_next(facts, f, folder))
+    readers = Section(
+        "readers",
+        "Readers",
+        tables=[_readers(frame.head(READERS), len(frame))],
+        figures=_reader_figures(facts),
+    )
     return Page(
         kind="Several readers",
         title=str(facts["source"]),
@@ -152,35 +153,26 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
         figure=None if f.nothing_learnt else _bias(frame),
         figure_table=None if f.nothing_learnt else _readers(frame.head(IN_TERMINAL), len(frame)),
         notes=notes_of(sentences(WARNINGS, f), sentences(REMARKS, f)),
-        sections=[*sections, _understood(facts)],
+        sections=present(
+            *([] if f.nothing_learnt else [readers, *_doubtful(facts, folder), *_agreement(facts)]),
+            None if facts["next"] is None else _next(facts, f, folder),
+            _understood(facts),
+        ),
     )
 
 
 def agreement_page(found: Agreement) -> Page:
-    """The page of ``srjt.readers.agreement``."""
+    """The page of ``srjt.readers.agreement``; ``found.pairs`` has the pairs of readers."""
     frame = found.by_reader.assign(name=found.readers)
-    names = np.array(found.readers, dtype=object)
-    pairs = found.pairs.assign(first=names[found.pairs["first"]], second=names[found.pairs["second"]])
-    pairs = pairs.sort_values("items", ascending=False, kind="stable")
-    overall = {key: ends(getattr(found, key)) for key in (*COEFFICIENTS, "exact", "within_one")}
     lead = f"Two readers give the same grade in {found.exact.value:.0%} of all cases."
     return Page(
         kind="Agreement",
-        title=f"{count_of(len(names), 'reader')}, {count_of(found.shared_items, 'shared item')}",
+        title=f"{count_of(len(found.readers), 'reader')}, {count_of(found.shared_items, 'shared item')}",
         lead=lead if found.shared_items else "No item was read by two readers.",
-        key_numbers=_overall(overall),
+        key_numbers=_overall({key: ends(getattr(found, key)) for key, _ in OVERALL.values()}),
         figure=_bias(frame),
         figure_table=_readers(frame.head(IN_TERMINAL), len(frame)),
-        sections=[
-            Section(slug="readers", heading="Readers", tables=[_readers(frame.head(READERS), len(frame))]),
-            *_agreement(
-                {
-                    "agreement": overall,
-                    "pairs": pairs.to_dict("records"),
-                    "readers": frame.sort_values("readings", ascending=False).to_dict("records"),
-                }
-            ),
-        ],
+        sections=[Section("readers", "Readers", tables=[_readers(frame.head(READERS), len(frame))])],
     )
 
 
@@ -200,32 +192,28 @@ def consensus_page(found: Consensus) -> Page:
             "bias_high": found.bias_interval[1],
         }
     ).sort_values("readings", ascending=False, kind="stable")
-    table = _readers(frame.head(READERS), len(frame), than="the true grades")
-    figure = _matrices(found.readers, found.matrices, found.grades)
-    rate = Interval(found.overall_noise_rate, *found.overall_noise_rate_interval)
-    error = Interval(found.error, *found.error_interval)
-    counts = np.bincount(found.grade, minlength=len(found.grades)).tolist()
-    facts = SimpleNamespace(
-        nothing_learnt=single,
-        noun="item",
-        exact=None,
-        wrong=found.overall_noise_rate,
-        consensus_wrong=found.error,
+    few, every = (
+        _readers(frame.head(most), len(frame), than="the true grades") for most in (IN_TERMINAL, READERS)
     )
-    numbers = [("wrong readings", rate), ("wrong consensus grades", error)]
-    readers = Section(slug="readers", heading="Readers", tables=[table], figures=[figure])
-    by_grade = list(zip(found.grades, counts, strict=True))
-    consensus = Section(slug="consensus", heading="Consensus", counts=by_grade, counted="items")
+    wrong = Interval(found.overall_noise_rate, *found.overall_noise_rate_interval)
+    error = Interval(found.error, *found.error_interval)
+    facts = SimpleNamespace(
+        nothing_learnt=single, noun="item", exact=None, wrong=wrong.value, consensus_wrong=error.value
+    )
+    counts = zip(found.grades, np.bincount(found.grade, minlength=len(found.grades)).tolist(), strict=True)
+    numbers = {"wrong readings": wrong, "wrong consensus grades": error}
+    matrices = _matrices(found.readers, found.matrices, found.grades)
     return Page(
         kind="Consensus",
         title=f"{count_of(len(found.items), 'item')}, {count_of(int(found.readings.sum()), 'reading')}",
         lead=first_sentence(LEAD, facts),
-        key_numbers=[] if single else [one for label, n in numbers for one in _number(label, ends(n), ".0%")],
-        figure_table=None
-        if single
-        else _readers(frame.head(IN_TERMINAL), len(frame), than="the true grades"),
+        key_numbers=[] if single else [KeyNumber.of(label, n, ".0%") for label, n in numbers.items()],
+        figure_table=None if single else few,
         notes=notes_of(["" if found.determined else found.reason], ["" if single else found.assumption]),
-        sections=[consensus] if single else [readers, consensus],
+        sections=present(
+            None if single else Section("readers", "Readers", tables=[every], figures=[matrices]),
+            Section("consensus", "Consensus", counts=list(counts), counted="items"),
+        ),
     )
 
 
@@ -234,8 +222,8 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
     by = "" if names == [NO_READER] else f" by {count_of(len(names), 'reader')}"
     numbers = [
         KeyNumber(
-            label="readings",
-            value=f"{facts['number_of_readings']:,}",
+            "readings",
+            f"{facts['number_of_readings']:,}",
             compared=f"of {count_of(facts['items'], facts['noun'])}{by}",
         )
     ]
@@ -247,25 +235,19 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
         count = sum(reader["repeated"] for reader in repeated)
         share = sum(reader["repeated"] * reader["repeated_exact"] for reader in repeated) / count
         label = "same grade" if names == [NO_READER] else "same grade, read again"
-        numbers.append(KeyNumber(label=label, value=f"{share:.0%}", compared=count_of(count, facts["noun"])))
-    found = facts["consensus"]
+        numbers.append(KeyNumber(label, f"{share:.0%}", compared=count_of(count, facts["noun"])))
+    found, known = facts["consensus"], facts["reference"]
+    uncertain = f"{found['uncertain']:,} less than 60 % certain"
     numbers += _number("wrong readings", found["wrong_readings"], ".0%")
-    numbers.append(
-        KeyNumber(
-            label="wrong consensus grades",
-            value=f"{f.consensus_wrong:.0%}",
-            compared=f"{found['uncertain']:,} less than 60 % certain",
+    numbers.append(KeyNumber("wrong consensus grades", f"{f.consensus_wrong:.0%}", compared=uncertain))
+    if known is not None:
+        label, value = (
+            f"equal to {count_of(known['items'], 'trusted grade')}",
+            f"{known['consensus_equal']:.0%}",
         )
-    )
-    if (known := facts["reference"]) is not None:
-        numbers.append(
-            KeyNumber(
-                label=f"equal to {count_of(known['items'], 'trusted grade')}",
-                value=f"{known['consensus_equal']:.0%}",
-                compared=f"single readings: {known['readings_equal']:.0%}; off by {known['consensus_error']:.2f} and "
-                f"{known['readings_error']:.2f} grades",
-            )
-        )
+        errors = f"off by {known['consensus_error']:.2f} and {known['readings_error']:.2f} grades"
+        compared = f"single readings: {known['readings_equal']:.0%}; {errors}"
+        numbers.append(KeyNumber(label, value, compared=compared))
     return numbers
 
 
@@ -277,9 +259,8 @@ def _overall(agreement: Mapping[str, Any]) -> list[KeyNumber]:
 def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list[KeyNumber]:
     if found is None:
         return []
-    some = found["low"] is not None and math.isfinite(found["low"])
-    interval = between(found["low"], found["high"], pattern) if some else ""
-    return [KeyNumber(label=label, value=f"{found['value']:{pattern}}".replace("-", "−"), interval=interval)]
+    value, low, high = (np.nan if found[name] is None else found[name] for name in ("value", "low", "high"))
+    return [KeyNumber.of(label, Interval(value, low, high), pattern)]
 
 
 def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
@@ -380,7 +361,7 @@ def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
     titles = f"The {len(readings)} most doubtful readings", least
     shown = [picture(name) for name in readings["id"]], [picture(name) for name in items[noun]]
     counts = list(zip(grades.shown, facts["consensus"]["counts"], strict=True))
-    consensus = Section(slug="uncertain", heading=titles[1], counts=counts, counted=f"{noun}s, by consensus")
+    consensus = Section("uncertain", titles[1], counts=counts, counted=f"{noun}s, by consensus")
     if any(map(any, shown)):
         hint = "A → B: read as A, consensus B; the number is the probability that the reading is right."
         as_labels = readings.rename(columns={"consensus": "suggested", "probability": "quality"})
@@ -390,7 +371,7 @@ def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
                 shown[1], items.itertuples(index=False), strict=True
             )
         ]
-        doubtful = Section(slug="doubtful", heading=titles[0], hint=hint, tiles=gallery(as_labels, shown[0]))
+        doubtful = Section("doubtful", titles[0], hint=hint, tiles=gallery(as_labels, shown[0]))
         return [doubtful, replace(consensus, tiles=tiles)]
     names = {"id": noun, "grade": "read as", "probability": "right"}
     tables = [
@@ -402,7 +383,7 @@ def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
         ),
     ]
     return [
-        Section(slug="doubtful", heading=titles[0], tables=tables[:1]),
+        Section("doubtful", titles[0], tables=tables[:1]),
         replace(consensus, tables=tables[1:] if len(items) else []),
     ]
 
@@ -466,13 +447,13 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
         caption="Quadratic κ of each two readers. A dash: too few readings in common.",
         alt="κ of each two readers; see the table of pairs",
     )
-    return [Section(slug="agreement", heading="Agreement", tables=[coefficients, table], figures=[figure])]
+    return [Section("agreement", "Agreement", tables=[coefficients, table], figures=[figure])]
 
 
 def _next(facts: Mapping[str, Any], f: SimpleNamespace, folder: Path | None) -> Section:
     text, heading = [first_sentence(NEXT_READINGS, f)], "What to read next"
     if not facts["next"]:
-        return Section(slug="next", heading=heading, text=text, brief=True)
+        return Section("next", heading, text=text, brief=True)
     frame = pd.DataFrame(facts["next"][:NEXT])
     table = data_table(
         frame[[facts["noun"], "reader", "gain"]].astype({"reader": str}),
@@ -482,7 +463,7 @@ def _next(facts: Mapping[str, Any], f: SimpleNamespace, folder: Path | None) -> 
     )
     command = str(facts["review_command"])
     brief = folder is None or not f.known_readers  # else a terminal says where the list is
-    return Section(slug="next", heading=heading, text=text, code=command, tables=[table], brief=brief)
+    return Section("next", heading, text=text, code=command, tables=[table], brief=brief)
 
 
 def _understood(facts: Mapping[str, Any]) -> Section:
@@ -492,4 +473,4 @@ def _understood(facts: Mapping[str, Any]) -> Section:
     columns = ", ".join(facts["unused_columns"])
     unused = [f"columns that were not used: {columns}"] if columns else []
     text = [*facts["notes"], *unused, *listed, *more]
-    return Section(slug="table", heading="How the table was understood", text=text, closed=not problems)
+    return Section("table", "How the table was understood", text=text, closed=not problems)

@@ -7,21 +7,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt import methods
+from srjt.data.grades import Grades
 from srjt.errors import SrjtError, duration
 from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import combined_networks, realised_noise_figure, run_figures
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, notes_of, sentences
+from srjt.reports.page import (
+    KeyNumber,
+    Page,
+    Rule,
+    Section,
+    first_sentence,
+    notes_of,
+    present,
+    sentences,
+)
 from srjt.reports.pages.evaluation import (
     by_grade_table,
     calibration_section,
@@ -29,6 +38,7 @@ from srjt.reports.pages.evaluation import (
     confusion_table,
     evaluation_notes,
     examples_section,
+    finding,
     key_numbers,
     scores_table,
     verdict,
@@ -37,7 +47,6 @@ from srjt.reports.sections import provenance_section, run_name
 from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training.checkpoint import HEADER, LAST, kept_epoch, last_epochs, read_metrics
-from srjt.training.config import TrainConfig
 from srjt.training.folder import (
     RunFacts,
     not_beaten,
@@ -48,7 +57,6 @@ from srjt.training.folder import (
 )
 from srjt.training.loop import STARVED
 from srjt.training.single_run import finished_metrics
-from srjt.training.train import unknown_noise
 from srjt.training.trained import Trained, load_run
 
 REFRESH = 5  # seconds after which a browser loads the page of a training again
@@ -107,25 +115,6 @@ NOTES: list[Rule[Any]] = [
 ]  # fmt: skip
 
 
-NOISE_USED: list[Rule[Any]] = [
-    (lambda f: f.rate is not None and not f.estimate and f.readers, "noise rate {f.rate:.2f} from the readers"),
-    (lambda f: f.rate is not None and not f.estimate and not f.readers, "given noise rate {f.rate:g}"),
-    (lambda f: f.rate is not None and f.estimate and not f.used, "noise rate {f.rate:.2f}, estimated from the "
-     "training labels{f.doubt}"),
-    (lambda f: f.rate is not None and f.estimate and f.used, "noise rate {f.rate:.2f} used, {f.estimate.rate:.2f} "
-     "estimated from the training labels{f.doubt}"),
-    (lambda f: f.matrix and not f.estimate and f.readers, "transition matrix from the readers"),
-    (lambda f: f.matrix and not f.estimate and not f.readers and f.assumed, "given noise rate {f.assumed:g}, "
-     "errors by one grade assumed"),
-    (lambda f: f.matrix and not f.estimate and not f.readers and not f.assumed, "given transition matrix"),
-    (lambda f: f.matrix and f.estimate and f.rate is None, "transition matrix estimated from the training "
-     "labels{f.doubt}"),
-    (lambda f: f.soft and f.estimate and f.alone, "soft labels from the noise estimated from the training "
-     "labels{f.doubt}"),
-    (lambda f: f.soft and f.estimate and not f.alone, "soft labels from the same estimate"),
-]  # fmt: skip
-
-
 # What is read of a run.
 
 
@@ -135,7 +124,7 @@ class RunRecord:
 
     title: str
     state: State
-    facts: RunFacts | None
+    facts: RunFacts
     metrics: pd.DataFrame
     sides: Mapping[str, Evaluation]
     folder: Path | None = None
@@ -146,12 +135,24 @@ class RunRecord:
 
     @property
     def pooled(self) -> bool:
-        return self.facts is not None and self.facts.config.convention == "published-code"
+        return self.facts.config.convention == "published-code"
 
     @property
     def evaluation(self) -> Evaluation | None:
         """Of the test side, else of the validation side."""
         return self.sides.get("test") or self.sides.get("validation")
+
+    @property
+    def own_side(self) -> str:
+        """The side that the networks' own grades are judged on; "" if there is none."""
+        shown = ["test", "validation"] if self.show_test else ["validation"]
+        return next((side for side in shown if side in set(self.metrics["split"])), "")
+
+    @property
+    def own_scores(self) -> pd.Series[float]:
+        """Metric → mean over the last epochs, of the networks' own grades on that side."""
+        averages = last_epochs(self.metrics, pooled=self.pooled)
+        return averages[averages["split"] == self.own_side].set_index("metric")["value"]
 
 
 def run_page(folder: Path, **options: Any) -> Page:
@@ -186,7 +187,7 @@ def read_record(
         state=live or ("finished" if done else "unfinished"),
         facts=facts,
         metrics=metrics,
-        sides=_sides(folder, facts) if done else {},
+        sides=stored_sides(folder, facts.grades) if done else {},
         folder=folder,
         estimate=read_noise_estimate(folder),
         show_test=show_test,
@@ -197,28 +198,25 @@ def read_record(
 
 def trained_page(run: Trained, sides: Mapping[str, Evaluation] | None = None, *, brief: bool = False) -> Page:
     """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief: for a terminal."""
-    folder = run.folder
-    return _page(
-        RunRecord(
-            title=run_name(run),
-            state="finished",
-            facts=run.facts,
-            metrics=run.metrics if len(run.metrics) else pd.DataFrame(columns=list(HEADER)),
-            sides=evaluate_sides(run) if sides is None else sides,
-            folder=folder,
-            estimate=None if folder is None else read_noise_estimate(folder),
-        ),
-        brief=brief,
+    assert run.facts is not None
+    record = RunRecord(
+        title=run_name(run),
+        state="finished",
+        facts=run.facts,
+        metrics=run.metrics if len(run.metrics) else pd.DataFrame(columns=list(HEADER)),
+        sides=evaluate_sides(run) if sides is None else sides,
+        folder=run.folder,
+        estimate=None if run.folder is None else read_noise_estimate(run.folder),
     )
+    return _page(record, brief=brief)
 
 
-def _sides(folder: Path, facts: RunFacts) -> dict[str, Evaluation]:
+def stored_sides(folder: Path, grades: Grades) -> dict[str, Evaluation]:
     """The held-out sides with the answers of srjt predict; none if the networks cannot be opened."""
     if not (folder / "weights.safetensors").exists():
         return {}
     try:
-        run = load_run(folder, device="cpu")
-        return evaluate_sides(replace(run, grades=facts.grades))
+        return evaluate_sides(replace(load_run(folder, device="cpu"), grades=grades))
     except SrjtError:  # weights of your own network, or a method that is not installed
         return {}
 
@@ -229,19 +227,13 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
     kept: the epoch whose networks were kept, 0: the last one; score: of the networks' own grades on ``side``; naive:
     that of one grade for all; wrong: the share of wrong training labels. Not a number: not known.
     """
-    facts, metrics = record.facts, record.metrics
-    config = TrainConfig() if facts is None else facts.config
-    sizes: Mapping[str, int] = {} if facts is None else facts.data.get("samples") or {}
-    averages = last_epochs(metrics, pooled=record.pooled)
-    shown = [side for side in ("test", "validation") if record.show_test or side == "validation"]
-    side = next((name for name in shown if name in set(averages["split"])), "")
-    values = averages[averages["split"] == side].set_index("metric")["value"]
-    score = float(values.get(config.optimise, math.nan))
-    baseline = _naive(record, side)
+    metrics, side, config = record.metrics, record.own_side, record.facts.config
+    sizes: Mapping[str, int] = record.facts.data.get("samples") or {}
+    score = float(record.own_scores.get(config.optimise, math.nan))
+    baseline = _naive(record)
     naive = math.nan if baseline is None else float(getattr(baseline, config.optimise))
     epochs = metrics.loc[metrics["split"] == side, "epoch"]
-    wrong = math.nan if facts is None else _realised_noise(record.folder, facts)[1]
-    metric = METRICS[config.optimise].long_name
+    combined, metric = combined_networks(metrics, record.pooled), METRICS[config.optimise].long_name
     return SimpleNamespace(
         state=record.state,
         reached=0 if metrics.empty else int(metrics["epoch"].max()),
@@ -250,8 +242,8 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         problem=record.problem,
         samples=int(sizes.get("train", 0)),
         sides=frozenset(name for name, count in sizes.items() if count),
-        networks=2 if combined_networks(metrics, record.pooled) else 1,
-        pooled=combined_networks(metrics, record.pooled) == "pooled",
+        networks=2 if combined else 1,
+        pooled=combined == "pooled",
         kept=kept_epoch(metrics) or 0,
         averaged=int(epochs[epochs > epochs.max() - LAST].nunique()) if len(epochs) else 0,
         answers=record.evaluation is not None,
@@ -260,54 +252,42 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         first_words=metric[0].upper() + metric[1:],
         score=score,
         naive=naive,
-        beaten=math.isnan(naive)
-        or math.isnan(score)
-        or not not_beaten(score, naive, purpose=config.optimise),
+        beaten=math.isnan(naive + score) or not not_beaten(score, naive, purpose=config.optimise),
         truth="label_precision" in set(metrics["metric"]),
-        wrong=wrong,
-        starved=", ".join(_starved(metrics, [] if facts is None else facts.grades.shown)),
+        wrong=_realised_noise(record)[1],
+        starved=", ".join(_starved(metrics, record.facts.grades.shown)),
     )
 
 
-def _naive(record: RunRecord, side: str) -> NaiveBaseline | None:
-    """One grade for all samples of a side; while the run trains only the labels of the validation side are recorded."""
+def _naive(record: RunRecord) -> NaiveBaseline | None:
+    """One grade for all samples; while the run trains only the labels of the validation side are recorded."""
     if record.folder is not None and (record.folder / "summary.json").exists():
-        return run_baselines(record.folder).get(side)
-    counts = (
-        []
-        if record.facts is None
-        else [record.facts.data.get(k) for k in ("class_counts", "validation_counts")]
-    )
-    if side != "validation" or not all(counts) or not all(map(sum, counts)):  # type: ignore[arg-type]
+        return run_baselines(record.folder).get(record.own_side)
+    trained, validation = (record.facts.data.get(f"{name}_counts") or [] for name in ("class", "validation"))
+    if record.own_side != "validation" or not sum(trained) or not sum(validation):
         return None
-    return naive_baseline(*counts)  # type: ignore[arg-type]
+    return naive_baseline(trained, validation)
 
 
 def _time_left(metrics: pd.DataFrame, planned: int) -> str:
     recorded = metrics[(metrics["split"] == "train") & (metrics["metric"] == "seconds")].sort_values("epoch")
     if recorded.empty or planned <= recorded["epoch"].max():
         return ""
-    seconds = float(recorded["value"].to_numpy(np.float64)[-RECENT:].mean()) * (
-        planned - int(recorded["epoch"].max())
-    )
+    seconds = float(recorded["value"].tail(RECENT).mean()) * (planned - int(recorded["epoch"].max()))
     return f", about {duration(max(seconds, 1))} to go"
 
 
 def _starved(metrics: pd.DataFrame, grades: Sequence[str]) -> list[str]:
     """The grades that the selection hardly kept in the last epoch."""
     kept = metrics[(metrics["split"] == "train") & metrics["metric"].str.fullmatch(r"kept(\[\d+\])?")]
-    last = kept[kept["epoch"] == kept["epoch"].max()]
-    overall = last.loc[last["metric"] == "kept", "value"]
-    if overall.empty:
-        return []
-    shares = last[last["metric"] != "kept"].groupby("metric")["value"].min()
-    limit = STARVED * float(overall.iloc[0])
+    shares = kept[kept["epoch"] == kept["epoch"].max()].groupby("metric")["value"].min()
+    limit = STARVED * float(shares.get("kept", 0.0))
     return [grade for c, grade in enumerate(grades) if shares.get(f"kept[{c}]", 1.0) < limit]
 
 
-def _realised_noise(folder: Path | None, facts: RunFacts) -> tuple[npt.NDArray[np.float64] | None, float]:
+def _realised_noise(record: RunRecord) -> tuple[npt.NDArray[np.float64] | None, float]:
     """Training labels by true grade, (C, C) as shares of the rows, and the share of wrong ones; None, nan: unknown."""
-    path = None if folder is None else folder / "history.csv"
+    path = None if record.folder is None else record.folder / "history.csv"
     if path is None or not path.exists():
         return None, math.nan
     try:
@@ -316,11 +296,10 @@ def _realised_noise(folder: Path | None, facts: RunFacts) -> tuple[npt.NDArray[n
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
     if not {"grade", "true_grade"} <= set(history.columns) or history.empty:
         return None, math.nan
-    size = len(facts.grades)
-    true, given = history["true_grade"].to_numpy(np.int64), history["grade"].to_numpy(np.int64)
-    joint = np.bincount(true * size + given, minlength=size * size).reshape(size, size).astype(np.float64)
-    sums = joint.sum(axis=1, keepdims=True)
-    return np.divide(joint, sums, out=np.zeros_like(joint), where=sums > 0), float((true != given).mean())
+    places = range(len(record.facts.grades))
+    joint = pd.crosstab(history["true_grade"], history["grade"]).reindex(places, columns=places, fill_value=0)
+    shares = joint.div(joint.sum(axis=1).clip(lower=1), axis=0)
+    return shares.to_numpy(np.float64), float((history["true_grade"] != history["grade"]).mean())
 
 
 # The page.
@@ -332,9 +311,10 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
     figure = None if brief else _own_confusion(record) if found is None else confusion_of(found)
     if figure is None and curves:
         figure, *curves = curves
+    kind = {"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run")
     return Page(
-        kind={"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run"),
-        title=record.title,
+        kind=kind if found is None else f"{kind}: {record.title}",
+        title=record.title if found is None else finding(found),
         lead=first_sentence(VERDICT, summary) if found is None else verdict(found),
         key_numbers=_key_numbers(record, summary),
         figure=figure,
@@ -344,7 +324,7 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
             *([] if found is None else evaluation_notes(found)),
             *notes_of([], sentences(NOTES, summary)),
         ],
-        sections=[] if brief else [one for one in _sections(record, summary, curves) if one is not None],
+        sections=[] if brief else present(*_sections(record, summary, curves)),
         progress=summary.reached / max(summary.planned, 1) if running else None,
         refresh=REFRESH if running else 0,
     )
@@ -353,67 +333,51 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
 def _sections(
     record: RunRecord, summary: SimpleNamespace, curves: Sequence[CaptionedFigure]
 ) -> Iterator[Section | None]:
-    facts, found = record.facts, record.evaluation
+    found = record.evaluation
     if found is not None:
         tables = [
             replace(scores_table(one), title=f"All metrics, {one.side} side", slug=f"scores-{one.side}")
             for one in record.sides.values()
         ]
-        yield Section(slug="scores", heading="Scores", tables=[*tables, by_grade_table(found)])
-    yield Section(slug="curves", heading="Curves", figures=curves) if curves else None
+        yield Section("scores", "Scores", tables=[*tables, by_grade_table(found)])
+    yield Section("curves", "Curves", figures=curves) if curves else None
     if found is not None:
         yield examples_section(found)
         yield calibration_section(found)
-    if facts is not None:
-        yield _noise(record, facts)
-        yield _data(facts, summary)
+    yield _noise(record)
+    yield _data(record.facts, summary)
     yield _messages(record.messages)
-    if facts is not None:
-        yield provenance_section(facts, record.metrics, unused=_unused(facts))
+    yield provenance_section(record.facts, record.metrics)
 
 
 def _key_numbers(record: RunRecord, summary: SimpleNamespace) -> list[KeyNumber]:
-    numbers = []
+    numbers, estimate, config = [], record.estimate, record.facts.config
     if record.evaluation is not None:
         numbers += key_numbers(record.evaluation)
     elif summary.side:
-        averages = last_epochs(record.metrics, pooled=record.pooled)
-        values = averages[averages["split"] == summary.side].set_index("metric")["value"]
-        naive = _naive(record, summary.side)
-        numbers += [
-            KeyNumber(
-                label=f"{metric_heading(name)}, {summary.side}",
-                value=f"{values[name]:.3f}",
-                compared="" if naive is None else f"one grade: {getattr(naive, name):.3f}",
-            )
-            for name in MAIN
-            if name in values.index and math.isfinite(values[name])
-        ]
-    estimate, facts = record.estimate, record.facts
+        naive = _naive(record)
+        for name, score in record.own_scores.reindex(list(MAIN)).dropna().items():
+            label = f"{metric_heading(str(name))}, {summary.side}"
+            compared = "" if naive is None else f"one grade: {getattr(naive, str(name)):.3f}"
+            numbers.append(KeyNumber(label, f"{score:.3f}", compared=compared))
     if estimate is not None:
-        interval = between(*estimate.rate_interval, ".2f")
         doubt = "" if estimate.informed and estimate.identifiable is not False else "not determined"
         value = f"{estimate.rate:.2f}" if estimate.informed else "unknown"
-        numbers.append(
-            KeyNumber(label="wrong labels, estimated", value=value, interval=interval, compared=doubt)
-        )
-    if facts is not None and summary.samples:
-        method = display_name(facts.config.method)
-        network = "your own network" if facts.own_network else str(facts.config.network)
-        numbers.append(
-            KeyNumber(
-                label="training samples", value=f"{summary.samples:,}", compared=f"{method} on {network}"
-            )
-        )
+        interval = between(*estimate.rate_interval, ".2f")
+        numbers.append(KeyNumber("wrong labels, estimated", value, interval, doubt))
+    if summary.samples:
+        network = "your own network" if record.facts.own_network else str(config.network)
+        made_by = f"{display_name(config.method)} on {network}"
+        numbers.append(KeyNumber("training samples", f"{summary.samples:,}", compared=made_by))
     return numbers
 
 
 def _own_confusion(record: RunRecord) -> CaptionedFigure | None:
     """Without answers: the test side's confusion matrix of the networks' own grades."""
     counts = None
-    if record.state == "finished" and record.folder is not None and record.facts is not None:
+    if record.state == "finished" and record.folder is not None:
         counts = read_summary(record.folder).get("confusion", {}).get("test")
-    if counts is None or record.facts is None:
+    if counts is None:
         return None
     matrix = np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
     return CaptionedFigure(
@@ -427,17 +391,16 @@ def _own_confusion(record: RunRecord) -> CaptionedFigure | None:
 def _curves(record: RunRecord, summary: SimpleNamespace) -> list[CaptionedFigure]:
     return run_figures(
         record.metrics,
-        grades=[] if record.facts is None else record.facts.grades.shown,
-        sides=[side for side in ("test", "validation") if record.show_test or side != "test"],
-        naive=_naive(record, summary.side),
+        grades=record.facts.grades.shown,
+        sides=["test", "validation"] if record.show_test else ["validation"],
+        naive=_naive(record),
         noise_rate=None if math.isnan(summary.wrong) else summary.wrong,
         pooled=record.pooled,
     )
 
 
 def _messages(messages: Sequence[str]) -> Section | None:
-    recent = list(messages[-MESSAGES:])
-    return Section(slug="messages", heading="Messages", text=recent) if recent else None
+    return Section("messages", "Messages", text=messages[-MESSAGES:]) if messages else None
 
 
 def _data(facts: RunFacts, summary: SimpleNamespace) -> Section:
@@ -449,90 +412,28 @@ def _data(facts: RunFacts, summary: SimpleNamespace) -> Section:
         rows.append(("wrong labels", f"{summary.wrong:.1%} of the training side"))
     counts = facts.data.get("class_counts") or []
     by_grade = list(zip(facts.grades.shown, map(int, counts), strict=True)) if any(counts) else []
-    return Section(slug="data", heading="Data", facts=rows, counts=by_grade, counted="training labels")
+    return Section("data", "Data", facts=rows, counts=by_grade, counted="training labels")
 
 
-def _noise(record: RunRecord, facts: RunFacts) -> Section | None:
+def _noise(record: RunRecord) -> Section | None:
     """What is known about wrong labels, and what the training used: the one place of a run that says it."""
-    noise, used = facts.noise or {}, _noise_used(facts.config, record.estimate, record=facts.noise or {})
-    matrix, _ = _realised_noise(record.folder, facts)
-    figures = [] if matrix is None else [realised_noise_figure(matrix, facts.grades.shown)]
-    rows = [("used", used)] if used else []
+    noise, (matrix, _) = record.facts.noise or {}, _realised_noise(record)
+    rows = [] if noise.get("used") is None else [("noise rate used", f"{noise['used']:.2f}")]
     text = [str(noise["why"])] if noise.get("why") else []
-    if not (rows or text or figures):
-        return None
-    return Section(slug="noise", heading="Label noise", text=text, facts=rows, figures=figures)
-
-
-def _needs(config: TrainConfig) -> tuple[str, ...]:
-    """What the method needs to know of the noise. A plug-in that is not installed may need anything."""
-    installed = config.method in methods.names()
-    return methods.lookup(config.method).method.needs if installed else ("noise_rate", "transition")
-
-
-def _noise_used(
-    config: TrainConfig, estimate: NoiseEstimate | None, *, record: Mapping[str, Any] = MappingProxyType({})
-) -> str:
-    """The noise rate or matrix that the method used, and where it came from; empty if it used none.
-
-    record: what the run recorded of it.
-    """
-    if estimate is not None and not estimate.informed:
-        return unknown_noise(estimate)
-    rate, needs = config.noise_rate, _needs(config)
-    facts = SimpleNamespace(
-        alone="transition" not in needs and not ("noise_rate" in needs and isinstance(rate, float)),
-        rate=rate if "noise_rate" in needs and isinstance(rate, float) else None,
-        matrix="transition" in needs and (estimate is not None or config.transition is not None),
-        readers=record.get("requested") == "auto",  # nothing was estimated: several readers say it
-        assumed=record.get("used") if "noise_rate" not in needs else None,  # a rate, and errors by one grade
-        estimate=estimate,
-        used=estimate is not None and isinstance(rate, float) and not math.isclose(rate, estimate.rate),
-        soft=config.soft_labels == "estimated",
-        doubt=", which do not determine it"
-        if estimate is not None and estimate.identifiable is False
-        else "",
-    )
-    return "; ".join(sentences(NOISE_USED, facts))
-
-
-def _unused(facts: RunFacts) -> set[str]:
-    """The settings that had no effect on this run."""
-    config, unused = facts.config, set()
-    if len(facts.data["in_shape"]) == 1:  # rows of features
-        unused |= {"image_size", "crop", "resize", "flip", "pretrained"}
-    needs = set(_needs(config))
-    if "transition" in needs and (facts.noise or {}).get("used") is not None:
-        needs = {"noise_rate"}  # the matrix follows from the rate, or from the estimate
-    unused |= {"noise_rate", "transition"} - needs
-    if config.reader_targets in ("auto", "consensus"):  # also of data with one reader
-        unused |= {"reader_targets"}
-    return unused if _uses_soft_labels(config) else unused | {"soft_labels"}
-
-
-def _uses_soft_labels(config: TrainConfig) -> bool:
-    if config.method not in methods.names():  # a plug-in that is not installed
-        return True
-    options = methods.options(config.method)
-    given = {**methods.lookup(config.method).defaults, **config.method_options}
-    return "label_matrix" in options and (
-        "update" not in options or "soft" in (given.get("select"), given.get("update"))
-    )
+    figures = [] if matrix is None else [realised_noise_figure(matrix, record.facts.grades.shown)]
+    some = rows or text or figures
+    return Section("noise", "Label noise", text=text, facts=rows, figures=figures) if some else None
 
 
 def waiting_page(folder: Path, *, messages: Sequence[str]) -> Page:
     """The page of a training before its first step: nothing is recorded yet."""
+    written = f"Written {datetime.now(timezone.utc):%H:%M:%S} UTC; the page reloads itself."
     return Page(
         kind="Training",
         title=folder.resolve().name,
         lead=messages[-1] if messages else "The training is being prepared.",
-        notes=[
-            Note(
-                text=f"Written {datetime.now(timezone.utc):%H:%M:%S} UTC; the page reloads itself.",
-                warning=False,
-            )
-        ],
-        sections=[section for section in [_messages(messages)] if section is not None],
+        notes=notes_of([], [written]),
+        sections=present(_messages(messages)),
         progress=0.0,
         refresh=REFRESH,
     )

@@ -56,7 +56,7 @@ def plan_page(plan: SamplePlan) -> Page:
         formats={"± half-width": ".3g"},
         slug="plan",
     )
-    sections = [Section(slug="widths", heading="Other half-widths", tables=[table])]
+    sections = [Section("widths", "Other half-widths", tables=[table])]
     if len(plan.readings):
         enough = plan.readings.loc[plan.readings["wrong"] <= plan.half_width, "readings"]
         text = "Even nine readings of an image leave more wrong grades than the half-width."
@@ -71,17 +71,15 @@ def plan_page(plan: SamplePlan) -> Page:
             formats={"wrong medians": ".1%", "readings": ".0f"},
             slug="readings",
         )
-        sections.append(
-            Section(slug="readings", heading="Readings", text=[text], tables=[readings], brief=True)
-        )
+        sections.append(Section("readings", "Readings", text=[text], tables=[readings], brief=True))
     return Page(
         kind="Plan",
         title=f"How many patients for {name}",
         lead=first_sentence(LEAD, plan),
         key_numbers=[
-            KeyNumber(label="patients", value=f"{plan.patients:,}"),
-            KeyNumber(label="images", value=f"{plan.images:,}"),
-            KeyNumber(label=name, value=f"{plan.value:.3f}", interval=f"± {plan.half_width:g}"),
+            KeyNumber("patients", f"{plan.patients:,}"),
+            KeyNumber("images", f"{plan.images:,}"),
+            KeyNumber(name, f"{plan.value:.3f}", interval=f"± {plan.half_width:g}"),
         ],
         figure=_curve(plan, name),
         figure_table=table,
@@ -206,8 +204,8 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> Section | N
             facts = curve_facts(results, noise, (str(method.method), str(method.variant)), metric=metric)
             texts.append(" ".join([first_sentence(VERDICT, facts), *sentences(GAINS, facts)]))
     return Section(
-        slug="learning-curve",
-        heading="More images or better labels?",
+        "learning-curve",
+        "More images or better labels?",
         text=texts,
         tables=[data_table(shown, title="By training patients and noise", slug="learning-curve")],
         brief=True,

@@ -135,7 +135,9 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_cells=cells,
         winners="; ".join(
-            f"{noise_name(noise)}: {name}, {cell.text}" for noise, (name, cell, _) in cells.items()
+            f"{noise_name(noise)}: {name} {cell.text}"
+            + (f", plain training {others['plain training']}" if "plain training" in others else "")
+            for noise, (name, cell, others) in cells.items()
         ),
         not_better=_listed(not_better),
         all_not_better=[("All of them", "\n".join(not_better))] if len(not_better) > NAMED else [],
@@ -176,20 +178,26 @@ def _composition(results: StudyResults) -> str:
     return f"{methods}, {noises}, {count_of(runs['fold'].nunique(), 'fold')}, {seeds}"
 
 
-def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, TableCell | None]]:
-    """Noise → the name, the mean and the naive score of the method with the best mean; none if only one is compared."""
+def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, dict[str, str]]]:
+    """Noise → the method with the best mean, its cell, and the means of plain training and of one grade for all; no
+    noise if only one method is compared."""
     scores = finished(results.scores, results.runs)
     if metric not in set(scores.loc[scores["split"] == "test", "metric"]):
         return {}
     tables = StudyTables(scores=results.scores, runs=results.runs, metrics=[metric], naive=results.naive)
+    beside = {display_name("standard"): "plain training", NAIVE_LABEL.capitalize(): "one grade"}
     cells = {}
     for table in tables.comparison():
-        naive = {row.cells[0].text: row.cells for row in table.rows}.get(NAIVE_LABEL.capitalize())
         for place, column in enumerate(table.columns):
             best = [row.cells for row in table.rows if row.cells[place].mark == "best"]
             if best:
+                others = {
+                    beside[row.cells[0].text]: row.cells[place].text.split(" ± ")[0]
+                    for row in table.rows
+                    if row.cells[0].text in beside and row.cells not in best
+                }
                 names = " and ".join(row[0].text for row in best)
-                cells[column.name.split(" ")[0]] = names, best[0][place], naive[place] if naive else None
+                cells[column.name.split(" ")[0]] = names, best[0][place], others
     return cells
 
 
@@ -259,18 +267,12 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS)
 
 
 def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
-    numbers = [
-        KeyNumber(
-            label="finished runs", value=f"{facts.done:,} of {facts.runs:,}", compared=facts.composition
-        )
-    ]
-    for noise, (name, best, naive) in list(facts.best_cells.items())[:NAMED]:
-        beside = f"{name}; naive: {naive.text.split(' ± ')[0]}" if naive else name
+    numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}")]
+    for noise, (name, best, others) in list(facts.best_cells.items())[:NAMED]:
+        beside = "; ".join([name, *(f"{label}: {mean}" for label, mean in others.items())])
         mean, _, std = best.text.partition(" ± ")
         label = f"{facts.metric}, {noise_name(noise)}"
-        numbers.append(
-            KeyNumber(label=label, value=mean, interval=f"± {std}" if std else "", compared=beside)
-        )
+        numbers.append(KeyNumber(label, mean, f"± {std}" if std else "", beside))
     return numbers
 
 
@@ -298,15 +300,15 @@ def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
     figures = [figure for noise in study_noises(results) for figure in ablation_figures(results, noise)]
     tests = [*kinds["pooled"], *kinds["paired"]]
     sections = [
-        Section(slug="tables", heading="Results", tables=kinds["comparison"], brief=True),
+        Section("tables", "Results", tables=kinds["comparison"], brief=True),
         Section(
-            slug="held-out",
-            heading=f"Each {_column(results)} held out",
+            "held-out",
+            f"Each {_column(results)} held out",
             tables=_held_out(results),
             brief=True,
         ),
-        Section(slug="ablation", heading="Selection and updating", tables=kinds["ablation"], figures=figures),
-        Section(slug="paired", heading="Paired tests", tables=tests, closed=True),
+        Section("ablation", "Selection and updating", tables=kinds["ablation"], figures=figures),
+        Section("paired", "Paired tests", tables=tests, closed=True),
     ]
     return [section for section in sections if section.tables or section.figures]
 
@@ -347,10 +349,10 @@ def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
     for number, noise in enumerate(study_noises(results)):
         shown = [figure for figure in noise_figures(results, noise) if figure.name not in but]
         if shown:
-            parts.append(Section(slug=f"figures-{number}", heading=noise_name(noise), figures=shown))
+            parts.append(Section(f"figures-{number}", noise_name(noise), figures=shown))
     if further := [figure for figure in mae_against_rate(results) if figure.name not in but]:
-        parts.append(Section(slug="figures-rate", heading="Error against noise rate", figures=further))
-    return [Section(slug="figures", heading="Figures", parts=parts)] if parts else []
+        parts.append(Section("figures-rate", "Error against noise rate", figures=further))
+    return [Section("figures", "Figures", parts=parts)] if parts else []
 
 
 def _noise(results: StudyResults) -> Section:
@@ -382,7 +384,7 @@ def _noise(results: StudyResults) -> Section:
     )
     matrices = [noise_matrix(results, name) for name in study_noises(results)]
     figures = [figure for figure in matrices if figure is not None]
-    return Section(slug="noise", heading="Noise", tables=[table], figures=figures)
+    return Section("noise", "Noise", tables=[table], figures=figures)
 
 
 def _spread(values: pd.Series[float], name: str) -> str:
@@ -423,7 +425,7 @@ def _runs(results: StudyResults) -> Section:
         f"{duration(total)} of training in all.",
         formats={"minutes": lambda minutes: "< 0.1" if 0 < minutes < 0.05 else f"{minutes:.1f}"},
     )
-    return Section(slug="runs", heading="Runs", tables=[table], closed=True)
+    return Section("runs", "Runs", tables=[table], closed=True)
 
 
 def _data(results: StudyResults) -> Section:
@@ -441,8 +443,8 @@ def _data(results: StudyResults) -> Section:
         "preset": str(study.get("preset") or ""),
     }
     return Section(
-        slug="data",
-        heading="Data",
+        "data",
+        "Data",
         facts=[(term, value) for term, value in entries.items() if value],
         counts=[(str(grade), count) for grade, count in zip(study["grades"], counts, strict=True)],
     )
@@ -455,8 +457,8 @@ def _reproduce(facts: dict[str, Any]) -> Section:
         ("hash of the splits", str(facts.get("splits_hash") or MISSING)),
     ]
     return Section(
-        slug="reproduce",
-        heading="Reproduce",
+        "reproduce",
+        "Reproduce",
         code=str(facts.get("command") or ""),
         facts=entries,
         parts=settings_section(facts.get("config", {})),
