@@ -116,7 +116,7 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     columns: of the table. Without a split of its own it is trained with a fold: the same patients as before, because
     folds do not depend on labels.
     """
-    options = dict(zip(audit.read_options[::2], audit.read_options[1::2], strict=False))
+    options = dict(zip(audit.read_with[::2], audit.read_with[1::2], strict=False))
     if options.get("--images") == str(out.parent.absolute()):
         del options["--images"]
     source = [str(out)]
