@@ -129,6 +129,8 @@ class Manifest:
         How the features were computed, as JSON, if known.
     source : str
         The file or folder that the samples were read from; empty if they were made in memory.
+    labels_source : str
+        The file that their labels were read from, if it is another one.
     hashes : (N, 2) uint64, optional
         A hash of the pixels of each image. None: not computed.
     duplicates : (N,) int64, optional
@@ -152,6 +154,7 @@ class Manifest:
     feature_names: tuple[str, ...] = ()
     made: str = ""
     source: str = ""
+    labels_source: str = ""
     hashes: npt.NDArray[np.uint64] | None = None
     duplicates: Ints | None = None
     left_out: Mapping[str, int] | None = None

@@ -121,7 +121,9 @@ def read(
     reading = with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
     origin = "" if isinstance(source, pd.DataFrame) else name
     left_out = left_out_counts(reading.problems)
-    return replace(reading, manifest=replace(reading.manifest, source=origin, left_out=left_out))
+    labels = str(asked.labels or "")
+    manifest = replace(reading.manifest, source=origin, labels_source=labels, left_out=left_out)
+    return replace(reading, manifest=manifest)
 
 
 def _read_mapped(
