@@ -15,7 +15,7 @@ import pandas as pd
 from srjt.data.grades import Grades
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData
-from srjt.data.sources.table import select_readings
+from srjt.data.sources.readings import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference.answers import Answers, describe_labels, probabilities_of, units_of
