@@ -73,7 +73,9 @@ def check_types(config: Any) -> None:
                 field.name, f"takes {takes}; got {show(given)}.", is_option=bool(field.metadata.get("help"))
             ) from None
         if isinstance(value, (int, float)) and (problem := _out_of_bounds(value, field.metadata)):
-            raise SettingError(field.name, f"{problem}; got {show(value)}.")
+            raise SettingError(
+                field.name, f"{problem}; got {show(value)}.", is_option=bool(field.metadata.get("help"))
+            )
         object.__setattr__(config, field.name, value)
 
 

@@ -12,6 +12,25 @@ from pathlib import Path
 
 import pytest
 
+from srjt.cli import main
+
+
+@pytest.fixture
+def srjt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., tuple[int, str]]:
+    """Runs a command in ``tmp_path``: arguments → exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["srjt", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out + said.err
+
+    return run
+
 
 @dataclass
 class Served:

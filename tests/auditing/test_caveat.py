@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srjt.auditing.scores import judges_labels, networks_caveat, review_notice
+from srjt.auditing.scores import judges_labels, network_scores, networks_caveat, review_notice
 from srjt.noise.model import FORMS, family
 from srjt.reports.pages.audit import form_meaning
 
@@ -25,7 +25,7 @@ ANSWERS = {  # → whether they beat always 1 in MAE
 @pytest.mark.parametrize(("kind", "learnt", "readings"), list(product(ANSWERS, [True, False], [True, False])))
 def test_what_is_said_of_the_networks_is_true(kind: str, learnt: bool, readings: bool) -> None:
     answers, close = ANSWERS[kind]
-    said = networks_caveat(LABELS, [answers], num_classes=4, learnt=learnt, readings=readings)
+    said = networks_caveat(network_scores(LABELS, [answers], grades="0123"), learnt=learnt, readings=readings)
     assert ("do not beat a naive prediction" in said) == (not close)
     far = f"{np.abs(answers - LABELS).mean():.2f} grades from the labels, and always the median label would be 1.00."
     assert (far in said) == (not close)

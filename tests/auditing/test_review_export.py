@@ -1,13 +1,16 @@
-"""The corrected table, its provenance, and the agreement of two reviewers; all through the command line."""
+"""``srjt review`` and its export: the corrected table, its provenance, and the agreement of two reviewers."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pandas as pd
 import pytest
@@ -17,25 +20,9 @@ from sklearn.metrics import cohen_kappa_score
 from srjt.auditing.folder import read_audit
 from srjt.auditing.review_export import training_command
 from srjt.auditing.review_log import Decisions, LogEntry
-from srjt.cli import main
 
+Command = Callable[..., tuple[int, str]]
 PROVENANCE = ["original_grade", "reviewed_by", "reviewed_at", "decision"]
-
-
-@pytest.fixture
-def srjt(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., tuple[int, str]]:
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["srjt", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return left.value.code or 0, said.out + said.err  # type: ignore[return-value]
-
-    return run
 
 
 class Reviewer:
@@ -57,8 +44,8 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def test_the_original_table_with_its_label_column_replaced(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
-) -> None:  # type: ignore[no-untyped-def]
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
+) -> None:
     folder = make_audit_folder(tmp_path / "audit", images=16)
     audit = read_audit(folder)
     assert audit.table is not None
@@ -95,8 +82,8 @@ def test_the_original_table_with_its_label_column_replaced(
 
 
 def test_images_without_a_table_give_a_new_table(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
-) -> None:  # type: ignore[no-untyped-def]
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
+) -> None:
     folder = make_audit_folder(tmp_path / "audit", images=16, table=False)
     Reviewer(folder, "anna")(5, "accept", 0)
     assert srjt("review", "export", folder)[0] == 0
@@ -107,8 +94,8 @@ def test_images_without_a_table_give_a_new_table(
 
 
 def test_the_printed_command_reads_the_corrected_table(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
-) -> None:  # type: ignore[no-untyped-def]
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
+) -> None:
     """Image names in it are still relative to the folder of the audited table."""
     folder = make_audit_folder(tmp_path / "audit", images=16)
     Reviewer(folder, "anna")(0, "keep")
@@ -129,8 +116,8 @@ def test_the_printed_command_reads_the_corrected_table(
 
 
 def test_without_a_table_the_printed_command_needs_none(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
-) -> None:  # type: ignore[no-untyped-def]
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
+) -> None:
     folder = make_audit_folder(tmp_path / "audit", images=16, table=False)
     Reviewer(folder, "anna")(0, "keep")
     said = srjt("review", "export", folder, "--out", "elsewhere/clean.csv")[1]
@@ -145,8 +132,8 @@ def test_without_a_table_the_printed_command_needs_none(
 
 
 def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
-) -> None:  # type: ignore[no-untyped-def]
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
+) -> None:
     """An id column, semicolons, grades as 0 … 3 in a column of another name."""
     folder = make_audit_folder(tmp_path / "audit", images=16, grades=("0", "1", "2", "3"))
     audit = read_audit(folder)
@@ -163,7 +150,7 @@ def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
     assert clean.loc[audit.ids[0], ["decision", "decision_2"]].tolist() == ["of an earlier review", "set"]
 
 
-def test_what_is_refused(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_refused(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command) -> None:
     folder = make_audit_folder(tmp_path / "audit", images=16)
     table = read_audit(folder).table
     assert table is not None
@@ -196,7 +183,7 @@ def test_what_is_refused(make_audit_folder: Callable[..., Path], tmp_path: Path,
     assert not (tmp_path / "new.csv").exists()
 
 
-def test_two_reviewers(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
+def test_two_reviewers(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command) -> None:
     folder = make_audit_folder(tmp_path / "audit", images=16)
     anna, ben = Reviewer(folder, "anna"), Reviewer(folder, "ben")
     first, second = [0, 1, 2, 3, 0, 1], [0, 1, 1, 3, 2, 1]
@@ -218,7 +205,7 @@ def test_two_reviewers(make_audit_folder: Callable[..., Path], tmp_path: Path, s
     assert len(listed) == 4
 
 
-def test_two_reviewers_one_with_an_unknown_grade(audit_folder: Path, tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
+def test_two_reviewers_one_with_an_unknown_grade(audit_folder: Path, tmp_path: Path, srjt: Command) -> None:
     """As after an audit with other grades: the decision stays in the log, and everything else is exported."""
     anna, ben = Reviewer(audit_folder, "anna"), Reviewer(audit_folder, "ben")
     sample, label = anna.audit.ids[0], anna.audit.grades[anna.audit.labels[0]]
@@ -242,8 +229,8 @@ def test_two_reviewers_one_with_an_unknown_grade(audit_folder: Path, tmp_path: P
 
 
 def test_formulas_do_not_run_in_a_spreadsheet(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
-) -> None:  # type: ignore[no-untyped-def]
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
+) -> None:
     folder = make_audit_folder(tmp_path / "audit", images=16)
     Reviewer(folder, '=HYPERLINK("http://evil")')(0, "keep")
     table = read_audit(folder).table
@@ -253,3 +240,68 @@ def test_formulas_do_not_run_in_a_spreadsheet(
     assert code == 0
     assert '\'=HYPERLINK("http://evil")' in read(tmp_path / "corrected.csv")["reviewed_by"].tolist()
     assert "corrected.csv has cells that a spreadsheet may run as formulas (1; the first is '@SUM(A1)'" in out
+
+
+# ``srjt review`` itself: its output, its end, its errors.
+
+
+@pytest.mark.slow
+def test_it_prints_the_address_serves_and_prints_a_summary(
+    audit_folder: Path, serve: Callable[..., Any]
+) -> None:
+    served = serve(audit_folder, "--reviewer", "anna", "--limit", 5)
+    browser = build_opener(HTTPCookieProcessor())
+    browser.open(served.address).read()
+    home = f"http://127.0.0.1:{served.port}"
+    assert b"review.js" in browser.open(home).read()
+    assert b'"queue":5' in browser.open(f"{home}/api/samples").read()
+    sample = read_audit(audit_folder).ids[0].encode()
+    body = b'{"line": 0, "id": "%s", "action": "keep", "seen": 0, "since": 0}' % sample
+    browser.open(Request(f"{home}/api/decide", body, {"Origin": home})).read()
+    said = served.interrupt()
+    assert served.process.returncode == 0
+    assert "1 of 5 reviewed, 0 changed, estimated remaining noise" in said
+    assert "1 decided in this session" in said
+    assert f"srjt review export {audit_folder} --out labels_clean.csv" in said
+    assert "Traceback" not in said
+    assert [entry.reviewer for entry in Decisions(audit_folder / "decisions.sqlite").log()] == ["anna"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["FOLDER", "--host", "0.0.0.0"], "--allow-remote"),
+        (["FOLDER", "--reviewer", " "], "--reviewer NAME"),
+        (["FOLDER", "--sample", "5", "--limit", "5"], "leave out --limit and --alone"),
+        (["FOLDER", "--worklist", "w.csv", "--sample", "3"], "leave out --sample, --limit and --alone"),
+        (["../no/folder"], "is not the folder of an audit"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    options: list[str], says: str, shared_audit_folder: Path, srjt: Command
+) -> None:
+    words = [str(shared_audit_folder) if word == "FOLDER" else word for word in options]
+    code, said = srjt("review", *words, "--no-open")
+    assert (code, says in said) == (2, True)
+
+
+@pytest.mark.parametrize("verb", [[], ["export"]])
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"not a database" * 100])
+def test_lost_decisions_are_reported_and_not_replaced(
+    verb: list[str], content: bytes, audit_folder: Path, srjt: Command
+) -> None:
+    log = audit_folder / "decisions.sqlite"
+    log.write_bytes(content)
+    code, said = srjt("review", *verb, audit_folder)
+    assert (code, said.count("\n"), str(log) in said) == (2, 1, True)
+    assert "restore a copy of it, or delete decisions.sqlite* in that folder to start again" in said
+    assert log.read_bytes() == content
+
+
+def test_the_help_needs_no_server() -> None:
+    asked = "import sys; sys.argv = ['srjt', 'review', '--help']\nfrom srjt.cli import app\n"
+    code = asked + "try: app()\nexcept SystemExit: pass\nprint(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"starlette", "uvicorn", "torch", "pandas", "numpy"} & set(loaded)

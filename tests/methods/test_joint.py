@@ -360,29 +360,6 @@ def test_shuffling_the_batch_shuffles_the_selection(
     torch.testing.assert_close(after.total, before.total)
 
 
-@pytest.mark.parametrize("name", ["co-teaching+ours", "codis+ours", "jocor+ours"])
-def test_ties_at_low_temperature_go_to_the_earlier_sample(name: str) -> None:
-    """In float32 at τ = 0.1 these six losses are exactly 0, and so are the divergences."""
-    logits = torch.zeros(2, 8, C)
-    labels = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
-    logits[:, torch.arange(8), labels] = 12.0
-    logits[:, 2] = 0.0
-    logits[:, 5] = 0.0
-    loss = methods.create(name, num_classes=C, noise_rate=0.2).loss(logits, labels, keep=3)
-    assert loss.selected.tolist() == [[True, True, False, True, False, False, False, False]] * 2
-
-
-@pytest.mark.parametrize("name", ["co-teaching", "jocor+ours"])
-def test_keep_may_be_a_tensor_or_left_out(name: str) -> None:
-    array, grades = batch(1, 9)
-    logits, labels = torch.from_numpy(array), torch.from_numpy(grades)
-    method = methods.create(name, num_classes=C, noise_rate=0.2)
-    assert same(method.loss(logits, labels, keep=4), method.loss(logits, labels, keep=torch.tensor(4)))
-    everything = method.loss(logits, labels)
-    assert everything.selected.all()
-    assert same(everything, method.loss(logits, labels, keep=9))
-
-
 def test_a_sample_that_is_not_a_number_is_not_selected_and_does_not_spoil_the_loss() -> None:
     for name in (f"{host}{ours}" for host in HOSTS for ours in ("", "+ours")):
         array, grades = batch(1, 9)

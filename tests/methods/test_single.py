@@ -74,13 +74,6 @@ def test_reweight() -> None:
     assert total("reweight") == pytest.approx(expected)
 
 
-def test_keep_does_not_thin_out_a_single_networks_batch() -> None:
-    method = methods.create("standard", num_classes=3)
-    loss = method.loss(LOGITS, LABELS, keep=1)
-    assert loss.selected.all()
-    assert torch.equal(loss.total, method.loss(LOGITS, LABELS).total)
-
-
 # The baselines that the paper does not compare with, and the loss of the recipe: in closed form.
 
 HARD = (log(4) + log(4 / 3)) / 2
@@ -213,13 +206,13 @@ def test_derivatives_are_right(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("sce", {"log_zero": 0.0}, "log_zero < 0"),
-        ("sce", {"alpha": -0.1}, "alpha ≥ 0"),
-        ("cdw-ce", {"alpha": 0.0}, "the power of the distance, is positive; got 0"),
-        ("gce", {"q": 0.0}, "q of the generalised cross-entropy"),
-        ("elr", {"momentum": 1.0}, "a momentum in"),
+        ("sce", {"log_zero": 0.0}, "log_zero of sce, a logarithm, is negative; got 0"),
+        ("sce", {"alpha": -0.1}, "alpha cannot be negative"),
+        ("cdw-ce", {"alpha": 0.0}, "alpha must be positive"),
+        ("gce", {"q": 0.0}, r"q lies in \(0, 1\]"),
+        ("elr", {"momentum": 1.0}, r"momentum lies in \[0, 1\)"),
         ("eae", {"move_from": 0.7}, "0 ≤ move_from < move_to ≤ 1"),
-        ("srjt", {"co_lambda": -1.0, "transition": P3}, "co_lambda, the weight of the divergence"),
+        ("srjt", {"co_lambda": -1.0, "transition": P3}, "co_lambda cannot be negative"),
     ],
 )
 def test_impossible_options_are_one_sentence(name: str, options: dict, message: str) -> None:
@@ -321,12 +314,6 @@ def test_half_precision_gradients_stay_in_their_type() -> None:
     assert weight.grad.tolist() == [[0.0, 0.0], [0.5, 0.5]]
 
 
-def test_other_methods_leave_gradients_alone() -> None:
-    weight = parameter([[1.0, 2.0]], [[1.0, 1.0]])
-    methods.create("standard", num_classes=4, noise_rate=0.5).adjust([weight])
-    assert weight.grad.tolist() == [[1.0, 1.0]]
-
-
 # Mixup: one Beta(½, ½) draw and one permutation per batch, the same blend for samples and labels.
 
 
@@ -386,23 +373,10 @@ def test_the_same_generator_gives_the_same_blend_and_the_next_call_another() -> 
     )
 
 
-def test_alpha_is_an_option() -> None:
-    shares = [share_of(prepare(seed, alpha=500.0)[0]) for seed in range(10)]
-    assert all(s is None or abs(s - 0.5) < 0.1 for s in shares)
-
-
 def test_the_loss_of_blended_labels_by_hand() -> None:
     logits = torch.tensor([[[0.5, 0.25, 0.25]]], dtype=torch.float64).log()
     loss = methods.create("mixup", num_classes=3).loss(logits, torch.tensor([[0.3, 0.7, 0.0]]))
     assert float(loss.total) == pytest.approx(0.3 * log(2) + 0.7 * log(4))
-
-
-def test_other_methods_leave_the_batch_alone() -> None:
-    x, y = torch.rand(3, 2), torch.tensor([0, 1, 2])
-    for name in ("standard", "sord", "co-teaching+ours"):
-        out_x, out_y = methods.create(name, num_classes=3, noise_rate=0.1).prepare(x, y)
-        assert out_x is x
-        assert out_y is y
 
 
 # Garg: ordinal logits, a shared weight vector, and a matrix that may be nearly singular.
@@ -497,12 +471,6 @@ def test_probabilities_are_distributions_whatever_the_logits(logits: torch.Tenso
 def test_a_nearly_singular_matrix_is_a_warning_with_numbers() -> None:
     with pytest.warns(UserWarning, match=r"condition number 41, inverse entries up to 18"):
         create_garg(rho=0.3, kind="truncated")
-
-
-def test_a_well_conditioned_matrix_is_no_warning() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        create_garg()
 
 
 def test_a_singular_matrix_is_an_error() -> None:

@@ -101,13 +101,6 @@ def test_impossible_settings_are_named() -> None:
         smooth_labels([0], 3, smoothing=1.5)
 
 
-def test_targets_are_made_without_looking_at_the_values() -> None:
-    """On the meta device every look at a value fails, as it would stall or break a captured graph."""
-    labels = torch.zeros(5, dtype=torch.long, device="meta")
-    for make in (soft_labels, one_hot, smooth_labels):
-        assert make(labels, 4).device.type == "meta"
-
-
 # Losses against closed forms, other libraries, their own derivatives, and hard numbers.
 
 # Asymmetric on purpose: taking P where Pᵀ is meant gives other numbers.
@@ -225,20 +218,6 @@ def test_garg_by_hand() -> None:
 
 
 # -------------------------------------------------------------------------------------- other libraries
-
-
-@given(logits_4, st.floats(0.05, 5))
-def test_hard_loss_agrees_with_torch(logits: Tensor, temperature: float) -> None:
-    labels = torch.tensor([3, 0, 1])
-    ours = losses.hard_cross_entropy(logits, labels, temperature=temperature)
-    torch.testing.assert_close(ours, F.cross_entropy(logits / temperature, labels, reduction="none"))
-
-
-@given(logits_4)
-def test_soft_loss_agrees_with_torch(logits: Tensor) -> None:
-    targets = P4[[1, 0, 2]]
-    ours = losses.soft_cross_entropy(logits, targets)
-    torch.testing.assert_close(ours, F.cross_entropy(logits, targets, reduction="none"))
 
 
 @given(logits_4, logits_4, st.sampled_from([0.1, 0.5, 1.0]))
@@ -374,30 +353,6 @@ def test_reductions(loss: Callable[..., Tensor]) -> None:
         loss(some_logits(), reduction="avg")
 
 
-@every_loss
-def test_hard_numbers_give_finite_losses_and_gradients(loss: Callable[..., Tensor]) -> None:
-    place = torch.arange(5)
-    far_apart, all_certain = torch.full((5, 4), -1e4), torch.full((5, 4), -1e4)
-    far_apart[place, torch.tensor([3, 0, 1, 0, 2])] = 1e4
-    all_certain[place, LABELS] = 1e4
-    for wide in (far_apart, all_certain, -all_certain, torch.full((5, 4), -1e4)):
-        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-            logits = wide.to(dtype, copy=True).requires_grad_()
-            per_sample = loss(logits)
-            assert per_sample.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-            assert per_sample.isfinite().all(), (wide, dtype)
-            per_sample.sum().backward()
-            assert logits.grad is not None
-            assert logits.grad.dtype == dtype
-            assert logits.grad.isfinite().all(), (wide, dtype)
-
-
-@every_loss
-def test_half_precision_only_rounds_the_input(loss: Callable[..., Tensor]) -> None:
-    rounded = some_logits(3.0).to(torch.bfloat16)
-    torch.testing.assert_close(loss(rounded), loss(rounded.double()).float(), rtol=1e-5, atol=1e-5)
-
-
 def test_a_grade_that_is_never_labelled_right_does_not_break_reweighting() -> None:
     """At the largest ρ the middle grades have P_ii = 0 and their weight has no bound."""
     edge = torch.tensor([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
@@ -407,15 +362,6 @@ def test_a_grade_that_is_never_labelled_right_does_not_break_reweighting() -> No
     loss.sum().backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
-
-
-@every_loss
-def test_nothing_looks_at_the_values_on_the_device(loss: Callable[..., Tensor]) -> None:
-    """FakeTensorMode knows shapes only: a host synchronisation or a data-dependent shape is an error."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        assert loss(torch.empty(5, 4)).shape == (5,)
 
 
 @pytest.mark.parametrize("size", [1, 4, 6])
@@ -586,28 +532,12 @@ def test_per_class_by_hand() -> None:
     assert 4 not in indices(select_smallest(scores, keep=4))
 
 
-@given(st.permutations(range(10)), st.integers(1, 10), st.booleans())
-def test_shuffling_the_batch_shuffles_the_selection(order: list[int], keep: int, per_class: bool) -> None:
-    scores = torch.tensor([0.3, 2.0, 1.5, 0.1, 7.0, 0.2, 5.0, 3.0, 0.7, 0.4])  # all different
-    labels = torch.tensor([0, 1, 1, 3, 3, 0, 0, 2, 2, 0])
-    grades = {"labels": labels} if per_class else {}
-    shuffled = {"labels": labels[order]} if per_class else {}
-    before = select_smallest(scores, keep=keep, **grades)
-    assert torch.equal(select_smallest(scores[order], keep=keep, **shuffled), before[order])
-
-
 def test_ties_go_to_the_earlier_sample_at_any_size() -> None:
     """Unstable sorting shows only in larger batches."""
     scores = torch.zeros(1000)
     assert indices(select_smallest(scores, keep=300)) == set(range(300))
     labels = torch.arange(1000) % 4
     assert indices(select_smallest(scores, keep=300, labels=labels)) == set(range(300))
-
-
-def test_scores_that_are_not_numbers_rank_last_even_behind_infinity() -> None:
-    scores = torch.tensor([math.nan, math.inf, 0.0, -math.inf])
-    assert select_smallest(scores, keep=3).tolist() == [False, True, True, True]
-    assert select_smallest(scores, keep=4).all()
 
 
 @given(batches)
@@ -622,14 +552,3 @@ def test_a_tensor_keep_and_rows_of_scores_make_no_difference(
         assert torch.equal(by_int, select_smallest(rows, keep=torch.tensor(keep), labels=given_labels))
         for row, mask in zip(rows, by_int, strict=True):
             assert torch.equal(mask, select_smallest(row, keep=keep, labels=given_labels))
-
-
-@pytest.mark.parametrize("per_class", [False, True])
-def test_no_host_synchronisation_and_no_shape_depends_on_data(per_class: bool) -> None:
-    """On the meta device there are no values to look at."""
-    scores = torch.empty(2, 8, device="meta")
-    labels = torch.empty(8, dtype=torch.long, device="meta") if per_class else None
-    mask = select_smallest(scores, keep=torch.empty((), dtype=torch.long, device="meta"), labels=labels)
-    assert mask.shape == (2, 8)
-    assert mask.dtype == torch.bool
-    assert mask.device.type == "meta"

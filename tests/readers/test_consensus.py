@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,19 @@ alone = partial(consensus, shared_errors=0.0)  # readers who err independently
 # The consensus: recovery in simulations, invariants, and input that is bad or says little.
 
 
+def of(item: Any, reader: Any, grade: Any, *, classes: int = 3, **more: Any) -> Readings:
+    """Readings with numbers for names; more: other fields."""
+    return Readings(
+        items=[str(i) for i in range(np.max(item) + 1)],
+        readers=more.pop("readers", [f"r{r}" for r in range(np.max(reader) + 1)]),
+        grades=tuple(str(c) for c in range(classes)),
+        item=item,
+        reader=reader,
+        grade=grade,
+        **more,
+    )
+
+
 def make(
     seed: int = 0,
     *,
@@ -48,25 +62,12 @@ def make(
     item = np.repeat(np.arange(items), count)
     reader = np.argsort(rng.random((items, readers)), axis=1)[:, :count].ravel()
     seen = true[item] + bias * (reader == 0) + spread * rng.normal(size=len(item))
-    readings = Readings(
-        items=[str(i) for i in range(items)],
-        readers=[f"r{r}" for r in range(readers)],
-        grades=tuple(str(c) for c in range(classes)),
-        item=item,
-        reader=reader,
-        grade=np.rint(seen).astype(int).clip(0, classes - 1),
-    )
-    return readings, true
+    grade = np.rint(seen).astype(int).clip(0, classes - 1)
+    return of(item, reader, grade, classes=classes), true
 
 
 def median_vote(readings: Readings) -> np.ndarray:
     return np.array([np.median(readings.grade[readings.item == i]) for i in range(len(readings.items))])
-
-
-def least_error(posterior: np.ndarray) -> np.ndarray:
-    """(I,) the expected absolute error of the best grade."""
-    grades = np.arange(posterior.shape[1])
-    return (posterior @ np.abs(np.subtract.outer(grades, grades))).min(axis=1)
 
 
 def check(found) -> None:
@@ -185,14 +186,7 @@ def test_a_constant_reader_and_one_with_a_single_reading() -> None:
 
 
 def test_repeats_weigh_as_one_reading_unless_they_are_independent() -> None:
-    readings = Readings(
-        items=["a"],
-        readers=["x", "y"],
-        grades=("0", "1", "2"),
-        item=[0, 0, 0],
-        reader=[0, 0, 1],
-        grade=[0, 0, 2],
-    )
+    readings = of([0, 0, 0], [0, 0, 1], [0, 0, 2])
     once = readings.rows(np.array([0, 2]))
     assert consensus(readings).posterior == pytest.approx(consensus(once).posterior)
     independent = consensus(readings, repeats="independent").posterior
@@ -204,15 +198,8 @@ def test_five_thousand_readers_with_three_readings_each() -> None:
     rng = np.random.default_rng(0)
     item = rng.integers(0, 3000, size=15_000)
     true = rng.integers(0, 3, size=3000)
-    readings = Readings(
-        items=[str(i) for i in range(3000)],
-        readers=[str(r) for r in range(5000)],
-        grades=tuple("012"),
-        item=item,
-        reader=np.repeat(np.arange(5000), 3),
-        grade=np.rint(true[item] + 0.5 * rng.normal(size=15_000)).astype(int).clip(0, 2),
-    )
-    found = consensus(readings)
+    grade = np.rint(true[item] + 0.5 * rng.normal(size=15_000)).astype(int).clip(0, 2)
+    found = consensus(of(item, np.repeat(np.arange(5000), 3), grade))
     check(found)
     several = np.bincount(item, minlength=3000) > 2
     assert (found.grade == true)[several].mean() > 0.9
@@ -246,26 +233,8 @@ def test_names_and_order_do_not_matter(seed: int) -> None:
 @given(st.integers(0, 10_000), st.integers(2, 5))
 def test_any_readings_give_distributions(seed: int, classes: int) -> None:
     rng = np.random.default_rng(seed)
-    readings = Readings(
-        items=[str(i) for i in range(12)],
-        readers=["a", "b", "c"],
-        grades=tuple(str(c) for c in range(classes)),
-        item=rng.integers(0, 12, size=20),
-        reader=rng.integers(0, 3, size=20),
-        grade=rng.integers(0, classes, size=20),
-    )
-    check(consensus(readings))
-
-
-def test_an_agreeing_reader_does_not_raise_the_risk() -> None:
-    found = consensus(make(items=200)[0], shared_errors=0.0)
-    fit = found.model
-    by_state = fit.by_state(found.evidence, slice(0, 200))
-    likeliest = found.posterior.argmax(axis=1)
-    more = by_state * fit.matrices[0][:, likeliest].T
-    more = more @ fit.states.of_grade / more.sum(axis=1, keepdims=True)
-    sure = found.posterior.max(axis=1) > 0.8
-    assert (least_error(more)[sure] <= found.risk[sure] + 1e-9).mean() > 0.95
+    item, reader, grade = (rng.integers(0, most, size=20) for most in (12, 3, classes))
+    check(consensus(of(item, reader, grade, classes=classes)))
 
 
 def test_wrong_input_is_one_sentence() -> None:
@@ -326,15 +295,8 @@ def test_the_consensus_of_single_readings_is_these_readings() -> None:
     rare they would, and no image of the rare grade would be left."""
     grade = np.repeat([0, 1, 2, 3], [300, 60, 6, 1])
     for readers, repeats in ((1, "independent"), (1, "one reading"), (3, "one reading")):
-        readings = Readings(
-            items=[str(item) for item in range(len(grade))],
-            readers=[f"r{k}" for k in range(readers)],
-            grades=("0", "1", "2", "3"),
-            item=np.arange(len(grade)),
-            reader=np.arange(len(grade)) % readers,
-            grade=grade,
-        )
-        found = consensus(readings, repeats=repeats)
+        item = np.arange(len(grade))
+        found = consensus(of(item, item % readers, grade, classes=4), repeats=repeats)
         assert found.grade.tolist() == grade.tolist()
         assert not found.determined
         chosen = found.posterior[np.arange(len(grade)), grade]
@@ -348,17 +310,7 @@ COPIES = 5
 
 def three_of_four(items: int) -> Readings:
     """Three of four readers with normal noise read each item."""
-    rng = np.random.default_rng(0)
-    item = np.repeat(np.arange(items), 3)
-    seen = rng.integers(0, 4, size=items)[item] + 0.5 * rng.normal(size=len(item))
-    return Readings(
-        items=[str(i) for i in range(items)],
-        readers=["Kim", "Lee", "May", "Ngo"],
-        grades=tuple("0123"),
-        item=item,
-        reader=np.argsort(rng.random((items, 4)), axis=1)[:, :3].ravel(),
-        grade=np.rint(seen).astype(int).clip(0, 3),
-    )
+    return make(items=items, readers=4, count=3)[0]
 
 
 def copied(readings: Readings) -> Readings:
@@ -410,15 +362,7 @@ def test_the_design_effect_is_the_number_of_copies_and_near_one_for_independent_
 
 def test_the_other_readings_of_an_image_are_those_of_other_readers() -> None:
     """Kim reads an image twice, as 0 and as 2; what Lee says of it is all that is known besides."""
-    readings = Readings(
-        items=["a"],
-        readers=["Kim", "Lee"],
-        grades=("0", "1", "2"),
-        item=[0, 0, 0],
-        reader=[0, 0, 1],
-        grade=[0, 2, 1],
-    )
-    found = consensus(readings)
+    found = consensus(of([0, 0, 0], [0, 0, 1], [0, 2, 1]))
     fit = found.model
     prior = fit.population.log_prior(fit.family)
     by_lee = fit.states.prior(fit.grades, fit.kinds) * fit.matrices[1, :, 1]
@@ -431,10 +375,7 @@ def test_the_other_readings_of_an_image_are_those_of_other_readers() -> None:
 
 def test_independent_repeats_are_other_readings() -> None:
     """A crowd that enters as one reader: each vote is judged by the votes beside it."""
-    readings = Readings(
-        items=["a"], readers=["crowd"], grades=("0", "1", "2"), item=[0, 0], reader=[0, 0], grade=[0, 2]
-    )
-    found = consensus(readings, repeats="independent")
+    found = consensus(of([0, 0], [0, 0], [0, 2]), repeats="independent")
     fit = found.model
     states, crowd = fit.states.prior(fit.grades, fit.kinds), np.exp(fit.population.log_prior(fit.family))
     for vote, other in ((0, 2), (2, 0)):
@@ -451,13 +392,11 @@ def test_resampling_gives_the_variance_of_a_share() -> None:
     true = rng.integers(0, 2, size=patients)
     said = np.where(rng.random((readers, patients)) < wrong, 1 - true, true)
     for copies in (1, 3):
-        readings = Readings(
-            items=[f"{patient}, {copy}" for copy in range(copies) for patient in range(patients)],
-            readers=[str(r) for r in range(readers)],
-            grades=("0", "1"),
-            item=np.tile(np.arange(copies * patients), readers),
-            reader=np.repeat(np.arange(readers), copies * patients),
-            grade=np.concatenate([np.tile(row, copies) for row in said]),
+        readings = of(
+            np.tile(np.arange(copies * patients), readers),
+            np.repeat(np.arange(readers), copies * patients),
+            np.concatenate([np.tile(row, copies) for row in said]),
+            classes=2,
             reference=np.tile(true, copies),
             groups=[str(patient) for patient in range(patients)] * copies,
         )
@@ -511,14 +450,8 @@ def read(*grades: np.ndarray, pairs: list[tuple[int, int]] | None = None) -> Rea
     items, readers = len(grades[0]), len(grades)
     who = [tuple(range(readers))] * items if pairs is None else [pairs[i % len(pairs)] for i in range(items)]
     item, reader = np.array([(i, r) for i in range(items) for r in who[i]]).T
-    return Readings(
-        items=[str(i) for i in range(items)],
-        readers=[f"r{r}" for r in range(readers)],
-        grades=("0", "1", "2", "3"),
-        item=item,
-        reader=reader,
-        grade=np.stack(grades)[reader, item],
-    )
+    names = [f"r{r}" for r in range(readers)]
+    return of(item, reader, np.stack(grades)[reader, item], classes=4, readers=names)
 
 
 @pytest.mark.parametrize("seed", range(2))

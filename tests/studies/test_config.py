@@ -34,7 +34,7 @@ def test_methods_and_their_variants() -> None:
         ("co-teaching:slect=soft", "Unknown option of co-teaching 'slect': did you mean 'select'?"),
         ("co-teaching:select", "written name=value; 'select' of"),
         ("co-teaching:temperature=!!int x", "not valid YAML"),
-        ("co-teaching:ramp_epochs=0", "takes at least one epoch; got 0."),
+        ("co-teaching:ramp_epochs=0", "ramp_epochs must be positive; got 0."),
         ("co-teaching:select=sofft", "sofft"),
         ("standard:temperature=1", "Unknown option of standard 'temperature'"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,25 +66,24 @@ class DoubtfulLabels:
         return f"{self.caveat}\n{shown}" if self.caveat else shown
 
     def _repr_html_(self) -> str:
-        rows = self.table[list(COLUMNS)].to_dict("records")
-        title = "The most doubtful label" if len(rows) == 1 else f"The {len(rows):,} most doubtful labels"
+        rows = self.table.to_dict("records")
         place = {name: row for row, name in enumerate(self.samples.ids)}
         pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
-        header: tuple[str, ...] = ("id", "label", "suggested", "p(label is right)")
-        cells: list[tuple[object, ...]] = []
-        texts = []
-        for row in rows:
-            arrow = f" → {row['suggested']}" if row["suggested"] else ""
-            cells.append((row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}"))
-            texts.append(f"{row['grade']}{arrow} ({row['quality']:.2f}) {row['id']}")
-        legend = "Label → suggested grade, if one is (probability that the label is right)."
-        if not self.judged:
-            header, cells = header[:2], [cell[:2] for cell in cells]
-            texts, legend = [f"{row['grade']} {row['id']}" for row in rows], ""
+        header, legend = ["id", "label"], ""
+        cells = [[row["id"], row["grade"]] for row in rows]
+        texts = [f"{row['grade']} {row['id']}" for row in rows]
+        if self.judged:
+            header += ["suggested", "p(label is right)"]
+            cells = [[row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}"] for row in rows]
+            texts = [
+                f"{grade}{f' → {suggested}' if suggested else ''} ({float(quality):.2f}) {name}"
+                for name, grade, suggested, quality in cells
+            ]
+            legend = "Label → suggested grade, if one is (probability that the label is right)."
         shown = [html_table(header, cells)]
         if any(pictures):
             shown = [html_pictures(zip(pictures, texts, strict=True)), html_text(legend)]
-        return html_block(title, html_text(self.caveat), *shown)
+        return html_block(f"Most doubtful labels: {len(rows):,}", html_text(self.caveat), *shown)
 
 
 # The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it.
@@ -210,13 +209,15 @@ class AuditFolder:
     table: Path | None  # the audited table of labels
     label_column: str
     source: str = ""  # what was audited
-    read_options: tuple[str, ...] = ()  # the command-line options with which the source was read
+    read_with: list[str] = field(
+        default_factory=list
+    )  # the command-line options with which the source was read
     features: bool = False  # features were audited, not images
-    twins: Ints | None = None  # (N,) equal numbers: identical images with different labels; 0: none
-    folds: Ints | None = None  # (N,) the fold in which each sample was held out
     notice: str = ""  # what a reviewer must know first
     judged: bool = True  # whether grades are suggested: not by networks that have learnt nothing
     trusted: bool = True  # whether the networks beat a naive prediction
+    twins: Ints | None = None  # (N,) equal numbers: identical images with different labels; 0: none
+    folds: Ints | None = None  # (N,) the fold in which each sample was held out
     line_of: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -240,44 +241,51 @@ class AuditFolder:
 
 def read_audit(folder: Path) -> AuditFolder:
     """Read and check the folder that ``srjt audit … --out folder`` has written."""
-    path = folder / "audit.csv"
     facts = read_facts(folder)
     scores = read_scores(folder, facts)
+    try:
+        return _open_audit(folder, facts, scores)
+    except ValueError as problem:
+        path = folder / "audit.csv"
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}): run srjt audit again.") from None
+
+
+def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> AuditFolder:
+    """Raises ``ValueError`` where the table does not fit."""
     grades = Grades(facts["grades"], facts.get("grade_names"))
     probabilities = [f"p_{grade}" for grade in range(len(grades))]
-    for column in ("id", "image", "grade", "suggested", "quality", *probabilities):
-        if column not in scores:
-            raise SrjtError(f"{path} has no column {column!r}: run srjt audit again.")
-    if not scores["id"].is_unique:
-        duplicate = scores.loc[scores["id"].duplicated(), "id"].iloc[0]
-        raise SrjtError(f"{path} has the id {duplicate!r} twice: run srjt audit again.")
+    needed = ("id", "image", "grade", "suggested", "quality", *probabilities)
+    if missing := [column for column in needed if column not in scores]:
+        raise ValueError(f"no column {missing[0]!r}")
+    if (repeated := scores["id"].duplicated()).any():
+        raise ValueError(f"the id {scores['id'][repeated].iloc[0]!r} twice")
 
-    def codes(column: str) -> Ints:
-        return _grade_codes(scores[column], grades, where=f"{path}, column {column}")
+    def codes(column: str, *, none: str | None = None) -> Ints:
+        """Positions of the grades; -1 for a cell ``none``."""
+        positions = pd.Index(list(grades)).get_indexer(pd.Index(scores[column]))
+        unknown = scores[column][(positions < 0) & (scores[column] != none)]
+        if len(unknown):
+            raise ValueError(f"{unknown.iloc[0]!r} is not one of the grades {', '.join(grades)}")
+        return positions.astype(np.int64)
 
     def numbers(columns: str | list[str]) -> Floats:
-        try:
-            return scores[columns].replace("", "nan").to_numpy(dtype=np.float64)
-        except ValueError as problem:
-            raise SrjtError(f"{path} contains a value that is not a number: {problem}.") from None
+        return scores[columns].replace("", "nan").to_numpy(dtype=np.float64)
 
     def shares(columns: str | list[str], *, optional: bool = False) -> Floats:
         values = numbers(columns)
         valid = (values >= 0) & (values <= 1 + 1e-9)  # sums of probabilities are rounded
-        if not (valid | np.isnan(values) if optional else valid).all():
-            name = columns if isinstance(columns, str) else f"{columns[0]} … {columns[-1]}"
-            raise SrjtError(f"The column {name} of {path} must be between 0 and 1.")
+        if not (valid | (optional & np.isnan(values))).all():
+            raise ValueError(f"a value of {columns} is not between 0 and 1")
         return values
 
+    about = ("label_column", "source", "read_with", "features", "notice", "judged", "trusted")
     return AuditFolder(
         folder=folder,
         grades=grades,
         ids=scores["id"].tolist(),
         images=scores["image"].tolist(),
         labels=codes("grade"),
-        suggested=_grade_codes(
-            scores["suggested"], grades, where=f"{path}, column suggested", none="" not in grades
-        ),
+        suggested=codes("suggested", none=""),
         quality=shares("quality"),
         probabilities=shares(probabilities),
         network_grades=tuple(codes(name) for name in ("network_1", "network_2") if name in scores),
@@ -288,15 +296,9 @@ def read_audit(folder: Path) -> AuditFolder:
         readers=scores["reader"].tolist() if "reader" in scores else None,
         neighbours=_read_neighbours(folder / "neighbours.npz", (len(scores), len(grades))),
         table=None if facts["table"] is None else Path(facts["table"]),
-        label_column=facts["label_column"],
-        source=facts["source"],
-        features=facts["features"],
         twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
         folds=np.nan_to_num(numbers("fold")).astype(np.int64) if "fold" in scores else None,
-        read_options=tuple(facts["read_with"]),
-        notice=facts["notice"],
-        judged=facts["judged"],
-        trusted=facts["trusted"],
+        **{name: facts[name] for name in about},
     )
 
 
@@ -409,11 +411,11 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path, name: str, model: type[BaseModel]) -> dict[str, Any]:
+    if begun_audit(folder):
+        # srjt train begins with a folder warmup, too
+        what = "The audit" if (folder / "fits").exists() else "What was begun"
+        raise SrjtError(f"{what} in {folder} is unfinished: run the same command again.")
     if not (folder / name).exists():
-        if name == "audit.json" and begun_audit(folder):
-            # srjt train begins with a folder warmup, too
-            what = "The audit" if (folder / "fits").exists() else "What was begun"
-            raise SrjtError(f"{what} in {folder} is unfinished: run the same command again.")
         raise SrjtError(
             f"{folder} is not the folder of an audit (it contains no {name}): create one with "
             "srjt audit labels.csv --out audit."
@@ -421,18 +423,21 @@ def _read(folder: Path, name: str, model: type[BaseModel]) -> dict[str, Any]:
     return read_json(folder / name, model, advice="run srjt audit again").model_dump(exclude_unset=True)
 
 
+def begun_audit(folder: Path) -> bool:
+    """Whether srjt audit has begun in this folder and not finished: ``audit.json`` is written last."""
+    return not (folder / "audit.json").exists() and any((folder / name).is_dir() for name in TRAININGS)
+
+
 def read_scores(folder: Path, facts: Mapping[str, Any], *, encoding_errors: str = "strict") -> pd.DataFrame:
     """The rows of ``audit.csv``, all cells as text: a grade may be named "NA". facts: of ``audit.json``."""
     path = folder / "audit.csv"
-    _refuse_pipe(path)
+    check_regular_file(path)
     try:
         scores = pd.read_csv(
             path, dtype=str, keep_default_na=False, encoding="utf-8", encoding_errors=encoding_errors
         )
     except (OSError, ValueError) as problem:
         raise SrjtError(f"{path} cannot be read: {problem}.") from None
-    if not len(scores):
-        raise SrjtError(f"{path} has no lines: the file is incomplete; run srjt audit again.")
     if len(scores) != facts["samples"]:
         raise SrjtError(
             f"{path} has {len(scores):,} lines, but the audit has {facts['samples']:,} samples: the file is "
@@ -441,40 +446,20 @@ def read_scores(folder: Path, facts: Mapping[str, Any], *, encoding_errors: str 
     return scores
 
 
-def _refuse_pipe(path: Path) -> None:
-    """An error for a pipe or a device. Images are checked one by one, see ``image_file``: there may be many."""
-    if path.exists() and not path.is_dir():
-        check_regular_file(path)
-
-
-def begun_audit(folder: Path) -> bool:
-    """Whether srjt audit has begun in this folder and not finished: ``audit.json`` is written last."""
-    return not (folder / "audit.json").exists() and any((folder / name).is_dir() for name in TRAININGS)
-
-
-def _grade_codes(names: pd.Series[str], grades: Sequence[str], *, where: str, none: bool = False) -> Ints:
-    """Positions of the grades. none: whether an empty cell is no grade, -1."""
-    codes = names.map({name: code for code, name in enumerate(grades)} | ({"": -1} if none else {}))
-    if codes.isna().any():
-        unknown = names[codes.isna()].iloc[0]
-        raise SrjtError(f"{where}: {unknown!r} is not one of the grades {', '.join(grades)}.")
-    return np.asarray(codes, dtype=np.int64)
-
-
 def _read_neighbours(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.int32] | None:
     """None if there is no file: the review then only lacks the similar images. A wrong file is an error."""
     if not path.exists():
         return None
-    _refuse_pipe(path)
+    check_regular_file(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             lines = np.asarray(file["rows"])
+        belongs = lines.ndim == 3 and lines.shape[:2] == shape and lines.dtype.kind == "i"
+        if belongs and (not lines.size or (lines.min() >= -1 and lines.max() < shape[0])):
+            return lines.astype(np.int32)
     except Exception:  # a damaged archive makes the readers raise almost any exception
-        raise SrjtError(
-            f"{path} is damaged: run srjt audit again, or delete the file to review without similar images."
-        ) from None
-    if lines.shape[:2] != shape or lines.ndim != 3 or lines.dtype.kind != "i":
-        raise SrjtError(f"{path} does not belong to audit.csv: run srjt audit again.")
-    if lines.size and not (lines.min() >= -1 and lines.max() < shape[0]):
-        raise SrjtError(f"{path} refers to lines that audit.csv does not have: run srjt audit again.")
-    return lines.astype(np.int32)
+        pass
+    raise SrjtError(
+        f"{path} is damaged or does not belong to audit.csv: run srjt audit again, or delete the file to review "
+        "without similar images."
+    )

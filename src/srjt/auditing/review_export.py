@@ -17,7 +17,7 @@ from srjt.auditing.folder import AuditFolder
 from srjt.auditing.review_log import CurrentDecisions, LogEntry, replay
 from srjt.data.grades import grade_values
 from srjt.data.manifest import neutralise_formula, warn_about_formulas
-from srjt.data.sources.columns import load_table
+from srjt.data.sources.table import load_table
 from srjt.errors import SrjtError, count_of
 from srjt.files import exists_already, explain_write_errors, write_atomically
 from srjt.ordinal.metrics import METRICS
@@ -116,7 +116,7 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     columns: of the table. Without a split of its own it is trained with a fold: the same patients as before, because
     folds do not depend on labels.
     """
-    options = dict(zip(audit.read_options[::2], audit.read_options[1::2], strict=False))
+    options = dict(zip(audit.read_with[::2], audit.read_with[1::2], strict=False))
     if options.get("--images") == str(out.parent.absolute()):
         del options["--images"]
     source = [str(out)]

@@ -53,41 +53,32 @@ def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequ
         elsewhere = float(answered[:, ~own].mean()) if not own.all() else 0.0
         often = float(answered.mean())
         error = (often * (1 - often) * (1 / max(own.sum(), 1) + 1 / max((~own).sum(), 1))) ** 0.5
+        recognised = bool(recall > elsewhere + 2 * error)
         rows.append(
-            {
-                "grade": name,
-                "labels": int(own.sum()),
-                "recall": round(recall, 4),
-                "recognised": bool(recall > elsewhere + 2 * error),
-            }
+            {"grade": name, "labels": int(own.sum()), "recall": round(recall, 4), "recognised": recognised}
         )
-    return {
-        "accuracy": round(float((answers == labels).mean()), 4),
-        "mae": round(float(np.abs(answers - labels).mean()), 4),
-        "naive_accuracy": round(naive.accuracy, 4),
-        "naive_mae": round(naive.mae, 4),
-        "grades": rows,
+    scores = {
+        "accuracy": float((answers == labels).mean()),
+        "mae": float(np.abs(answers - labels).mean()),
+        "naive_accuracy": naive.accuracy,
+        "naive_mae": naive.mae,
     }
+    return {name: round(value, 4) for name, value in scores.items()} | {"grades": rows}
 
 
-def networks_caveat(
-    labels: Ints, network_grades: Sequence[Ints], *, num_classes: int, learnt: bool, readings: bool
-) -> str:
+def networks_caveat(networks: Mapping[str, Any], *, learnt: bool, readings: bool) -> str:
     """What the reader of an audit must know first about its networks; "" if they have learnt the grades.
 
-    labels: (N,); network_grades: (N,) held-out grades of each network. learnt: whether their probabilities say more
-    about the labels than how common each grade is, the test that decides whether ``srjt train`` uses an estimate.
-    readings: whether several readers graded the samples. The networks are judged by their absolute error, the
-    metric that grades are for unless another is chosen.
+    networks: see ``network_scores``. learnt: whether their probabilities say more about the labels than how common
+    each grade is, the test that decides whether ``srjt train`` uses an estimate. readings: whether several readers
+    graded the samples. The networks are judged by their absolute error, the metric that grades are for unless another
+    is chosen.
     """
-    counts = np.bincount(labels, minlength=num_classes)
-    distance = np.abs(np.stack(network_grades) - labels)
-    error, naive = float(distance.mean()), naive_baseline(counts, counts).mae
     sentences = []
-    if not_beaten(error, naive, purpose="mae"):
+    if not_beaten(networks["mae"], networks["naive_mae"], purpose="mae"):
         sentences.append(
-            f"The networks do not beat a naive prediction: on average their held-out grades are {error:.2f} grades "
-            f"from the labels, and always the median label would be {naive:.2f}."
+            f"The networks do not beat a naive prediction: on average their held-out grades are {networks['mae']:.2f} "
+            f"grades from the labels, and always the median label would be {networks['naive_mae']:.2f}."
         )
     if not learnt:
         sentences.append(READINGS_REMAIN if readings else LEARNT_NOTHING)
@@ -195,25 +186,17 @@ def score(
     if (verified := manifest.verified_labels) is not None:
         columns["verified_grade"] = np.where(verified >= 0, names[verified], "")
     table = pd.DataFrame(columns)
+    # the pairs first, by their more doubtful label
+    table["lowest"] = table.groupby(twins)["quality"].transform("min").where(twins > 0, np.inf)
+    table["pair"] = np.where(twins > 0, twins, twins.max() + 1)
+    ranked = table.sort_values(["lowest", "pair", "quality", "id"], kind="stable")
+    ranked = ranked.drop(columns=["lowest", "pair"])
     if twins.any():
-        table["twins"] = twins
-        lowest = table.groupby(twins)["quality"].transform("min").where(twins > 0, np.inf)
-        table["pair"] = pd.Series(twins).where(twins > 0, twins.max() + 1)
-        order = (
-            table.assign(lowest=lowest).sort_values(["lowest", "pair", "quality", "id"], kind="stable").index
-        )
-        ranked = table.drop(columns="pair").loc[order]
-        ranked["twins"] = _numbered(ranked["twins"])
-    else:
-        ranked = table.sort_values(["quality", "id"], kind="stable")
+        number: dict[int, int] = {0: 0}  # 1, 2, … in the order of the rows
+        pairs = twins[ranked.index].tolist()
+        ranked["twins"] = [str(number.setdefault(pair, len(number)) or "") for pair in pairs]
     ranked.insert(0, "rank", np.arange(1, len(ranked) + 1))
     return ranked
-
-
-def _numbered(twins: pd.Series[int]) -> list[str]:
-    """1, 2, … in the order of the rows; "" for samples without a twin."""
-    number: dict[int, int] = {0: 0}
-    return [str(number.setdefault(pair, len(number)) or "") for pair in twins.tolist()]
 
 
 def error_rates(scores: pd.DataFrame, column: str) -> list[dict[str, Any]]:
@@ -249,24 +232,15 @@ def summarise(
 ) -> dict[str, Any]:
     """The contents of ``summary.json``, as values that JSON can hold. readings: whether several readers graded."""
     place = {name: code for code, name in enumerate(grades)}
-    labels = np.asarray(scores["grade"].map(place), dtype=np.int64)
-    networks = [
-        np.asarray(scores[name].map(place), dtype=np.int64)
-        for name in scores
-        if str(name).startswith("network_")
-    ]
+    columns = ["grade", *(name for name in scores if str(name).startswith("network_"))]
+    labels, *answers = (np.asarray(scores[name].map(place), dtype=np.int64) for name in columns)
+    networks = network_scores(labels, answers, grades=grades)
     by_grade = {row["grade"]: row for row in error_rates(scores, "grade")}
     summary: dict[str, Any] = {
         "samples": len(scores),
-        "caveat": networks_caveat(
-            labels,
-            networks,
-            num_classes=len(grades),
-            learnt=estimate.learnt,
-            readings=readings,
-        ),
+        "caveat": networks_caveat(networks, learnt=estimate.learnt, readings=readings),
         "learnt": estimate.learnt,
-        "networks": network_scores(labels, networks, grades=grades),
+        "networks": networks,
         "rate": estimate.rate,
         "rate_interval": list(estimate.rate_interval),
         "identifiable": estimate.identifiable,
@@ -282,6 +256,7 @@ def summarise(
         "grades": [by_grade[name] for name in grades if name in by_grade],
         "patients": error_rates(scores, "patient") if "patient" in scores else None,
         "readers": error_rates(scores, "reader") if "reader" in scores else None,
+        "verify_more": _verify_more(estimate),
     }
     if "right" in scores:
         offered = scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
@@ -291,7 +266,6 @@ def summarise(
         sample = scores[scores["verified_grade"] != ""]
         wrong = int((sample["grade"] != sample["verified_grade"]).sum())
         summary["verified"] = verified_summary(labels=len(sample), wrong=wrong)
-    summary["verify_more"] = _verify_more(estimate)
     if "twins" in scores:
         summary["twins"] = {
             "images": int(scores["twins"].replace("", None).nunique()),
@@ -337,6 +311,7 @@ def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
 
     wrong = (scores["grade"] != scores["true_grade"]).to_numpy()
     offered = scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
+    right = offered["suggested"] == offered["true_grade"]
     count = int(wrong.sum())
     if not 0 < count < len(wrong):
         return {"wrong": count}
@@ -345,10 +320,8 @@ def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
         "rate": round(float(wrong.mean()), 4),
         "average_precision": round(float(average_precision_score(wrong, 1 - scores["quality"])), 4),
         "precision_at_wrong": round(float(wrong[:count].mean()), 4),
-        "suggested": len(offered),
-        "suggested_right": round(float((offered["suggested"] == offered["true_grade"]).mean()), 4)
-        if len(offered)
-        else None,
+        "suggested": len(right),
+        "suggested_right": round(float(right.mean()), 4) if len(right) else None,
     }
 
 
@@ -370,12 +343,11 @@ def score_readings(readings: Readings, posterior: Floats) -> pd.DataFrame:
     """One row per reading, the most doubtful first. Quality is the probability that the reading is right."""
     names = np.array(readings.grades, dtype=object)
     suggested = posterior.argmax(axis=1)[readings.item]
+    readers = np.array([neutralise_formula(name) for name in readings.readers], dtype=object)
     table = pd.DataFrame(
         {
             "id": np.array(readings.items, dtype=object)[readings.item],
-            "reader": np.array([neutralise_formula(name) for name in readings.readers], dtype=object)[
-                readings.reader
-            ],
+            "reader": readers[readings.reader],
             "grade": names[readings.grade],
             "suggested": names[suggested],
             "quality": posterior[readings.item, readings.grade].round(DIGITS),

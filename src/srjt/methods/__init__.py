@@ -16,61 +16,14 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from srjt.errors import SrjtError, unknown_name, warn
+from srjt.errors import SrjtError, lazy_names, unknown_name, warn
 
 if TYPE_CHECKING:
-    from srjt.methods.base import Loss, Method, SingleNetwork
-    from srjt.methods.joint import CoDis, CoTeaching, ForwardAgreement, JoCor, JointTraining
-    from srjt.methods.single import (
-        Cdr,
-        ClassDistanceWeighted,
-        Corn,
-        EarlyLearning,
-        ExpectedAbsoluteError,
-        ForwardCorrection,
-        Garg,
-        GeneralisedCrossEntropy,
-        LabelSmooth,
-        Mixup,
-        Reweight,
-        Sord,
-        Standard,
-        SymmetricCrossEntropy,
-    )
+    from srjt.methods.base import Loss as Loss
+    from srjt.methods.base import Method as Method
+    from srjt.methods.base import SingleNetwork as SingleNetwork
+    from srjt.methods.joint import JointTraining as JointTraining
     from srjt.ordinal.losses import Convention
-
-__all__ = [
-    "Cdr",
-    "ClassDistanceWeighted",
-    "CoDis",
-    "CoTeaching",
-    "Corn",
-    "EarlyLearning",
-    "ExpectedAbsoluteError",
-    "ForwardAgreement",
-    "ForwardCorrection",
-    "Garg",
-    "GeneralisedCrossEntropy",
-    "JoCor",
-    "JointTraining",
-    "LabelSmooth",
-    "Loss",
-    "Method",
-    "Mixup",
-    "Recipe",
-    "RegisteredMethod",
-    "Reweight",
-    "SingleNetwork",
-    "Sord",
-    "Standard",
-    "SymmetricCrossEntropy",
-    "create",
-    "lookup",
-    "names",
-    "options",
-    "plain_names",
-    "register",
-]
 
 # Methods from outside: modules named by ``--import``, and installed packages with an entry point
 # ``srjt.methods``.
@@ -508,15 +461,13 @@ METHODS = (
 
 _REGISTRY.update((row.name, row) for row in METHODS)
 
-# class → module that defines it
-_CLASSES = {
-    "JointTraining": "srjt.methods.joint",
-    **dict.fromkeys(("Loss", "Method", "SingleNetwork"), "srjt.methods.base"),
-    **{name: module for module, _, name in (row.location.partition(":") for row in METHODS)},
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _CLASSES:
-        raise AttributeError(f"module 'srjt.methods' has no attribute {name!r}")
-    return getattr(importlib.import_module(_CLASSES[name]), name)
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "srjt.methods.base": "Loss Method SingleNetwork",
+        "srjt.methods.joint": "CoDis CoTeaching ForwardAgreement JoCor JointTraining",
+        "srjt.methods.single": "Cdr ClassDistanceWeighted Corn EarlyLearning ExpectedAbsoluteError ForwardCorrection "
+        "Garg GeneralisedCrossEntropy LabelSmooth Mixup Reweight Sord Standard SymmetricCrossEntropy",
+    },
+)
+__all__ += ["Recipe", "RegisteredMethod", "create", "lookup", "names", "options", "plain_names", "register"]

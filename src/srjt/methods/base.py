@@ -20,7 +20,7 @@ from srjt import noise
 from srjt.errors import SrjtError
 from srjt.ordinal import decoding
 from srjt.ordinal.losses import Convention, log_probabilities
-from srjt.settings import check_types, show
+from srjt.settings import check_types, setting, show
 
 Self = TypeVar("Self", bound="Method")
 
@@ -70,7 +70,7 @@ class Method(ABC):
     takes: ClassVar[tuple[str, ...]] = ()
 
     num_classes: int
-    noise_rate: float | None = None
+    noise_rate: float | None = setting(None, ge=0, lt=1)
     transition: Any = None
     convention: Convention = "paper"
 
@@ -78,8 +78,6 @@ class Method(ABC):
         check_types(self)
         if self.num_classes < 2:
             raise SrjtError(f"A severity needs at least two grades; num_classes is {self.num_classes}.")
-        if self.noise_rate is not None and not 0.0 <= self.noise_rate < 1.0:
-            raise SrjtError(f"A noise rate lies in [0, 1); got {self.noise_rate:g}.")
         object.__setattr__(self, "transition", as_rows(self.transition, self.num_classes))
 
     @property
@@ -206,10 +204,12 @@ class SingleNetwork(Method):
 
     @abstractmethod
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """(B, C) logits, targets → (B,) losses."""
+        """(B, C) logits, targets → (B,) losses. A method that remembers gets ``memory`` and ``rows``, too."""
 
-    def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
+    def loss(
+        self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None, **memory: Any
+    ) -> Loss:
         self.check_shapes(logits, targets)
-        total = self.per_sample(logits[0], targets).mean()
+        total = self.per_sample(logits[0], targets, **memory).mean()
         everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
         return Loss(total, total.detach()[None], everything)

@@ -4,7 +4,6 @@ recipe.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -27,6 +26,7 @@ from srjt.ordinal.losses import (
     soft_label_matrix,
     soft_labels,
 )
+from srjt.settings import setting
 
 # Joint training: two networks select clean samples for each other. One framework, three switches.
 #
@@ -69,28 +69,20 @@ class JointTraining(Method):
 
     select: LabelKind = "hard"
     update: LabelKind = "hard"
-    temperature: float | None = None
-    co_lambda: float = 0.1
+    temperature: float | None = setting(None, gt=0)
+    co_lambda: float = setting(0.1, ge=0)
     per_class: bool = False
-    ramp_epochs: int | None = None
+    ramp_epochs: int | None = setting(None, gt=0)
     label_matrix: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.temperature is not None and self.select == "soft":
             raise SrjtError("temperature sharpens a hard selection only; with select='soft' it does nothing.")
-        if self.temperature is not None and not self.temperature > 0:
-            raise SrjtError(f"A temperature is positive, not {self.temperature:g}.")
-        keep_rate(1, noise_rate=0.0, ramp_epochs=self.ramp_epochs)  # an impossible ramp is an error now
-        if not 0.0 <= self.co_lambda < math.inf:
-            raise SrjtError(
-                f"co_lambda, the weight of the divergence, is not negative; got {self.co_lambda:g}."
-            )
         if self.label_matrix is not None and "soft" not in (self.select, self.update):
             raise SrjtError("label_matrix replaces soft labels, but here both select and update are 'hard'.")
-        object.__setattr__(
-            self, "label_matrix", as_rows(self.label_matrix, self.num_classes, name="label matrix")
-        )
+        rows = as_rows(self.label_matrix, self.num_classes, name="label matrix")
+        object.__setattr__(self, "label_matrix", rows)
 
     @property
     def tau(self) -> float:
@@ -180,9 +172,9 @@ class JoCor(JointTraining):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self._weighted and self.co_lambda >= 1.0:
-            source = "The published code" if self.convention == "published-code" else "The original JoCoR"
             raise SrjtError(
-                f"{source} weights the labels by 1 − co_lambda, so it is below 1; got {self.co_lambda:g}."
+                f"The convention {self.convention!r} weights the labels by 1 − co_lambda, so it is below 1; got "
+                f"{self.co_lambda:g}."
             )
 
     @property
@@ -266,15 +258,8 @@ class ForwardAgreement(Method):
     needs: ClassVar[tuple[str, ...]] = ("transition",)
     takes: ClassVar[tuple[str, ...]] = ("probabilities", "likelihoods")
 
-    co_lambda: float = 4.0
+    co_lambda: float = setting(4.0, ge=0)
     grows_with: Literal["training", "fit"] = "training"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 <= self.co_lambda < math.inf:
-            raise SrjtError(
-                f"co_lambda, the weight of the divergence, is not negative; got {self.co_lambda:g}."
-            )
 
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"progress": torch.zeros(())} if self.grows_with == "training" else {}

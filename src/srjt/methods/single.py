@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from srjt.errors import SrjtError, warn
-from srjt.methods.base import Loss, Method, SingleNetwork, as_rows
+from srjt.methods.base import SingleNetwork, as_rows
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import losses
 from srjt.ordinal.decoding import median_grade
@@ -32,6 +32,7 @@ from srjt.ordinal.losses import (
     soft_label_matrix,
     soft_labels,
 )
+from srjt.settings import setting
 
 # Standard: one network that learns from the label as given: the baseline.
 
@@ -74,11 +75,7 @@ class Sord(SingleNetwork):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSmooth(SingleNetwork):
-    smoothing: float = 0.1  # spread uniformly over all C grades
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        smooth_labels([0], self.num_classes, smoothing=self.smoothing)  # an impossible share fails here
+    smoothing: float = setting(0.1, ge=0, le=1)  # spread uniformly over all C grades
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         return soft_cross_entropy(logits, smooth_labels(targets, self.num_classes, smoothing=self.smoothing))
@@ -114,12 +111,7 @@ class Reweight(SingleNetwork):
 
 @dataclass(frozen=True, kw_only=True)
 class Mixup(Standard):
-    alpha: float = 0.5  # of Beta(α, α)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.alpha > 0:
-            raise SrjtError(f"Mixup's alpha is positive, not {self.alpha:g}.")
+    alpha: float = setting(0.5, gt=0)  # of Beta(α, α)
 
     def prepare(
         self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None
@@ -160,6 +152,18 @@ class Cdr(Standard):
             gradient.mul_(((parameter * gradient).abs() >= threshold) * clean)
 
 
+class Thresholds(SingleNetwork):
+    """C − 1 logits, of whether the grade is above k. The predicted grade is the number of k where that is likely."""
+
+    @property
+    def outputs(self) -> int:
+        return self.num_classes - 1
+
+    def grades_of(self, probabilities: Tensor) -> Tensor:
+        """The number of k with Pr(grade > k) above ½, which is the lower median."""
+        return median_grade(probabilities)
+
+
 # Garg and Manwani (ACML 2020): ordinal regression whose loss is unbiased under known label noise.
 
 # The distance between neighbouring biases at the start. A middle grade is most likely halfway between its two
@@ -187,7 +191,7 @@ class OrdinalHead(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Garg(SingleNetwork):
+class Garg(Thresholds):
     needs: ClassVar[tuple[str, ...]] = ("transition",)
     inverse: Tensor = field(init=False, repr=False)  # P⁻¹
 
@@ -204,10 +208,6 @@ class Garg(SingleNetwork):
                 "amplifies sampling noise that much, so expect unstable results."
             )
         object.__setattr__(self, "inverse", torch.from_numpy(np.linalg.inv(matrix)))
-
-    @property
-    def outputs(self) -> int:
-        return self.num_classes - 1
 
     def head(self, features: int, classes: int) -> nn.Module:
         """The published code starts its biases at 1, …, −1: with five grades no middle one can exceed 0.165."""
@@ -228,16 +228,12 @@ class Garg(SingleNetwork):
         """The number of sigmoids above ½."""
         return (logits > 0).sum(dim=-1)
 
-    def grades_of(self, probabilities: Tensor) -> Tensor:
-        """The number of thresholds k with Pr(grade > k) above ½, which is the lower median."""
-        return median_grade(probabilities)
-
 
 # Expected absolute error: one network whose loss is smallest at the median of the noisy labels.
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpectedAbsoluteError(Method):
+class ExpectedAbsoluteError(SingleNetwork):
     """Begins with cross-entropy, because the bounded loss alone can stall on the middle grade.
 
     Parameters
@@ -260,24 +256,20 @@ class ExpectedAbsoluteError(Method):
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"progress": torch.zeros(())}
 
-    def loss(
+    def per_sample(
         self,
         logits: Tensor,
         targets: Tensor,
         *,
-        keep: int | Tensor | None = None,
         memory: dict[str, Tensor] | None = None,
         rows: Tensor | None = None,
-    ) -> Loss:
+    ) -> Tensor:
         """Without ``memory``: the expected absolute error, as after the warm-up."""
-        self.check_shapes(logits, targets)
-        error = expected_absolute_error(logits[0], targets)
-        if memory is not None:
-            share = ((memory["progress"] - self.move_from) / (self.move_to - self.move_from)).clamp(0.0, 1.0)
-            error = torch.lerp(hard_cross_entropy(logits[0], targets), error, share.to(error.dtype))
-        total = error.mean()
-        everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-        return Loss(total, total.detach()[None], everything)
+        error = expected_absolute_error(logits, targets)
+        if memory is None:
+            return error
+        share = ((memory["progress"] - self.move_from) / (self.move_to - self.move_from)).clamp(0.0, 1.0)
+        return torch.lerp(hard_cross_entropy(logits, targets), error, share.to(error.dtype))
 
 
 # Generalised cross-entropy (Zhang and Sabuncu, NeurIPS 2018): a confident mistake weighs less.
@@ -285,12 +277,7 @@ class ExpectedAbsoluteError(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralisedCrossEntropy(SingleNetwork):
-    q: float = 0.7  # towards 0: cross-entropy; 1: 1 − p
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.q <= 1.0:
-            raise SrjtError(f"q of the generalised cross-entropy lies in (0, 1]; got {self.q:g}.")
+    q: float = setting(0.7, gt=0, le=1)  # towards 0: cross-entropy; 1: 1 − p
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         return generalised_cross_entropy(logits, targets, q=self.q)
@@ -301,42 +288,28 @@ class GeneralisedCrossEntropy(SingleNetwork):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlyLearning(Method):
-    weight: float = 3.0  # λ of the regularisation, as the authors set it for ten classes
-    momentum: float = 0.7  # β: share of the old value in a sample's running average
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.weight >= 0.0 or not 0.0 <= self.momentum < 1.0:
-            raise SrjtError(
-                f"elr takes a weight ≥ 0 and a momentum in [0, 1); got {self.weight:g} and {self.momentum:g}."
-            )
+class EarlyLearning(SingleNetwork):
+    weight: float = setting(3.0, ge=0)  # λ of the regularisation, as the authors set it for ten classes
+    momentum: float = setting(0.7, ge=0, lt=1)  # β: share of the old value in a sample's running average
 
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"averages": torch.zeros(samples, self.num_classes)}
 
-    def loss(
+    def per_sample(
         self,
         logits: Tensor,
         targets: Tensor,
         *,
-        keep: int | Tensor | None = None,
         memory: dict[str, Tensor] | None = None,
         rows: Tensor | None = None,
-    ) -> Loss:
+    ) -> Tensor:
         """Without ``memory``: as at a sample's first step, when its running average is 0."""
-        self.check_shapes(logits, targets)
         with torch.no_grad():
-            averages = (1.0 - self.momentum) * self.probabilities(logits)[0]
+            averages = (1.0 - self.momentum) * self.probabilities(logits)
             if memory is not None and rows is not None:
                 averages += self.momentum * memory["averages"].index_select(0, rows)
                 memory["averages"].index_copy_(0, rows, averages.float())
-        per_sample = hard_cross_entropy(logits[0], targets) + self.weight * early_learning(
-            logits[0], averages
-        )
-        total = per_sample.mean()
-        everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-        return Loss(total, total.detach()[None], everything)
+        return hard_cross_entropy(logits, targets) + self.weight * early_learning(logits, averages)
 
 
 # Symmetric cross-entropy (Wang et al., ICCV 2019): cross-entropy, plus that of the label under the
@@ -347,17 +320,14 @@ class EarlyLearning(Method):
 class SymmetricCrossEntropy(SingleNetwork):
     """α · cross-entropy + β · reverse cross-entropy. The defaults are the authors' for ten classes (CIFAR-10)."""
 
-    alpha: float = 0.1
-    beta: float = 1.0
+    alpha: float = setting(0.1, ge=0)
+    beta: float = setting(1.0, ge=0)
     log_zero: float = -4.0  # A: what log 0 of the grades that are not the label counts as
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.alpha >= 0.0 and self.beta >= 0.0 and self.log_zero < 0.0):
-            raise SrjtError(
-                "sce takes alpha ≥ 0, beta ≥ 0 and log_zero < 0; "
-                f"got {self.alpha:g}, {self.beta:g} and {self.log_zero:g}."
-            )
+        if not self.log_zero < 0.0:
+            raise SrjtError(f"log_zero of sce, a logarithm, is negative; got {self.log_zero:g}.")
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         loss = hard_cross_entropy(logits, targets)
@@ -375,12 +345,8 @@ class ClassDistanceWeighted(SingleNetwork):
     It is no proper score: its probabilities order the grades, and are not those of the labels.
     """
 
-    alpha: float = 5.0  # common for LIMUC's four grades; the authors choose it for each network
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 < self.alpha < math.inf:
-            raise SrjtError(f"alpha of cdw-ce, the power of the distance, is positive; got {self.alpha:g}.")
+    # the power of the distance; 5 is common for LIMUC's four grades, the authors choose it for each network
+    alpha: float = setting(5.0, gt=0)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         log_p = log_probabilities(logits)
@@ -395,12 +361,8 @@ class ClassDistanceWeighted(SingleNetwork):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corn(SingleNetwork):
+class Corn(Thresholds):
     """C − 1 logits, each of Pr(grade > k | grade > k − 1); the chain rule makes probabilities of them."""
-
-    @property
-    def outputs(self) -> int:
-        return self.num_classes - 1
 
     def head(self, features: int, classes: int) -> nn.Module:
         return nn.Linear(features, classes - 1)
@@ -417,10 +379,6 @@ class Corn(SingleNetwork):
     def grades(self, logits: Tensor) -> Tensor:
         """The number of k with Pr(grade > k) above ½."""
         return (_log_above(logits)[..., 1:] > math.log(0.5)).sum(dim=-1)
-
-    def grades_of(self, probabilities: Tensor) -> Tensor:
-        """The same number, which is the lower median."""
-        return median_grade(probabilities)
 
 
 def _log_above(logits: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from srjt.noise.model import (
     rank_images,
 )
 from srjt.noise.verified import exact_interval, read_verified, repetition, use_verified
-from srjt.progress import Plain, html_block, html_table, html_text
+from srjt.progress import Plain, html_block, html_text
 
 # Which noise explains the labels? Every form of noise, weighted by how well it predicts them.
 #
@@ -250,9 +250,7 @@ class NoiseEstimate(Plain):
     identifiable: bool  # whether labels and probabilities show that some are wrong, and roughly how many
     reason: str  # "" or one sentence why not
     form_weight: float = 1.0  # how probable the form is
-    lower_bound: float = (
-        0.0  # one-sided: at least so many are wrong, if unclear images are blurred severities
-    )
+    lower_bound: float = 0.0  # one-sided: at least so many are wrong, if unclear images are blurred
     assumption: str = ""  # what the point rests on, in one sentence
     verified: int = 0  # labels whose true grade is known
     verified_worth: float = 0.0  # as many verified labels would tell as much without the model
@@ -278,10 +276,9 @@ class NoiseEstimate(Plain):
             "prior": (c,),
             "prior_interval": (2, c),
         }
-        typed: dict[str, Any] = {name: np.asarray(values[name], dtype=np.float64) for name in shapes}
-        for name, shape in shapes.items():
-            if typed[name].shape != shape:
-                raise ValueError(f"{name} has the shape {typed[name].shape}")
+        typed: dict[str, Any] = {
+            name: np.asarray(values[name], dtype=np.float64).reshape(shape) for name, shape in shapes.items()
+        }
         low, high = np.asarray(values["rate_interval"], dtype=np.float64).tolist()
         undefined = {
             f.name: np.nan for f in fields(cls) if f.type == "float" and values.get(f.name, 0) is None
@@ -302,35 +299,22 @@ class NoiseEstimate(Plain):
         return f"<NoiseEstimate: {what}{'' if self.identifiable else ', not determined'}>"
 
     def _repr_html_(self) -> str:
-        low, high = self.rate_interval
-        grades = range(len(self.prior))
-        rows = [
-            (grade, f"{self.prior[grade]:.0%}", *(f"{p:.3f}" for p in self.transition[grade]))
-            for grade in grades
-        ]
-        rate = f"Estimated noise rate {self.rate:.3f} ({low:.3f} to {high:.3f})"
-        if not self.identifiable:
-            rate = f"Noise rate not determined, {low:.3f} to {high:.3f} (a guess: {self.rate:.3f})"
-        return html_block(
-            f"{rate}, {self.samples:,} labels",
-            html_table(("true grade", "share", *(f"label {grade}" for grade in grades)), rows),
-            html_text("" if self.identifiable else f"Not determined: {self.reason}"),
-            html_text(self.assumption),
-        )
+        first, *others = str(self).splitlines()
+        return html_block(first, *map(html_text, others))
 
     def __str__(self) -> str:
         low, high = self.rate_interval
+        rate = f"estimated noise rate {self.rate:.3f} ({low:.3f} to {high:.3f})"
+        if not self.identifiable:
+            rate = f"noise rate not determined, {low:.3f} to {high:.3f} (a guess: {self.rate:.3f})"
         kind = f"{self.form} noise" + (f" ({self.form_weight:.0%})" if self.form_weight < 0.95 else "")
-        lines = [f"estimated noise rate {self.rate:.3f} ({low:.3f} to {high:.3f}), {kind}"]
-        lines += [
-            f"  true grade {grade} ({share:.0%}) is labelled " + "  ".join(f"{p:.3f}" for p in row)
-            for grade, (share, row) in enumerate(zip(self.prior, self.transition, strict=True))
-        ]
+        lines = [f"{rate}, {kind}, {self.samples:,} labels"]
+        for grade, (share, row) in enumerate(zip(self.prior, self.transition, strict=True)):
+            labelled = "  ".join(f"{p:.3f}" for p in row)
+            lines.append(f"  true grade {grade} ({share:.0%}) is labelled {labelled}")
         if not self.identifiable:
             lines.append(f"  not determined: {self.reason}")
-        if self.assumption:
-            lines.append(f"  {self.assumption}")
-        return "\n".join(lines)
+        return "\n".join([*lines, f"  {self.assumption}"] if self.assumption else lines)
 
 
 def estimate_noise(
@@ -410,7 +394,7 @@ def estimate_noise(
     weights = found.form_weights
     form = max(weights, key=lambda one: weights[one])
     reason = _doubt(y, found, informed=informed, unsettled=tail)
-    assumption = f"{_assumption(form)}; {_SHARED}"
+    assumption = f"{_ASSUMPTIONS[form]}; {_SHARED}"
     worth = 0.0
     if known is not None:
         combined = use_verified(
@@ -505,31 +489,24 @@ def _rate(joint: Floats) -> float:
     return min(max(1.0 - float(np.trace(joint)), 0.0), 1.0)
 
 
-def _assumption(form: str) -> str:
-    """What the point takes for granted and labels and probabilities cannot show.
-
-    Without numbers: a rate is a percentage in an audit and a setting (0.2) in a training.
-    """
-    if form == "boundary":
-        return (
-            "The rate assumes that any share of the doubt between two neighbouring grades, from none to all, is "
-            "equally likely to be the readers' and not the images', which labels and probabilities alone cannot tell"
-        )
-    if form in SYMMETRIC:
-        return (
-            "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
-            "boundary between two grades, it is higher, up to the upper end of the interval"
-        )
-    if form in ONE_SIDED:
-        side = "low" if ONE_SIDED[form] < 0 else "high"
-        return (
-            f"The rate allows most labels of a grade to be too {side}, because that alone explains the labels of clear "
-            "images"
-        )
-    return (
-        "The rate assumes that each grade has its own error rate in each direction, and that readers who are also "
-        "unsure near the boundary between two grades are as likely as readers who are not; the interval covers both"
-    )
+# What the point takes for granted and labels and probabilities cannot show. Without numbers: a rate is a percentage in
+# an audit and a setting (0.2) in a training.
+_BY_GRADE = (
+    "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
+    "boundary between two grades, it is higher, up to the upper end of the interval"
+)
+_ONE_SIDED = (
+    "The rate allows most labels of a grade to be too {}: that alone explains the labels of clear images"
+)
+_ASSUMPTIONS = {
+    **dict.fromkeys(SYMMETRIC, _BY_GRADE),
+    "boundary": "The rate assumes that any share of the doubt between two neighbouring grades, from none to all, is "
+    "equally likely to be the readers' and not the images', which labels and probabilities alone cannot tell",
+    "lowered": _ONE_SIDED.format("low"),
+    "raised": _ONE_SIDED.format("high"),
+    "banded": "The rate assumes that each grade has its own error rate in each direction, and that readers who are "
+    "also unsure near the boundary between two grades are as likely as readers who are not; the interval covers both",
+}
 
 
 def _informed(y: Ints, found: Explanations) -> bool:

@@ -353,19 +353,18 @@ def report(labels: npt.ArrayLike, noisy: npt.ArrayLike, matrix: npt.ArrayLike) -
     true, wrong = _grades(labels, num_classes), _grades(noisy, num_classes)
     if len(true) != len(wrong) or len(true) == 0:
         raise SrjtError(f"{len(true)} true grades and {len(wrong)} labels: both are needed, and as many.")
-    joint = np.bincount(true * num_classes + wrong, minlength=num_classes**2).reshape(
-        num_classes, num_classes
-    )
+    joint = np.zeros((num_classes, num_classes), dtype=np.int64)
+    np.add.at(joint, (true, wrong), 1)
     counts = joint.sum(axis=1)
     with np.errstate(invalid="ignore"):
         realised = joint / counts[:, None].astype(np.float64)
     return NoiseReport(
         nominal_rate=expected_rate(nominal, class_counts=counts),
         realised_rate=float((true != wrong).mean()),
-        per_class_nominal=tuple(float(p) for p in 1.0 - np.diag(nominal)),
-        per_class_realised=tuple(float(p) for p in 1.0 - np.diag(realised)),
-        class_counts=tuple(int(n) for n in counts),
-        realised_matrix=tuple(tuple(float(p) for p in row) for row in realised),
+        per_class_nominal=tuple((1.0 - np.diag(nominal)).tolist()),
+        per_class_realised=tuple((1.0 - np.diag(realised)).tolist()),
+        class_counts=tuple(counts.tolist()),
+        realised_matrix=tuple(map(tuple, realised.tolist())),
         condition_number=float(np.linalg.cond(nominal)),
     )
 

@@ -312,7 +312,7 @@ class Family:
     mean: Floats  # (M,) of the prior
     precision: Floats  # (M,)
     directions: Floats  # (M, C, C)
-    offset: Floats  # (C, C)
+    offset: float = 0.0
     largest: float | None = None
     limit: Floats | float = 1.0  # (C, C)
 
@@ -363,43 +363,37 @@ def family(form: str, *, num_classes: int) -> Family:
     grade = np.arange(num_classes)
     step = grade[None, :] - grade[:, None]
     distance = np.abs(step)
-    if form == "boundary":
-        none, grades = np.empty(0), (num_classes, num_classes)
-        directions, never = np.empty((0, *grades)), np.full(grades, -np.inf)
-        return Family(form=form, mean=none, precision=none, directions=directions, offset=never)
-    if form == "banded" or form in ONE_SIDED:
-        own = [
-            ((grade[:, None] == i) & (np.sign(step) == side)).astype(np.float64)
-            for i in grade
-            for side in (-1, 1)
-            if 0 <= i + side < num_classes
-        ]
-        often, further = (distance > 0).astype(np.float64), np.maximum(distance - 1, 0).astype(np.float64)
-        if form in ONE_SIDED:
-            side = np.sign(step) == ONE_SIDED[form]
-            return Family(
-                form=form,
-                mean=np.array([0.0, -4.0, -1.0] + [0.0] * len(own)),
-                precision=np.array([1.0, 0.25, 1.0] + [2.0] * len(own)),
-                directions=np.stack([side.astype(np.float64), often - side, further, *own]),
-                offset=np.zeros((num_classes, num_classes)),
-                limit=np.where(side, 4.0, 1.0),
-            )
+    if form in FAMILIES:
+        shape = family_weights(form, num_classes)
         return Family(
             form=form,
-            mean=np.array([np.log(1 / 8), -1.0] + [0.0] * len(own)),
-            precision=np.array([1.0, 1.0] + [2.0] * len(own)),
-            directions=np.stack([often, further, *own]),
-            offset=np.zeros((num_classes, num_classes)),
+            mean=np.array([np.log(1 / 3)]),
+            precision=np.array([1.0]),
+            directions=shape[None],
+            largest=float(1.0 / shape.sum(axis=1).max()),
         )
-    shape = family_weights(form, num_classes)
+    if form == "boundary":
+        none, directions = np.empty(0), np.empty((0, num_classes, num_classes))
+        return Family(form=form, mean=none, precision=none, directions=directions, offset=-np.inf)
+    own = [
+        ((grade[:, None] == i) & (np.sign(step) == side)).astype(np.float64)
+        for i in grade
+        for side in (-1, 1)
+        if 0 <= i + side < num_classes
+    ]
+    often, further = (distance > 0).astype(np.float64), np.maximum(distance - 1, 0).astype(np.float64)
+    mean, precision, common = [np.log(1 / 8), -1.0], [1.0, 1.0], [often, further]
+    limit: Floats | float = 1.0
+    if form in ONE_SIDED:
+        side = np.sign(step) == ONE_SIDED[form]
+        mean, precision, common = [0.0, -4.0, -1.0], [1.0, 0.25, 1.0], [side * often, often - side, further]
+        limit = np.where(side, 4.0, 1.0)
     return Family(
         form=form,
-        mean=np.array([np.log(1 / 3)]),
-        precision=np.array([1.0]),
-        directions=shape[None],
-        offset=np.zeros((num_classes, num_classes)),
-        largest=float(1.0 / shape.sum(axis=1).max()),
+        mean=np.array(mean + [0.0] * len(own)),
+        precision=np.array(precision + [2.0] * len(own)),
+        directions=np.stack([*common, *own]),
+        limit=limit,
     )
 
 

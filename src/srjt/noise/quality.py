@@ -132,11 +132,8 @@ def true_grade_posterior(
         posterior = bayes(y, p, matrix)
     if prior is not None:  # a factor for each grade: iterative proportional fitting
         shares = np.asarray(prior, dtype=np.float64)
-        if (
-            shares.shape != (classes,)
-            or not ((shares >= 0) & (shares < np.inf)).all()
-            or not shares.sum() > 0
-        ):
+        possible = shares.shape == (classes,) and ((shares >= 0) & (shares < np.inf)).all()
+        if not possible or not shares.sum() > 0:
             raise SrjtError(f"The prior must hold a share for each of the {classes} grades, none negative.")
         for _ in range(50):
             posterior = posterior * (shares / shares.sum() / np.maximum(posterior.mean(axis=0), 1e-12))
@@ -243,9 +240,7 @@ def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified |
     return np.asarray(others / others.sum(axis=1, keepdims=True))
 
 
-def _contradictory(
-    labels: npt.NDArray[np.generic], same_image: npt.ArrayLike | None
-) -> list[npt.NDArray[np.int64]]:
+def _contradictory(labels: Ints, same_image: npt.ArrayLike | None) -> list[Ints]:
     """The rows of each image that has two labels."""
     if same_image is None:
         return []
@@ -313,8 +308,7 @@ class NoiseBounds:
 
     def wrong_by(self, grades: int) -> float:
         """At most this share of the labels is wrong by at least so many grades."""
-        far = np.abs(np.subtract.outer(*[np.arange(len(self.joint))] * 2)) >= grades
-        return float(self.highest()[far].sum())
+        return float(self.highest()[_distance(self.joint) >= grades].sum())
 
 
 def given_noise(transition: npt.ArrayLike, shares: npt.ArrayLike) -> NoiseBounds:
@@ -348,11 +342,14 @@ def scaled_joint(joint: Floats, *, rate: float) -> Floats:
     right = np.diag(np.diag(joint))
     wrong = joint - right
     if wrong.sum() <= 0.0:  # no error is known: any neighbour
-        wrong = joint.sum(axis=1, keepdims=True) * (
-            np.abs(np.subtract.outer(*[np.arange(len(joint))] * 2)) == 1
-        )
+        wrong = joint.sum(axis=1, keepdims=True) * (_distance(joint) == 1)
     scaled = right * (1.0 - rate) / max(float(right.sum()), 1e-12) + wrong * rate / float(wrong.sum())
     return np.asarray(scaled / scaled.sum())
+
+
+def _distance(joint: Floats) -> Ints:
+    """(C, C) |i − j|"""
+    return np.asarray(np.abs(np.subtract.outer(*[np.arange(len(joint))] * 2)))
 
 
 def posterior_weights(labels: Ints, joint: Floats) -> Floats:
@@ -484,9 +481,7 @@ def highest_grade_weights(
     return weights if np.isfinite(weights).all() else None
 
 
-def _likelihood(
-    seen: Floats, lower: Floats, units: npt.NDArray[np.int64], *, shown: float
-) -> tuple[Floats, float]:
+def _likelihood(seen: Floats, lower: Floats, units: Ints, *, shown: float) -> tuple[Floats, float]:
     """(M, C) scaled probabilities of the patients' labels by highest grade, and the logarithm of all scales."""
     with np.errstate(divide="ignore"):
         either = _sums(np.log(shown * seen + (1 - shown) * lower), units)
@@ -514,5 +509,5 @@ def _fit_priors(likelihood: Floats) -> tuple[Floats, Floats]:
         return np.log(total).sum(axis=(1, 2)), posterior
 
 
-def _sums(values: Floats, units: npt.NDArray[np.int64]) -> Floats:
+def _sums(values: Floats, units: Ints) -> Floats:
     return np.stack([np.bincount(units, weights=column) for column in values.T], axis=1)

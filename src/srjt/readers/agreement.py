@@ -5,7 +5,7 @@ more reader among them, all with intervals.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ import pandas as pd
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
+from srjt.files import plain
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import Interval, patient_draws
-from srjt.progress import Reported
+from srjt.progress import Plain, Reported
 from srjt.readers.consensus import posterior_median
-from srjt.readers.model import Fit, fit_variants, maximise
+from srjt.readers.model import fit_variants, refit
 from srjt.readers.readings import (
     Bools,
     Floats,
@@ -252,7 +253,7 @@ _PAIRS = 1000  # pairs with intervals: those with most shared items
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement(Reported):
+class Agreement(Plain, Reported):
     """Agreement of readers. nan stands where something is undefined: no shared items, or one grade only.
 
     ``pairs`` has a row for each pair of readers with shared items: ``first`` and ``second`` (positions in ``readers``),
@@ -289,20 +290,8 @@ class Agreement(Reported):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON keeps them; None where something is undefined."""
-        return _plain_fields(self)
-
-
-def _plain_fields(result: Agreement | NetworkComparison) -> dict[str, Any]:
-    def plain(value: Any) -> Any:
-        if isinstance(value, pd.DataFrame):
-            return [plain(row) for row in value.to_dict("records")]
-        if isinstance(value, Interval):
-            value = value._asdict()
-        if isinstance(value, dict):
-            return {name: plain(one) for name, one in value.items()}
-        return None if isinstance(value, float) and not np.isfinite(value) else value
-
-    return {f.name: plain(getattr(result, f.name)) for f in fields(result)}
+        values: dict[str, Any] = plain(super().to_dict())
+        return values
 
 
 def agreement(
@@ -522,7 +511,7 @@ def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) ->
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkComparison:
+class NetworkComparison(Plain):
     """The network beside the readers. Kappas are quadratic; nan where they are undefined.
 
     ``by_reader`` has a row for each reader that shares items with another one: ``reader``, ``items`` (that others have
@@ -539,7 +528,8 @@ class NetworkComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON keeps them; None where something is undefined."""
-        return _plain_fields(self)
+        values: dict[str, Any] = plain(super().to_dict())
+        return values
 
 
 def compare_network(
@@ -620,20 +610,7 @@ def compare_network(
         said = evidence.said.copy()
         said.data[said.indices // classes == reader] = 0.0
         others = replace(evidence, said=said)
-
-        def posterior(fit: Fit) -> Floats:
-            few = maximise(
-                others,
-                fit.states,
-                fit.family,
-                strength=fit.strength,
-                start=fit,
-                tolerance=2e-4,
-                iterations=30,
-            )
-            return few.posterior
-
-        return variants.mean(posterior)
+        return variants.mean(lambda fit: refit(others, fit, tolerance=2e-4).posterior)
 
     rows: list[dict[str, Any]] = []
     draws: list[Floats] = []
@@ -647,6 +624,7 @@ def compare_network(
         draws.append(to_consensus[1] - to_consensus[0])
         low, high = ends(draws[-1][:, None], tails)[:, 0]
         beside = (visits.reader != reader) & np.isin(visits.item, item)
+        other_item = visits.item[beside]
         mine = np.zeros(items, dtype=np.int64)
         mine[item] = grade
         rows.append(
@@ -654,9 +632,7 @@ def compare_network(
                 "reader": name,
                 "items": len(item),
                 "network_kappa": float(kappa(grade, network[item], item)[0]),
-                "others_kappa": float(
-                    kappa(mine[visits.item[beside]], visits.grade[beside], visits.item[beside])[0]
-                ),
+                "others_kappa": float(kappa(mine[other_item], visits.grade[beside], other_item)[0]),
                 "reader_to_consensus": float(to_consensus[0][0]),
                 "network_to_consensus": float(to_consensus[1][0]),
                 "difference": float(draws[-1][0]),

@@ -5,6 +5,7 @@ what to read next.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
@@ -416,19 +417,16 @@ def next_readings(
     item, reader, gain = _candidates(
         consensus, readings, count=count, per_reader=per_reader, new_reader=new_reader
     )
-    order = np.argsort(-gain, kind="stable")
     taken: list[int] = []
-    asked = np.zeros(len(names), dtype=np.int64)
     used: set[int] = set()
-    for one in order.tolist():
-        who = int(reader[one])
+    asked: Counter[int] = Counter()
+    for one in np.argsort(-gain, kind="stable").tolist():
         if len(taken) == count:
             break
-        if int(item[one]) in used or (per_reader is not None and asked[who] >= per_reader):
-            continue
-        used.add(int(item[one]))
-        asked[who] += 1
-        taken.append(one)
+        if item[one] not in used and asked[reader[one]] != per_reader:
+            used.add(item[one])
+            asked[reader[one]] += 1
+            taken.append(one)
     return pd.DataFrame(
         {
             "item": [readings.items[i] for i in item[taken]],
@@ -445,26 +443,23 @@ def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False
     """
     evidence, classes = consensus.evidence, len(consensus.grades)
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64)
-    variants: list[tuple[Floats, Floats, Floats]] = []
     share = consensus.readings / consensus.readings.sum()
+    parts: list[
+        tuple[Floats, Floats, Floats]
+    ] = []  # by variant: p(state) of the items, matrices, cost (S, C)
     for weight, fit in zip(consensus.variants.weights, consensus.variants.fits, strict=True):
         matrices = np.einsum("r,rsj->sj", share, fit.matrices)[None] if new_reader else fit.matrices
-        cost = fit.states.of_grade @ distance  # (S, C) of saying a grade
-        variants.append((weight * fit.by_state(evidence, items), matrices, cost))
-    now = np.sum([by_state @ cost for by_state, _, cost in variants], axis=0).min(axis=1)
+        parts.append((weight * fit.by_state(evidence, items), matrices, fit.states.of_grade @ distance))
+    now = np.sum([by_state @ cost for by_state, _, cost in parts], axis=0).min(axis=1)
     after = np.zeros((len(items), 1 if new_reader else evidence.readers))
+
+    def risk(said: int, grade: int) -> Floats:
+        """(n, R) of this grade after this reading, times the reading's probability."""
+        each = [by_state @ (matrices[:, :, said] * cost[:, grade]).T for by_state, matrices, cost in parts]
+        return np.asarray(np.sum(each, axis=0))
+
     for said in range(classes):
-        risks = [
-            np.sum(
-                [
-                    by_state @ (matrices[:, :, said] * cost[:, grade]).T
-                    for by_state, matrices, cost in variants
-                ],
-                axis=0,
-            )
-            for grade in range(classes)
-        ]
-        after += np.minimum.reduce(risks)  # the best grade after this reading
+        after += np.minimum.reduce([risk(said, grade) for grade in range(classes)])  # the best grade
     return np.asarray(np.maximum(now[:, None] - after, 0.0))
 
 

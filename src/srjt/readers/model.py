@@ -271,16 +271,18 @@ def maximise(
     )
 
 
-def refit(evidence: Evidence, fit: Fit, rows: Ints) -> Fit:
-    """The fit to the items ``rows``, which were drawn. It starts from ``fit`` and has few iterations: enough to follow
-    what the draw changes."""
+def refit(evidence: Evidence, fit: Fit, rows: Ints | None = None, *, tolerance: float = 1e-3) -> Fit:
+    """The fit to other evidence that is near, or to the items ``rows``, which were drawn. It starts from ``fit`` and
+    has few iterations: enough to follow what changes."""
+    if rows is not None:
+        evidence, fit = evidence.items(rows), replace(fit, posterior=fit.posterior[rows])
     return maximise(
-        evidence.items(rows),
+        evidence,
         fit.states,
         fit.family,
         strength=fit.strength,
-        start=replace(fit, posterior=fit.posterior[rows]),
-        tolerance=1e-3,
+        start=fit,
+        tolerance=tolerance,
         iterations=30,
     )
 
@@ -533,9 +535,8 @@ def reader_intervals(
     family = variants.fits[0].family
     mixed = np.einsum("v,vrt->rt", variants.weights, types)
     bias, tail = mixed @ family.bias, (1.0 - confidence) / 2.0
-    halves = np.abs(
-        _quantiles(mixed, family.bias, (tail, 1.0 - tail)) - bias
-    )  # joined by an independent doubt
+    halves = np.abs(_quantiles(mixed, family.bias, (tail, 1.0 - tail)) - bias)
+    # joined by an independent doubt
     off = np.hypot(halves, ndtri(1.0 - tail) * np.sqrt(drawn.bias))
     return ReaderIntervals(
         matrices=matrices,

@@ -1,0 +1,363 @@
+"""The blind verification of a random sample: what the server sends, what is stored, what follows from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from auditing.test_review_server import Client, serving
+from browser import Browser, needs_browser
+from srjt.auditing.folder import read_audit
+from srjt.auditing.review_app import CANNOT_TELL, BlindSession
+from srjt.auditing.review_log import (
+    Decisions,
+    draw_sample,
+    new_readings,
+    read_verified_grades,
+    with_verified_grades,
+    worklist_lines,
+)
+from srjt.data import read, read_readings
+from srjt.data.sources.readers_folder import read_readers_folder
+from srjt.errors import SrjtError
+
+PATHS = [
+    "/", "/page/sample.js", "/page/review.js", "/page/audit.js", "/page/index.html", "/image/0", "/image/7", "/image/8",
+    "/image/-1", "/thumb/0", "/api/sample", "/api/samples", "/api/updates", "/api/neighbours/0", "/map/0", "/pixels/0",
+]  # fmt: skip
+
+
+@pytest.fixture
+def session(audit_folder: Path) -> Iterator[BlindSession]:
+    audit = read_audit(audit_folder)
+    decisions = Decisions(audit_folder / "decisions.sqlite")
+    yield BlindSession(audit=audit, decisions=decisions, reviewer="anna", lines=draw_sample(audit, 8))
+    decisions.close()
+
+
+@pytest.fixture
+def client(session: BlindSession) -> Iterator[Client]:
+    with serving(session) as made:
+        yield made
+
+
+def test_a_larger_sample_begins_with_the_smaller_one(audit_folder: Path) -> None:
+    audit = read_audit(audit_folder)
+    few, all_lines = draw_sample(audit, 5), draw_sample(audit, 10**6)
+    assert all_lines[:5] == few
+    assert sorted(all_lines) == list(range(len(audit)))
+
+
+def test_every_label_is_equally_likely_to_be_drawn() -> None:
+    """Whatever its rank: over 400 audits with other ids, each of 20 lines is among 5 in about a quarter of them."""
+    drawn = np.zeros(20)
+    for seed in range(400):
+        names = [f"{name:x}" for name in np.random.default_rng(seed).integers(2**40, size=20)]
+        audit: Any = SimpleNamespace(ids=names, line_of={name: line for line, name in enumerate(names)})
+        drawn[draw_sample(audit, 5)] += 1
+    assert drawn.sum() == 2000
+    assert np.abs(drawn - 100).max() < 4 * np.sqrt(400 * 0.25 * 0.75)
+
+
+def test_nothing_that_shows_a_label_leaves_the_server(session: BlindSession, client: Client) -> None:
+    """Every address that the review knows, before any answer."""
+    audit = session.audit
+    answers = {}
+    for path in PATHS:
+        status, headers, content = client.ask(path)
+        answers[path] = status, repr(headers).encode() + content
+    served = [path for path, (status, _) in answers.items() if status == 200]
+    assert served == ["/", "/page/sample.js", "/image/0", "/image/7", "/api/sample"]
+    text = b"".join(content for path, (_, content) in answers.items() if not path.startswith("/image"))
+    for name in (*audit.ids, *audit.images, *(audit.patients or []), str(audit.folder)):
+        assert name.encode() not in text
+    _, content = answers["/api/sample"]
+    sent = json.loads(content[content.index(b'{"') :])
+    assert set(sent) == {"grades", "keys", "purpose", "answers"}
+    assert sent["answers"] == [None] * 8
+    for path, (status, content) in answers.items():
+        if path.startswith("/image") and status == 200:
+            line = session.lines[int(path.rsplit("/", 1)[1])]
+            assert Path(audit.images[line]).name.encode() not in content
+    assert client.post("/api/decide", {"line": 0})[0] == 404
+
+
+def test_metadata_and_the_reason_of_a_failure_are_not_sent(session: BlindSession, client: Client) -> None:
+    from PIL import PngImagePlugin
+
+    first, second = (session.audit.folder / session.audit.images[line] for line in session.lines[:2])
+    secret = PngImagePlugin.PngInfo()
+    secret.add_text("diagnosis", "Mayo 3")
+    Image.open(first).save(first, pnginfo=secret)
+    second.write_bytes(b"Mayo 2")
+    status, _, content = client.ask("/image/0")
+    assert status == 200
+    assert b"Mayo" not in content
+    status, _, content = client.ask("/image/1")
+    assert status == 404
+    assert content.endswith(b"The image cannot be read.")
+
+
+def test_answers_are_kept_as_verified_grades(
+    session: BlindSession, client: Client, audit_folder: Path
+) -> None:
+    audit, decisions = session.audit, session.decisions
+    for position, grade in enumerate([0, 3, CANNOT_TELL, 1, 1]):
+        assert client.post("/api/answer", {"position": position, "grade": grade})[0] == 200
+    client.post("/api/answer", {"position": 4, "grade": 2})
+    assert session.answers() == [0, 3, CANNOT_TELL, 1, 2, None, None, None]
+    names = [audit.ids[line] for line in session.lines]
+    expected = {names[0]: "Mayo 0", names[1]: "Mayo 3", names[3]: "Mayo 1", names[4]: "Mayo 2"}
+    assert read_verified_grades(audit_folder) == expected
+    assert decisions.log() == []  # no label is decided
+    other = BlindSession(audit=audit, decisions=decisions, reviewer="ben", lines=session.lines)
+    assert other.answers() == [None] * 8
+    assert audit.table is not None
+    manifest = read(audit.table).manifest
+    found = with_verified_grades(manifest, expected)
+    assert found.verified_labels is not None
+    known = {name: grade for name, grade in zip(found.ids, found.verified_labels, strict=True) if grade >= 0}
+    assert known == {name: int(grade[-1]) for name, grade in expected.items()}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [[], {"position": 8, "grade": 0}, {"position": -1, "grade": 0}, {"position": 0, "grade": 4},
+     {"position": 0, "grade": -2}, {"position": True, "grade": 0}, {"position": 0, "grade": "1"}, {"position": 0}],
+)  # fmt: skip
+def test_a_bad_answer_is_refused(session: BlindSession, client: Client, body: Any) -> None:
+    assert client.post("/api/answer", body)[0] == 400
+    assert session.answers() == [None] * 8
+
+
+def test_only_the_page_may_answer(session: BlindSession, client: Client) -> None:
+    good = {"position": 0, "grade": 0}
+    assert client.post("/api/answer", good, origin="http://evil.example")[0] == 403
+    assert client.post("/api/answer", good, cookie="")[0] == 403
+    assert session.answers() == [None] * 8
+
+
+def test_the_export_has_the_verified_grades_and_the_labels_as_they_were(
+    session: BlindSession, audit_folder: Path, tmp_path: Path, srjt: Callable[..., tuple[int, str]]
+) -> None:
+    out = tmp_path / "checked.csv"
+    order = ("review", "export", audit_folder, "--verified", "--out", out)
+    session.decisions.decide(
+        session.audit.ids[0], reviewer="anna", action="keep", grade="Mayo 1", label="Mayo 1", seen=0
+    )
+    code, said = srjt(*order)
+    assert (code, "Nothing is verified in" in said) == (2, True)
+    for position in range(5):
+        session.answer(position, position % 4)
+    code, said = srjt(*order)
+    assert (code, "16 rows, 5 verified." in said) == (0, True)
+    assert session.audit.table is not None
+    before, after = (
+        pd.read_csv(path, dtype=str, keep_default_na=False) for path in (session.audit.table, out)
+    )
+    pd.testing.assert_frame_equal(after.drop(columns="verified_grade"), before)
+    again = read(out, images=session.audit.table.parent).manifest
+    assert again.verified_labels is not None
+    assert (again.verified_labels >= 0).sum() == 5
+
+
+@pytest.mark.slow
+@needs_browser
+def test_a_sample_is_verified_in_the_browser(
+    make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = make_audit_folder(tmp_path / "audit", images=56)
+    audit = read_audit(folder)
+    lines = draw_sample(audit, 6)
+    served = serve(folder, "--reviewer", "anna", "--sample", 6)
+    browser = Browser(tmp_path / "profile")
+    try:
+        tab = browser.tab()
+        tab.open(served.address)
+        shown = "document.querySelector('#view > img')?.complete"
+        done = "document.querySelector('#progress').textContent"
+        for position, key in enumerate("0123s"):
+            tab.wait(f"document.body.classList.contains('ready') && {shown}")
+            body = str(tab.js("document.body.innerText"))
+            assert audit.ids[lines[position]] not in body
+            assert "uggest" not in body
+            tab.press(key)
+            tab.wait(f"{done} === '{position + 1} of 6 answered'")
+        tab.wait(shown)
+        tab.press("ArrowLeft")
+        tab.wait(shown)
+        tab.press("2")  # it can be graded after all
+        tab.wait(f"{shown} && document.querySelector('#position').textContent === '6 of 6'")
+        tab.open(f"http://127.0.0.1:{served.port}/")  # a reload goes on where it was
+        tab.wait(f"document.body.classList.contains('ready') && {shown}")
+        assert tab.js(done) == "5 of 6 answered"
+        tab.press("1")
+        tab.wait("!document.querySelector('#finished').hidden")
+        assert tab.complaints() == []
+        tab.press("ArrowLeft")
+        tab.wait(shown)
+        tab.press("s")
+        tab.wait("!document.querySelector('#finished').hidden")
+        said = str(tab.js("document.querySelector('#finished').innerText"))
+        assert "All answered" in said
+        assert "5 of 6 images have a verified grade." in said
+    finally:
+        browser.close()
+    said = served.interrupt()
+    grades = [0, 1, 2, 3, 2]
+    lines = lines[:5]
+    wrong = sum(int(audit.labels[line]) != grade for line, grade in zip(lines, grades, strict=True))
+    assert f"Wrong among 5 verified labels: {wrong}, " in said
+    assert "run the same srjt audit command again" in said
+    assert read_verified_grades(folder) == {
+        audit.ids[line]: audit.grades[grade] for line, grade in zip(lines, grades, strict=True)
+    }
+
+
+# A worklist of srjt readers: each reader's own images, blind, and the answers as readings.
+
+NAMES = ["a.png", "b.png", "c.png"]
+
+
+def facts(*grades: str) -> str:
+    return json.dumps({"format": 3, "grades": grades, "readers": [], "probabilities_sha256": None})
+
+
+@pytest.fixture
+def readers(tmp_path: Path) -> Path:
+    """A folder as srjt readers writes it, with three images and a worklist."""
+    folder = tmp_path / "readers"
+    folder.mkdir()
+    for shade, name in enumerate(NAMES):
+        Image.new("RGB", (8, 8), (60 * shade, 0, 0)).save(tmp_path / name)
+    (folder / "readers.json").write_text(facts("mild", "moderate", "severe"))
+    pd.DataFrame({"id": NAMES, "image": [str(tmp_path / name) for name in NAMES]}).to_csv(
+        folder / "consensus.csv", index=False
+    )
+    (folder / "readings.csv").write_text(
+        "image,reader,grade,date,patient,consensus,probability\n"
+        "a.png,anna,mild,2024-05-01,p,mild,0.9\nb.png,bo,severe,,q,severe,0.8\nc.png,bo,mild,,q,mild,0.6\n"
+    )
+    (folder / "worklist.csv").write_text("image,reader,gain\nc.png,anna,0.2\na.png,bo,0.15\nb.png,anna,0.1\n")
+    return folder
+
+
+def test_each_reviewer_sees_their_own_images_in_the_order_of_the_list(readers: Path) -> None:
+    source = read_readers_folder(readers)
+    assert worklist_lines(readers / "worklist.csv", source, reviewer="anna") == [2, 1]
+    assert worklist_lines(readers / "worklist.csv", source, reviewer="bo") == [0]
+    with pytest.raises(SrjtError, match="nothing for the reviewer 'kim'; it is for anna, bo"):
+        worklist_lines(readers / "worklist.csv", source, reviewer="kim")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("image,gain\na.png,1\n", "it is no worklist"),
+        ("image,reader\nz.png,anna\n", "belongs to other images"),
+    ],
+)
+def test_other_tables_are_refused(readers: Path, text: str, message: str) -> None:
+    (readers / "other.csv").write_text(text)
+    with pytest.raises(SrjtError, match=message):
+        worklist_lines(readers / "other.csv", read_readers_folder(readers), reviewer="anna")
+
+
+def test_without_image_files_the_sentence_says_what_to_do(readers: Path) -> None:
+    pd.DataFrame({"id": NAMES, "image": NAMES}).to_csv(readers / "consensus.csv", index=False)
+    with pytest.raises(SrjtError, match=r"no image files to show: .*--images DIR"):
+        worklist_lines(readers / "worklist.csv", read_readers_folder(readers), reviewer="anna")
+
+
+def test_answers_become_readings_and_no_verified_grades(readers: Path) -> None:
+    source = read_readers_folder(readers)
+    decisions = Decisions(readers / "decisions.sqlite")
+    session = BlindSession(audit=source, decisions=decisions, reviewer="anna", lines=[2, 1], purpose="read")
+    session.answer(0, 0)
+    session.answer(0, 1)  # a new answer replaces the old one
+    session.answer(1, CANNOT_TELL)
+    assert session.answers() == [1, CANNOT_TELL]
+    assert decisions.answers("verify") == []
+    table, notes = new_readings(source, decisions.answers("read"))
+    decisions.close()
+    assert read_verified_grades(readers) == {}
+    assert notes == []
+    table.to_csv(readers / "all.csv", index=False)
+    found = read_readings(readers / "all.csv", grades=source.grades)
+    assert len(found.readings) == 4
+    # the patient as in the earlier readings of the image
+    last = table.iloc[-1][["image", "reader", "grade", "patient"]]
+    assert last.tolist() == ["c.png", "anna", "moderate", "q"]
+    assert found.problems == ()
+
+
+def test_an_audit_takes_a_worklist_too(audit_folder: Path, tmp_path: Path) -> None:
+    audit = read_audit(audit_folder)
+    worklist = tmp_path / "worklist.csv"
+    pd.DataFrame({"item": audit.ids[:3], "reader": ["anna", "bo", "anna"], "gain": 0.1}).to_csv(
+        worklist, index=False
+    )
+    assert worklist_lines(worklist, audit, reviewer="anna") == [0, 2]
+    decisions = Decisions(audit_folder / "decisions.sqlite")
+    decisions.add_answer(audit.ids[0], purpose="read", reviewer="=cmd()", grade=audit.grades[1])
+    table, _ = new_readings(audit, decisions.answers("read"))
+    decisions.close()
+    assert table.drop(columns="date").to_dict("records") == [
+        {"image": audit.ids[0], "reader": "'=cmd()", "grade": audit.grades[1]}
+    ]
+
+
+def test_the_export_appends_and_says_what_is_next(
+    readers: Path, srjt: Callable[..., tuple[int, str]]
+) -> None:
+    order = ("review", "export", readers, "--readings", "--out", readers / "more.csv")
+    code, said = srjt(*order)
+    assert (code, "Nothing of a worklist is read" in said) == (2, True)
+    decisions = Decisions(readers / "decisions.sqlite")
+    decisions.add_answer("c.png", purpose="read", reviewer="anna", grade="severe")
+    decisions.close()
+    code, said = srjt(*order)
+    assert (code, "4 readings, 1 of them new." in said) == (0, True)
+    assert f"Next: srjt readers {readers / 'more.csv'}" in said
+    assert srjt(*order)[0] == 2  # never by accident
+
+
+@pytest.mark.slow
+@needs_browser
+def test_a_worklist_is_read_in_the_browser(readers: Path, serve: Callable[..., Any], tmp_path: Path) -> None:
+    (readers / "readers.json").write_text(facts("1", "2", "3"))
+    served = serve(readers, "--reviewer", "anna", "--worklist", readers / "worklist.csv")
+    browser = Browser(tmp_path / "profile")
+    try:
+        tab = browser.tab()
+        tab.open(served.address)
+        shown = "document.querySelector('#view > img')?.complete"
+        for position, key in enumerate("12"):
+            tab.wait(f"document.body.classList.contains('ready') && {shown}")
+            body = str(tab.js("document.body.innerText"))
+            assert not any(name in body for name in NAMES)
+            names = [
+                text.split()
+                for text in tab.js("[...document.querySelectorAll('.grade')].map((b) => b.innerText)")
+            ]
+            assert names == [[key, "Grade", key] for key in "123"]  # not twice the key
+            tab.press(key)
+            tab.wait(f"document.querySelector('#progress').textContent === '{position + 1} of 2 answered'")
+        tab.wait("!document.querySelector('#finished').hidden")
+        text = str(tab.js("document.querySelector('#finished').innerText"))
+        assert "2 of 2 images have a grade." in text
+        assert "verified" not in text
+        assert tab.complaints() == []
+    finally:
+        browser.close()
+    said = served.interrupt()
+    assert "Read: 2 of 2 images." in said
+    assert "--readings" in said
