@@ -89,13 +89,9 @@ def run(
             print_study_times(data, left, device=device or None)
         _print_runs(out, planned_runs)
         return
-    bar = (
-        Bar()
-        if quiet
-        else TerminalBar("study", lasting=True, stderr=False)
-        if is_terminal(err=False)
-        else Lines()
-    )
+    bar = Bar() if quiet else Lines()
+    if not quiet and is_terminal(err=False):
+        bar = TerminalBar("study", lasting=True, stderr=False)
     try:
         outcome = run_study(
             data, out, command=shlex.join(["srjt", *sys.argv[1:]]), execute=execute, watcher=StudyWatcher(bar)
