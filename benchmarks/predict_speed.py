@@ -46,9 +46,9 @@ from srjt.training.devices import (
     channels_last,
     choose_device,
     device_name,
-    uses_channels_last,
 )
-from srjt.training.trained import Trained, build_method, build_networks
+from srjt.training.folder import RunFacts
+from srjt.training.trained import Trained, build_method, build_networks, ready_to_compute
 
 CROP, BATCH, GRADES = 224, 32, ("0", "1", "2", "3")
 
@@ -58,18 +58,8 @@ def untrained() -> Trained:
     config = TrainConfig(method="sord", network="resnet18", pretrained=False, crop=CROP)
     method = build_method(config, num_classes=len(GRADES))
     networks = build_networks(config, method, in_shape=(3, CROP, CROP), with_weights=False)
-    last = uses_channels_last(networks, torch.device("cpu"))
-    if last:
-        channels_last(networks)
-    return Trained(
-        networks=networks.eval(),
-        method=method,
-        config=config,
-        grades=Grades(GRADES),
-        preprocess=Preprocess(crop=CROP, channels_last=last),
-        in_shape=(3, CROP, CROP),
-        device=torch.device("cpu"),
-    )
+    facts = RunFacts(config=config, grades=Grades(GRADES), data={"in_shape": (3, CROP, CROP)})
+    return ready_to_compute(networks.eval(), method, facts, device=torch.device("cpu"))
 
 
 def timed(program: Callable[[], object]) -> tuple[float, float]:

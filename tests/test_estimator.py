@@ -14,8 +14,6 @@ import pandas as pd
 import pytest
 import sklearn
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
@@ -27,7 +25,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from fixtures.noisy_features import counted
-from processes import Launcher
 from srjt import OrdinalNoiseClassifier, noise
 from srjt import estimator as classifier
 from srjt.data.grades import grade_codes
@@ -98,14 +95,6 @@ def test_it_finds_out_how_noisy_the_labels_are_and_which_are_wrong(
     assert roc_auc_score(~wrong, fitted.selected_) > 0.7
     assert fitted.selected_.min() >= 0
     assert fitted.selected_.max() <= 1
-
-
-def test_attributes_after_fit(fitted: OrdinalNoiseClassifier) -> None:
-    loss = fitted.history_.query("metric == 'loss' and network == '1'").set_index("epoch")["value"]
-    assert list(loss.index) == list(range(1, fitted.n_iter_ + 1))
-    assert loss[fitted.n_iter_] < loss[1]
-    assert fitted.trained_.config.noise_rate == fitted.noise_rate_
-    assert fitted.n_features_in_ == 6
 
 
 def test_the_expected_grade_is_near_the_true_one(noisy: Rows, fitted: OrdinalNoiseClassifier) -> None:
@@ -228,20 +217,6 @@ def test_the_order_of_words_is_never_guessed() -> None:
     assert codes.tolist() == [3, 1, 0]
 
 
-@given(
-    st.lists(st.one_of(st.integers(-5, 5), st.integers(90, 120)), min_size=2).filter(
-        lambda v: len(set(v)) > 1
-    )
-)
-def test_whatever_the_numbers_codes_keep_their_order(numbers: list[int]) -> None:
-    for labels in (np.array(numbers), np.array([f"stage {n + 5}" for n in numbers])):
-        classes, codes = grade_codes(labels)
-        assert (classes[codes] == labels).all()
-        assert (
-            np.sign(np.subtract.outer(codes, codes)) == np.sign(np.subtract.outer(numbers, numbers))
-        ).all()
-
-
 def test_an_ordered_categorical_brings_its_order_and_its_empty_grades() -> None:
     data = rows(60)
     names = ["none", "mild", "moderate", "severe", "fatal"]
@@ -281,11 +256,6 @@ def test_bad_input_gets_one_sentence(parameters: dict[str, object], y: list[obje
         quick(**parameters).fit([[0.0], [1.0], [2.0]], y)
 
 
-def test_groups_must_be_as_many_as_rows() -> None:
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        quick().fit([[0.0], [1.0]], [0, 1], groups=["anna"])
-
-
 # ------------------------------------------------------------------ scikit-learn's tools around it
 
 
@@ -302,14 +272,6 @@ def test_a_search_over_rates_and_methods_in_a_pipeline() -> None:
     assert search.predict(data.X).shape == (90,)
     own = pipe.fit(data.X, data.y, ordinalnoiseclassifier__groups=data.groups)
     assert own.score(data.X, data.y) > 0.25
-
-
-def test_probabilities_across_folds_of_patients() -> None:
-    data = rows(120, wrong=0.1)
-    how = {"cv": StratifiedGroupKFold(3), "groups": data.groups, "method": "predict_proba"}
-    p = cross_val_predict(quick(), data.X, data.y, params={"groups": data.groups}, **how)
-    assert p.sum(axis=1) == pytest.approx(1)
-    assert (p.argmax(axis=1) == data.true).mean() > 0.5
 
 
 def test_groups_can_be_routed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,19 +307,6 @@ def test_a_clone_is_unfitted_and_a_pickle_predicts_the_same(
     assert again.get_params() == fitted.get_params()
     opened = pickle.loads(pickle.dumps(fitted))
     assert opened.predict_proba(noisy.X[:20]) == pytest.approx(fitted.predict_proba(noisy.X[:20]), abs=1e-12)
-
-
-@pytest.mark.slow
-def test_a_pickle_predicts_the_same_in_another_process(
-    tmp_path: Path, launcher: Launcher, noisy: Rows, fitted: OrdinalNoiseClassifier
-) -> None:
-    (tmp_path / "model.pickle").write_bytes(pickle.dumps((fitted, noisy.X[:20])))
-    opens_it = (
-        "import pickle, numpy; model, X = pickle.load(open('model.pickle', 'rb'));"
-        "numpy.save('p.npy', model.predict_proba(X))"
-    )
-    assert launcher.wait(launcher.start("methods", says=tmp_path / "says.txt", setup=[opens_it])) == 0
-    assert np.load(tmp_path / "p.npy") == pytest.approx(fitted.predict_proba(noisy.X[:20]), abs=1e-12)
 
 
 # ------------------------------------------------------------------ images

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate_sides
 from srjt.run import Run
 from srjt.training import train as training
-from srjt.training.trained import Trained
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +111,7 @@ def test_a_notebook_shows_numbers_and_matrix_and_escapes_names(run: Run) -> None
     assert "&lt;script&gt;" in hostile
 
 
-def test_a_notebook_shows_the_plot_without_pyplot(run: Run) -> None:
-    assert run.plot()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
-
-
 def test_a_run_can_be_pickled_after_its_scores_were_computed(run: Run) -> None:
     assert len(run.scores)
     again = pickle.loads(pickle.dumps(run))
     assert again.scores.equals(run.scores)
-
-
-def test_the_model_without_methods_has_a_short_repr_as_well(tmp_path: Path) -> None:
-    trained: Trained = made_run(folder=tmp_path)
-    assert repr(trained) == f"<Trained: standard, None, 150 epochs, {tmp_path}>"

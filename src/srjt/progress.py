@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import html
 import importlib
+import math
 import os
 import sys
 import time
@@ -24,34 +25,28 @@ REDRAWN = 0.2  # seconds between two updates: drawing takes time from the work
 SOON = 1.0  # seconds: what is done by then needs no bar
 
 
-def in_notebook() -> bool:
-    """Whether the code runs in the kernel of a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return _leads() and hasattr(shell, "kernel")
-
-
-def in_terminal() -> bool:
-    """Whether standard error is a terminal. The output of a program, on standard output, stays as it is."""
-    return _leads() and sys.stderr is not None and sys.stderr.isatty()
-
-
-def _leads() -> bool:
-    """Of several processes that train together, one shows the progress."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 class Bar:
     """Shows nothing; the other bars show how much is done of what ``label`` names."""
 
-    label = ""
-    brief = False  # whether there is room for a few words only
+    def __init__(self, label: str = "") -> None:
+        self.label, self.total, self.drawn = label, 0.0, -math.inf
 
     def update(
-        self, done: float, total: float, count: str = "", text: str = "", *, now: bool = False
+        self,
+        done: float,
+        total: float,
+        count: str = "",
+        text: str = "",
+        *,
+        label: str = "",
+        now: bool = False,
     ) -> None:
         """``done`` of ``total``, as it is counted, and what else there is to say. now: draw it at once."""
+        if now or done >= total or total != self.total or time.monotonic() - self.drawn > REDRAWN:
+            self.label, self.total, self.drawn = label or self.label, total, time.monotonic()
+            self.draw(done, count, text)
 
+    def draw(self, done: float, count: str, text: str) -> None: ...
     def line(self, text: str) -> None:
         """A sentence for a log, where no bar shows the same."""
 
@@ -69,6 +64,7 @@ class Bar:
 class Lines(Bar):
     """Prints lines, for logs and pipes."""
 
+    def update(self, *counts: Any, **more: Any) -> None: ...
     def line(self, text: str) -> None:
         print(f"{self.label}: {text}" if self.label else text, flush=True)
 
@@ -78,40 +74,29 @@ class Lines(Bar):
 class TerminalBar(Bar):
     """A bar, by default on standard error, which disappears at the end unless it is ``lasting``."""
 
-    brief = True
-
     def __init__(self, label: str, *, lasting: bool = False, stderr: bool = True) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         from srjt.console import Console
 
+        super().__init__(label)
         self.console = Console(stderr=True) if stderr else Console()
-        self.column = BarColumn(bar_width=16)
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
-            self.column,
+            BarColumn(bar_width=10),  # a line has 80 columns
             TextColumn("{task.fields[count]}", markup=False),
             TimeRemainingColumn(compact=True) if lasting else TimeElapsedColumn(),
             TextColumn("{task.fields[text]}", markup=False, style="dim"),
             console=self.console,
             transient=not lasting,
         )
-        self.label, self.drawn = label, 0.0
         self.task = self.progress.add_task(label, total=None, count="", text="")
 
-    def update(
-        self, done: float, total: float, count: str = "", text: str = "", *, now: bool = False
-    ) -> None:
-        other = total != self.progress.tasks[0].total
-        if not (now or other or done >= total or time.monotonic() - self.drawn > REDRAWN):
-            return
-        if other:
+    def draw(self, done: float, count: str, text: str) -> None:
+        if self.total != self.progress.tasks[0].total:
             self.progress.reset(self.task)  # the speed of what came before says nothing
-        self.drawn = time.monotonic()
-        self.column.bar_width = 16 if len(self.label) <= 16 else 8  # a line has 80 columns
-        self.progress.update(
-            self.task, completed=done, total=total, count=count, text=text, description=f"{self.label:16}"
-        )
+        shown: dict[str, Any] = {"description": self.label, "count": count, "text": text}
+        self.progress.update(self.task, completed=done, total=self.total, **shown)
         self.progress.start()
 
     def note(self, text: str) -> None:
@@ -125,54 +110,53 @@ class NotebookBar(Bar):
     """A bar below the cell. It is one output that is rewritten, so that the saved notebook has its last state."""
 
     def __init__(self, label: str) -> None:
-        self.label, self.notes = label, list[str]()
-        self.done, self.total, self.text = 0.0, 0.0, ""
-        self.began, self.drawn = time.monotonic(), 0.0
+        super().__init__(label)
+        self.notes, self.latest, self.began = list[str](), (0.0, "", ""), time.monotonic()
         self.output: Any = None
 
-    def update(
-        self, done: float, total: float, count: str = "", text: str = "", *, now: bool = False
-    ) -> None:
-        self.done, self.total, self.text = done, total, f"{count}  {text}".strip()
-        if now or done >= total or time.monotonic() - self.drawn > REDRAWN:
-            self.draw()
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-        self.draw()
-
-    def close(self) -> None:
-        self.draw()
-
-    def clear(self) -> None:
-        if self.output is not None:
-            self.output.update({"text/plain": "", "text/html": ""}, raw=True)
-
-    def draw(self) -> None:
-        """Write the output, or write it anew."""
-        self.drawn = time.monotonic()
-        seconds = round(self.drawn - self.began)
-        words = [self.label, f"{seconds // 60}:{seconds % 60:02d}", self.text]
-        shown = {"text/plain": "  ".join(filter(None, words)), "text/html": self._html(words)}
+    def draw(self, done: float, count: str, text: str) -> None:
+        self.latest = done, count, text
+        seconds = round(time.monotonic() - self.began)
+        words = [self.label, f"{seconds // 60}:{seconds % 60:02d}", f"{count}  {text}".strip()]
+        label, clock, rest = map(html.escape, words)
+        value = f' value="{done:g}" max="{self.total:g}"' if self.total else ""
+        bar = f'<progress style="width:12em;vertical-align:middle"{value}></progress>'
+        notes = "".join(f'<div style="opacity:.75">{html.escape(note)}</div>' for note in self.notes)
+        shown = {
+            "text/plain": "  ".join(filter(None, words)),
+            "text/html": f'<div style="font-family:system-ui,sans-serif">{label} {bar} {clock} {rest}{notes}</div>',
+        }
         if self.output is None:
             display = importlib.import_module("IPython.display").display
             self.output = display(shown, raw=True, display_id=True)
         else:
             self.output.update(shown, raw=True)
 
-    def _html(self, words: list[str]) -> str:
-        label, clock, text = map(html.escape, words)
-        value = f' value="{self.done:g}" max="{self.total:g}"' if self.total else ""
-        bar = f'<progress style="width:12em;vertical-align:middle"{value}></progress>'
-        notes = "".join(f'<div style="opacity:.75">{html.escape(note)}</div>' for note in self.notes)
-        return f'<div style="font-family:system-ui,sans-serif">{label} {bar} {clock} {text}{notes}</div>'
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        self.close()
+
+    def close(self) -> None:
+        self.draw(*self.latest)
+
+    def clear(self) -> None:
+        if self.output is not None:
+            self.output.update({"text/plain": "", "text/html": ""}, raw=True)
 
 
 def show_bar(label: str, *, shown: bool = True, lasting: bool = False) -> Bar:
-    """The bar for where the code runs. shown: False for a bar that shows nothing. lasting: stays in a terminal."""
-    if shown and in_notebook():
+    """The bar for where the code runs: in a notebook, or where standard error is a terminal. What a program writes to
+    standard output stays as it is. Of several processes that train together, one shows the progress.
+
+    shown: False for a bar that shows nothing. lasting: stays in a terminal.
+    """
+    ipython = sys.modules.get("IPython")
+    if not shown or os.environ.get("RANK", "0") != "0":
+        return Bar(label)
+    if ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
         return NotebookBar(label)
-    return TerminalBar(label, lasting=lasting) if shown and in_terminal() else Bar()
+    in_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return TerminalBar(label, lasting=lasting) if in_terminal else Bar(label)
 
 
 @contextmanager

@@ -154,8 +154,8 @@ class Run(Trained, Reported):
         if not samples:  # folders may name people
             made = {name: value for name, value in facts.provenance.items() if name != "command"}
             data = dict(facts.data)
-            if data.get("source"):
-                data["source"] = {**data["source"], "path": Path(data["source"]["path"]).name}
+            for name in {"source", "labels"} & data.keys():
+                data[name] = {**data[name], "path": Path(data[name]["path"]).name}
             facts = replace(facts, data=data, provenance=made)
         usage = f"```bash\nsrjt predict hf://{repo} SAMPLES --out predictions.csv\n```"
         with tempfile.TemporaryDirectory() as folder:

@@ -138,8 +138,8 @@ def test_every_epoch_is_named_by_its_fold(noisy: Manifest, capsys: pytest.Captur
     audit(noisy, config=config, folds=2, device="cpu", reporter=BarReporter(Lines()))
     said = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if "  loss " in line]
     assert said == [
-        *(f"warm-up: fold {fold} of 3, epoch 1 of 1" for fold in (1, 2, 3)),
-        *(f"fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)),
+        *(f"warm-up: fold {fold}/3, epoch 1/1" for fold in (1, 2, 3)),
+        *(f"fold {fold}/2, epoch {epoch}/2" for fold in (1, 2) for epoch in (1, 2)),
     ]
 
 

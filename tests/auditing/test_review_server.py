@@ -246,22 +246,21 @@ def test_images_are_shown_as_the_networks_saw_them(audit_folder: Path, tmp_path:
     Image.fromarray(ramp).save(tmp_path / "deep.png")
     Image.fromarray((ramp >> 8).astype(np.uint8)).save(tmp_path / "scan.tif")
     Image.new("RGB", (9, 5), "green").save(tmp_path / "photo.jpg")
-    np.save(tmp_path / "array.npy", np.zeros((5, 4, 3), np.uint8))
     (tmp_path / "cut.png").write_bytes((tmp_path / "deep.png").read_bytes()[:100])
-    names = ["deep.png", "scan.tif", "photo.jpg", "array.npy", "cut.png", "gone.png"]
+    names = ["deep.png", "scan.tif", "photo.jpg", "cut.png", "gone.png"]
     audit = with_images(audit_folder, [str(tmp_path / name) for name in names])
     with running(audit, tmp_path / "d.sqlite") as client:
-        answers = [client.ask(f"/image/{line}") for line in range(6)]
-        assert [status for status, _, _ in answers] == [200, 200, 200, 200, 404, 404]
-        kinds = [headers["content-type"] for _, headers, _ in answers[:4]]
-        assert kinds == ["image/png", "image/png", "image/jpeg", "image/png"]
+        answers = [client.ask(f"/image/{line}") for line in range(5)]
+        assert [status for status, _, _ in answers] == [200, 200, 200, 404, 404]
+        kinds = [headers["content-type"] for _, headers, _ in answers[:3]]
+        assert kinds == ["image/png", "image/png", "image/jpeg"]
         assert answers[2][2] == (tmp_path / "photo.jpg").read_bytes()  # untouched
         for number in (0, 1):
             (tmp_path / "got.png").write_bytes(answers[number][2])
             with Image.open(tmp_path / "got.png") as shown:
                 assert (shown.mode, shown.size) == ("RGB", (64, 64))
                 assert shown.getpixel((63, 63)) == (255, 255, 255)
-        assert b"no such file" in answers[5][2]
+        assert b"no such file" in answers[4][2]
 
 
 def test_a_thumbnail_keeps_the_shape(audit_folder: Path, tmp_path: Path) -> None:

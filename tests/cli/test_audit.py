@@ -52,7 +52,7 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     code, said, wrong = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL)
     assert (code, wrong) == (0, "")
     lines = [line.split("  ")[0] for line in said.splitlines() if "loss" in line]
-    assert lines == [f"fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)]
+    assert lines == [f"fold {fold}/2, epoch {epoch}/2" for fold in (1, 2) for epoch in (1, 2)]
     summary = said.partition("Estimating the noise and scoring every label.")[2]
     assert (
         len([line for text in summary.splitlines() for line in textwrap.wrap(text, 80)]) <= 24

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 from typer.main import get_command
@@ -23,8 +22,9 @@ from srjt import cli, methods
 from srjt.cli import SUMMARIES
 from srjt.cli.output import OPTION, OptionsReporter, as_typed, say, warnings_as_sentences
 from srjt.errors import SrjtError
+from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
-from srjt.training.loop import StarvationMonitor
+from srjt.training.loop import starvation_warning
 from srjt.training.reporters import BarReporter, reporter_for
 
 from .conftest import Srjt
@@ -341,10 +341,13 @@ def test_a_sentence_that_begins_with_the_program_is_no_command(capsys: pytest.Ca
 
 def test_the_notes_of_a_training_name_options() -> None:
     heard = BarReporter()
-    monitor = StarvationMonitor(["0", "1"])
-    counts = np.array([[[0, 0], [0, 90], [0, 0], [100, 100]]])
-    warnings = [monitor.update(counts) for _ in range(3)]
-    OptionsReporter(heard).note(str(warnings[-1]))
+    shares = (("", "kept", 0.5), ("1", "kept[0]", 0.0), ("1", "kept[1]", 0.9))
+    rows = [
+        MetricRow(epoch, "train", network, name, value)
+        for epoch in (1, 2, 3)
+        for network, name, value in shares
+    ]
+    OptionsReporter(heard).note(str(starvation_warning(rows, ["0", "1"])))
     assert "Try --per-class, a slower ramp (--ramp-epochs) or a smaller --noise-rate." in heard.notes[0]
 
 

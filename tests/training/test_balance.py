@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import srjt
-from srjt.errors import SrjtError
 from srjt.training.batches import balancing_weights, draw_plan
 
 LABELS = torch.tensor([0] * 80 + [1] * 15 + [2] * 5)
@@ -56,8 +54,3 @@ def test_a_balanced_training_sees_rare_grades_more_often(data: Any) -> None:
     assert seen["size"].max() > 1.5 * seen["size"].min(), (
         "the data must be imbalanced for this to mean anything"
     )
-
-
-def test_balance_outside_its_range_is_an_error() -> None:
-    with pytest.raises(SrjtError, match=r"balance lies in \[0, 1\]"):
-        srjt.training.config.TrainConfig(balance=1.5)

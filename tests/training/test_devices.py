@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 import srjt
 from processes import Limit
@@ -36,14 +35,12 @@ from srjt.training.devices import (
     StackedNetworks,
     backward_kernels,
     compile_networks,
-    keep_compiled_code,
     pause_garbage_collection,
     uses_channels_last,
 )
 from srjt.training.trained import build_method
 
-# Networks of one structure are compiled once, also those of later trainings; code is kept in our cache
-# folder.
+# Networks of one structure are compiled once, also those of later trainings.
 
 
 def network(width: int = 4) -> nn.Module:
@@ -139,29 +136,6 @@ def test_compiled_code_does_not_keep_the_networks(graphs: list[Any]) -> None:
     del networks
     gc.collect()
     assert [reference() for reference in weights] == [None] * len(weights)
-
-
-def test_the_cache_folder_is_ours_unless_the_user_has_chosen(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "mine")
-    keep_compiled_code()
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "mine"
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    keep_compiled_code()
-    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) == tmp_path / "cache" / "compiled"
-    assert (tmp_path / "cache" / "compiled").is_dir()
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    cache_dir()  # torch sets the variable itself when it needs the folder, and an optimizer needs it
-    assert "TORCHINDUCTOR_CACHE_DIR" in os.environ
-    keep_compiled_code()
-    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) == tmp_path / "cache" / "compiled"
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "file"))
-    keep_compiled_code()
-    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -335,14 +309,6 @@ def test_two_processes_stop_together_and_one_resumes(
     ours, theirs = (checkpoint.read(run / "weights.safetensors")[0] for run in (out, alone))
     for name in theirs:
         torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-6, msg=name)
-
-
-@pytest.mark.slow
-def test_a_batch_that_cannot_be_shared_evenly(launcher: Any, labels: Path, tmp_path: Path) -> None:
-    arguments = command(labels, tmp_path / "run", "--set", "batch_size=15")
-    codes = [launcher.wait(pid) for pid in start_two(launcher, arguments, tmp_path)]
-    assert codes == [2, 2]
-    assert "A batch of 15 cannot be shared evenly by 2 processes:" in (tmp_path / "says0").read_text()
 
 
 def test_parts_cover_a_batch_once() -> None:

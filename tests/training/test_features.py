@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,8 @@ import pytest
 import torch
 
 import srjt
-from processes import Limit
 from srjt import noise
 from srjt.data import Manifest, Split, folds, from_arrays
-from srjt.data.sources.features import pack_features
 from srjt.data.splits import corrupt_sides
 from srjt.errors import Interrupted, SrjtError
 from srjt.inference.predict import predict
@@ -116,6 +112,19 @@ def test_standardise_is_the_identity_until_it_is_set() -> None:
     assert torch.equal(layer(torch.tensor([[1.0, 2.0, 7.0], [3.0, 2.0, 7.0]])), expected)
 
 
+def test_a_run_knows_the_file_of_its_labels(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32))
+    (tmp_path / "labels.csv").write_text("grade\n" + "0\n1\n" * 20)
+    data = srjt.data.read(tmp_path / "rows.npy", labels=tmp_path / "labels.csv")
+    srjt.train(data, out=tmp_path / "run", **{**SETTINGS, "epochs": 1})
+    recorded = srjt.load_run(tmp_path / "run").facts.data
+    assert {name: Path(recorded[name]["path"]).name for name in ("source", "labels")} == {
+        "source": "rows.npy",
+        "labels": "labels.csv",
+    }
+    assert len(recorded["labels"]["sha256"]) == 64
+
+
 def test_defaults_are_saved_and_the_run_can_be_resumed(rows: Rows, run: Trained) -> None:
     assert run.folder is not None
     written = json.loads((run.folder / "run.json").read_text())
@@ -154,50 +163,6 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(rows: Rows, tmp_path: P
     srjt.train(rows.manifest, out=tmp_path / "parts", **given)
     for name in ("weights.safetensors", "history.csv", "summary.json"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_killed_and_finished(launcher: Any, rows: Rows, tmp_path: Path) -> None:
-    """A real process on a file of features, killed twice without warning."""
-    (tmp_path / "f.npz").write_bytes(pack_features(rows.manifest))
-
-    limit = Limit(tmp_path / "limit", epoch=12)
-
-    def start(out: Path) -> int:
-        what = [
-            "train",
-            tmp_path / "f.npz",
-            "--out",
-            out,
-            "--fold",
-            0,
-            "--noise-rate",
-            0.4,
-            "--device",
-            "cpu",
-        ]
-        how = ["--epochs", 6, "--batch-size", 16, "--set", "checkpoint_seconds=0"]
-        return int(launcher.start(*what, *how, says=tmp_path / "says", setup=[limit.code]))
-
-    def has_begun(epoch: int) -> bool:
-        metrics = out / "metrics.csv"
-        return metrics.exists() and f"\n{epoch}," in metrics.read_text()
-
-    assert launcher.wait(start(tmp_path / "whole")) == 0, (tmp_path / "says").read_text()
-    out = tmp_path / "parts"
-    for epoch in (2, 4):
-        limit.raise_to(epoch)
-        pid = start(out)
-        code = launcher.wait_until(pid, lambda epoch=epoch: has_begun(epoch))
-        assert code is None, (tmp_path / "says").read_text()
-        os.kill(pid, signal.SIGKILL)
-        launcher.wait(pid)
-        assert not (out / "weights.safetensors").exists()
-    limit.lift()
-    assert launcher.wait(start(out)) == 0, (tmp_path / "says").read_text()
-    assert "Resuming at epoch" in (tmp_path / "says").read_text()
-    for name in ("weights.safetensors", "history.csv", "summary.json"):
-        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_one_s_own_network(rows: Rows) -> None:

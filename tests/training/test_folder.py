@@ -28,7 +28,7 @@ from srjt.training import checkpoint
 from srjt.training.checkpoint import CheckpointWriter
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.folder import HeldOut, baseline_on, read_held_out, write_held_out
+from srjt.training.folder import HeldOut, baseline_from, read_facts, read_held_out, write_held_out
 from srjt.training.trained import Setup
 
 from .test_resume import StopAt
@@ -249,11 +249,11 @@ def test_a_file_is_as_before_when_writing_fails(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_naive_baseline_of_a_run(run: Path) -> None:
-    assert baseline_on(run, [1, 1, 1, 1]) is not None
-    assert baseline_on(run, [0, 0, 0, 0]) is None
+    assert baseline_from(read_facts(run), [1, 1, 1, 1]) is not None
+    assert baseline_from(read_facts(run), [0, 0, 0, 0]) is None
     for counts in ([], [0, 0, 0, 0], [1, 2]):
         change(run, lambda facts, counts=counts: facts["data"].update(class_counts=counts))  # type: ignore[misc]
-        assert baseline_on(run, [1, 1, 1, 1]) is None
+        assert baseline_from(read_facts(run), [1, 1, 1, 1]) is None
 
 
 def test_a_folder_with_the_name_of_a_draft_stays(tmp_path: Path) -> None:
@@ -324,8 +324,8 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
         assert side.patients == samples.patients
         assert side.columns == {
             "reader": ["A"] * len(rows),
-            "p1_0_source": [str(row // 4) for row in rows],
-            "side_source": ["left"] * len(rows),
+            "p1_0": [str(row // 4) for row in rows],
+            "side": ["left"] * len(rows),
         }
         # as `per` and `coverage_by` name them
         assert list(side.table) == ["id", "patient", "reader", "p1_0", "side"]

@@ -184,32 +184,3 @@ def test_a_full_disk_leaves_a_run_that_can_be_resumed(
     assert launcher.wait(pid) == 0
     assert "Resuming at epoch 4" in (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)
-
-
-@pytest.mark.slow
-def test_the_refused_one_of_two_processes_changes_nothing(
-    launcher: Any, labels: Path, tmp_path: Path
-) -> None:
-    """The first one holds the lock from before run.json is written."""
-    out, go_on = tmp_path / "run", tmp_path / "go-on"
-    waiting = [
-        "import time\n"
-        "from pathlib import Path\n"
-        "from srjt.training import single_run\n"
-        "fit = single_run.fit\n"
-        "def wait(*arguments, **more):\n"
-        f"    while not Path({str(go_on)!r}).exists(): time.sleep(0.01)\n"
-        "    return fit(*arguments, **more)\n"
-        "single_run.fit = wait\n"
-    ]
-    first = launcher.start(*command(labels, out), says=tmp_path / "first", setup=waiting)
-    written = [out / "run.json", out / "image_hashes.npy"]  # the last files before the training itself
-    began = launcher.wait_until(first, lambda: all(path.exists() for path in written))
-    assert began is None, (tmp_path / "first").read_text()
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
-    second = launcher.start(*command(labels, out), says=tmp_path / "second")
-    assert launcher.wait(second) == 2
-    assert "Another process is working on" in (tmp_path / "second").read_text()
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    go_on.touch()
-    assert launcher.wait(first) == 0, (tmp_path / "first").read_text()

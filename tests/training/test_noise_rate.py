@@ -197,10 +197,6 @@ def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: Tra
     own = asked.replace(soft_labels="estimated", method_options={"label_matrix": np.eye(4)})
     with pytest.raises(SrjtError, match="do not pass both"):
         resolve_noise_rate(noisy, config=own)
-    with pytest.raises(SrjtError, match="Unknown soft_labels 'estimate': did you mean 'estimated'"):
-        asked.replace(soft_labels="estimate")
-    with pytest.raises(SrjtError, match=r"noise_rate takes a number such as 0\.2, or auto; got 'automatic'"):
-        asked.replace(noise_rate="automatic")
 
 
 def test_the_training_itself_refuses_an_unresolved_noise_rate(noisy: Manifest, asked: TrainConfig) -> None:
@@ -278,12 +274,6 @@ def test_two_that_need_the_same_estimate_make_it_once(
     assert len(made) == 1
     assert len(found) == 2
     assert found[0] == found[1]
-
-
-def test_a_damaged_estimate_is_one_sentence(noisy: Manifest, asked: TrainConfig, tmp_path: Path) -> None:
-    (tmp_path / "noise.json").write_text('{"estimate": {"rate": 0.2}}')
-    with pytest.raises(SrjtError, match=r"noise\.json is damaged or not from srjt"):
-        resolve_noise_rate(noisy, config=asked, out=tmp_path, setup=Setup(device="cpu"))
 
 
 def test_the_warm_up_is_short_and_has_no_noise_rate(asked: TrainConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from srjt.data.grades import Grades
 from srjt.data.images.feed import normalise, open_feed
-from srjt.training.batches import Forward, Preprocess, TrainingSet, draw_plan
+from srjt.training.batches import Preprocess, TrainingSet, draw_plan
 from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, StackedNetworks
-from srjt.training.loop import TrainingResult, fit
+from srjt.training.folder import RunFacts
+from srjt.training.loop import fit
 from srjt.training.reporters import BarReporter
-from srjt.training.trained import build_method, build_networks
+from srjt.training.trained import Trained, build_method, build_networks, ready_to_compute
 
 EPOCHS, BATCH, SIZE, CROP, NOISE = 4, 16, 32, 28, 0.4
 
@@ -62,34 +65,23 @@ def rate_at(epoch: int) -> float:
     return 1e-3 * 0.1 ** sum(epoch > round(m * EPOCHS / 150) for m in (90, 120, 140))
 
 
-def trained(data: Any, method: str, **settings: Any) -> TrainingResult:
+def trained(data: Any, method: str, **settings: Any) -> Trained:
     config, committee = first_committee(method, **settings)
-    feed = open_feed(data.manifest.arrays, device="cpu")
     rows = data.split.train
-    return fit(
-        Forward(
-            networks=committee,
-            method=build_method(config, num_classes=4),
-            feed=feed,
-            preprocess=Preprocess(crop=CROP, dtype=torch.float64),
-            batch_size=BATCH,
-        ),
-        TrainingSet(
-            feed=feed,
-            rows=torch.tensor(rows),
-            labels=torch.tensor(data.manifest.labels[rows]),
-            true=torch.tensor(data.manifest.true_labels[rows]),
-        ),
-        config=config,
-        sides={},
-        grades=data.manifest.grades,
-        folder=None,
-        reporter=BarReporter(),
-        process=Process(),
+    facts = RunFacts(config=config, grades=Grades(data.manifest.grades), data={"in_shape": (3, CROP, CROP)})
+    run = ready_to_compute(committee, build_method(config, num_classes=4), facts, device=torch.device("cpu"))
+    run = replace(run, preprocess=Preprocess(crop=CROP, dtype=torch.float64))
+    training = TrainingSet(
+        feed=open_feed(data.manifest.arrays, device="cpu"),
+        rows=torch.tensor(rows),
+        labels=torch.tensor(data.manifest.labels[rows]),
+        true=torch.tensor(data.manifest.true_labels[rows]),
     )
+    result = fit(run, training, {}, reporter=BarReporter(), process=Process())
+    return replace(run, metrics=result.metrics, history=result.history)
 
 
-def assert_equal(run: TrainingResult, networks: list[nn.Module]) -> None:
+def assert_equal(run: Trained, networks: list[nn.Module]) -> None:
     for member, mine in zip(run.networks.members, networks, strict=True):
         ours, theirs = member.state_dict(), mine.state_dict()
         assert ours.keys() == theirs.keys()

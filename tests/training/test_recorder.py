@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import srjt
-from srjt.training.loop import PATIENCE, StarvationMonitor
+from srjt.training.checkpoint import MetricRow
+from srjt.training.loop import PATIENCE, starvation_warning
 from srjt.training.step import SMOOTHING, Recorder
 
 
@@ -49,15 +50,15 @@ def test_counts_against_counting_by_hand() -> None:
         loss = torch.rand(2, 8, generator=generator)
         recorder.add(rows, torch.tensor(1.0), torch.tensor([1.0, 3.0]) + start, selected, loss)
         seen += [(k, int(row), bool(selected[k, i])) for k in (0, 1) for i, row in enumerate(rows)]
-    record = recorder.finish_epoch()
-    assert record.losses == (5.0, 7.0)
-    assert record.first_bad_step is None
+    numbers, bad_step = recorder.finish_epoch()
+    assert [network["loss"] for network in numbers] == [5.0, 7.0]
+    assert bad_step is None
     for k in (0, 1):
         mine = [(row, chosen) for network, row, chosen in seen if network == k]
         chosen_rows = [row for row, chosen in mine if chosen]
         clean = [row for row, _ in mine if labels[row] == true[row]]
         both = set(chosen_rows) & set(clean)
-        quality = record.label_quality(k)
+        quality = numbers[k]
         assert quality["label_precision"] == pytest.approx(len(both) / len(chosen_rows))
         assert quality["label_recall"] == pytest.approx(len(both) / len(clean))
         for grade in range(3):
@@ -66,7 +67,7 @@ def test_counts_against_counting_by_hand() -> None:
                 len([row for row in of_grade if row in both]) / len(of_grade)
             )
             share = len(of_grade) / len([row for row, _ in mine if labels[row] == grade])
-            assert record.kept[k, grade] == pytest.approx(share)
+            assert quality[f"kept[{grade}]"] == pytest.approx(share)
 
 
 def test_the_running_loss_forgets_slowly_and_starts_at_the_first() -> None:
@@ -87,46 +88,46 @@ def test_the_first_bad_step_is_remembered_for_its_epoch_only() -> None:
     recorder.start_epoch()
     for total in (1.0, float("inf"), float("nan")):
         recorder.add(torch.arange(2), torch.tensor(total), *arguments)
-    assert recorder.finish_epoch().first_bad_step == 1
+    assert recorder.finish_epoch()[1] == 1
     recorder.start_epoch()
     recorder.add(torch.arange(2), torch.tensor(1.0), *arguments)
-    assert recorder.finish_epoch().first_bad_step is None
+    assert recorder.finish_epoch()[1] is None
 
 
 # ------------------------------------------------------------------------------------------------- starvation
 
 
-def counts(*selected: list[int], total: tuple[int, ...] = (100, 100, 10)) -> Any:
-    """(K, 4, C): selected and clean, selected, clean, all."""
-    return np.array([[chosen, chosen, list(total), list(total)] for chosen in selected])
+FED, STARVED, ABSENT = [0.6, 0.6, 0.5], [0.8, 0.7, 0.0], [0.6, 0.6, float("nan")]
 
 
-FED, STARVED = [60, 60, 5], [80, 70, 0]
+def warnings_of(*epochs: list[list[float]]) -> list[str | None]:
+    """What is said after each epoch. epochs: the share of each grade that each network has selected."""
+    rows: list[MetricRow] = []
+    said = []
+    for epoch, networks in enumerate(epochs, start=1):
+        rows.append(MetricRow(epoch, "train", "", "kept", 0.6))
+        for k, shares in enumerate(networks):
+            rows += [
+                MetricRow(epoch, "train", str(k + 1), f"kept[{c}]", share) for c, share in enumerate(shares)
+            ]
+        said.append(starvation_warning(rows, ["none", "mild", "severe"]))
+    return said
 
 
 def test_one_warning_after_several_epochs() -> None:
-    monitor = StarvationMonitor(["none", "mild", "severe"])
-    said = [monitor.update(counts(FED, STARVED)) for _ in range(PATIENCE + 5)]
-    assert said[: PATIENCE - 1] == [None] * (PATIENCE - 1)
-    message = said[PATIENCE - 1]
+    said = warnings_of(*[[FED, STARVED]] * (PATIENCE + 5))
+    message = said.pop(PATIENCE - 1)
+    assert said == [None] * len(said)
     assert message is not None
     assert message.startswith(f"The selection is starving grade severe: for {PATIENCE} epochs hardly any")
     for advice in ("`per_class=True`", "`ramp_epochs`", "`noise_rate`"):
         assert advice in message
     assert "mild" not in message
-    assert said[PATIENCE:] == [None] * 5
 
 
-def test_epochs_must_follow_each_other() -> None:
-    monitor = StarvationMonitor(["none", "mild", "severe"])
-    for _ in range(4):
-        assert [monitor.update(counts(c, FED)) for c in (STARVED, STARVED, FED)] == [None] * 3
-
-
-def test_a_grade_that_is_not_in_the_data_is_not_starved() -> None:
-    monitor = StarvationMonitor(["none", "mild", "severe"])
-    absent = counts([60, 60, 0], [60, 60, 0], total=(100, 100, 0))
-    assert [monitor.update(absent) for _ in range(6)] == [None] * 6
+@pytest.mark.parametrize("epochs", [[[STARVED, FED], [FED, STARVED], [FED, FED]] * 4, [[ABSENT, ABSENT]] * 6])
+def test_epochs_must_follow_each_other_and_the_grade_be_in_the_data(epochs: list[list[list[float]]]) -> None:
+    assert warnings_of(*epochs) == [None] * len(epochs)
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "A [note]." in said
     assert "2/30" in said
     last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said).rstrip().splitlines()[-1]
-    assert re.search(r"co-teaching\+ours [━╸╺ ]{16} 2/30 .* val\.acc 0\.400  samples/s 1234", last)
+    assert re.search(r"co-teaching\+ours [━╸╺ ]{10} epoch 2/30 .* val\.acc 0\.400  samples/s 1234", last)
     assert len(last.split("\r")[-1].rstrip()) <= 80
 
 
@@ -106,9 +106,7 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(
     with BarReporter(Lines()) as plain:
         plain.begin("", epochs=30, folds=5)
         plain.finished_epoch(32, ROWS)
-    assert (
-        capsys.readouterr().out == "fold 2 of 5, epoch 2 of 30  loss 1.500  val.acc 0.400  samples/s 1234\n"
-    )
+    assert capsys.readouterr().out == "fold 2/5, epoch 2/30  loss 1.500  val.acc 0.400  samples/s 1234\n"
     screen = io.StringIO()
     monkeypatch.setattr("srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
     bar = TerminalBar("training", lasting=True, stderr=False)
@@ -120,7 +118,7 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(
     said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     last = said.rstrip().splitlines()[-1].split("\r")[-1].rstrip()
     assert re.fullmatch(
-        r"warm-up fold 3 of 3, epoch 10 of 30 [━╸╺ ]{8} +[0-9:-]+ loss 1\.500  samples/s 1234", last
+        r"warm-up [━╸╺ ]{10} fold 3/3, epoch 10/30 [0-9:-]+ loss 1\.500  samples/s 1234", last
     )
     assert len(last) <= 80
 

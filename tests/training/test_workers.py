@@ -1,4 +1,4 @@
-"""Workers that stay: nothing passes from one task to the next, one that dies takes only its own task with it, and
+"""Workers that stay: one that dies takes only its own task with it, and
 nothing is executed from the current folder, which somebody else may have sent.
 """
 
@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -18,47 +17,12 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.training import workers
-from srjt.training.workers import Ended, StopRequest, WorkerPool, fresh_process_state, start_forkserver
-
-
-def process_facts() -> dict[str, Any]:
-    return {
-        "python": random.random(),
-        "random": [float(np.random.rand()), float(torch.rand(()))],
-        "threads": torch.get_num_threads(),
-        "dtype": str(torch.get_default_dtype()),
-        "gradients": torch.is_grad_enabled(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "environment": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
-        "folder": os.getcwd(),
-    }
-
-
-def change_everything() -> None:
-    random.seed(1)
-    np.random.seed(1)
-    torch.manual_seed(1)
-    torch.set_num_threads(torch.get_num_threads() + 1)
-    torch.set_default_dtype(torch.float64)
-    torch.set_grad_enabled(False)
-    torch.use_deterministic_algorithms(True)
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    os.chdir("/")
-
-
-def test_the_state_of_a_process_is_restored() -> None:
-    with fresh_process_state():
-        expected = process_facts()
-    with fresh_process_state():
-        change_everything()
-    with fresh_process_state():
-        assert process_facts() == expected
+from srjt.training.workers import Ended, StopRequest, WorkerPool, start_forkserver
 
 
 def test_workers_share_a_gpu_that_occurs_twice() -> None:
@@ -71,11 +35,10 @@ def test_workers_share_a_gpu_that_occurs_twice() -> None:
 
 
 def facts(*, device: str | None) -> dict[str, Any]:
-    return {"process": os.getpid(), "device": device, "facts": process_facts()}
+    return {"process": os.getpid(), "device": device, "threads": torch.get_num_threads()}
 
 
 def fail(kind: str, *, device: str | None) -> None:
-    change_everything()
     if kind == "with a thread":
         threading.Thread(target=time.sleep, args=(600,)).start()
     raise SrjtError("a sentence") if kind == "expected" else RuntimeError("a bug")
@@ -112,7 +75,7 @@ def run(pool: WorkerPool, function: Callable[..., Any], *arguments: Any, setting
 
 
 @pytest.mark.slow
-def test_a_worker_serves_one_task_after_another_as_if_each_were_the_first(
+def test_a_worker_serves_one_task_after_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with WorkerPool(devices=("cpu",), threads=1, networks=("tiny",)) as pool:
@@ -123,7 +86,7 @@ def test_a_worker_serves_one_task_after_another_as_if_each_were_the_first(
 
         first = look()
         assert first["device"] == "cpu"
-        assert first["facts"]["threads"] == 1
+        assert first["threads"] == 1
         with pytest.warns(UserWarning, match="^mind this$"):  # here, not on the terminal
             assert run(pool, warn) == Ended(name="task")
         assert run(pool, fail, "expected") == Ended(name="task", error="a sentence")
@@ -134,8 +97,6 @@ def test_a_worker_serves_one_task_after_another_as_if_each_were_the_first(
         assert "RuntimeError: a bug" in bug.error
         second = look()
         assert second["process"] != first["process"]
-        second["facts"]["python"] = first["facts"]["python"]  # Python seeds it anew in every process
-        assert second["facts"] == first["facts"]
 
         assert run(pool, end, signal.SIGKILL) == Ended(name="task", exitcode=-signal.SIGKILL)
         third = look()
@@ -239,22 +200,18 @@ def show(file):
 
 
 if __name__ == "__main__":
-    version = sys.version_info
-    sys.version_info = {version}
     context = start_forkserver(["pathlib"])
-    sys.version_info = version
     worker = context.Process(target=show, args=(sys.argv[1],))
     worker.start()
     worker.join(60)
-    print(os.getcwd(), os.environ.get("PYTHONSAFEPATH"))
+    print(os.getcwd())
 """
 
 
-@pytest.mark.parametrize("version", ["version", "(3, 10)"])
-def test_no_module_of_the_current_folder_is_imported(tmp_path: Path, version: str) -> None:
+def test_no_module_of_the_current_folder_is_imported(tmp_path: Path) -> None:
     (tmp_path / "script").mkdir()
     script = tmp_path / "script" / "train.py"
-    script.write_text(SCRIPT.format(version=version))
+    script.write_text(SCRIPT)
     sent = tmp_path / "sent"
     sent.mkdir()
     for name in ("random", "socket", "struct", "tempfile", "threading", "pathlib"):
@@ -264,6 +221,6 @@ def test_no_module_of_the_current_folder_is_imported(tmp_path: Path, version: st
     command = [sys.executable, script, tmp_path / "folder"]
     done = subprocess.run(command, cwd=sent, env=environment, text=True, capture_output=True)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == [str(sent), "None"]
+    assert done.stdout.split() == [str(sent)]
     assert (tmp_path / "folder").read_text() == str(sent)
     assert not (tmp_path / "trace").exists()

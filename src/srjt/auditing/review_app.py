@@ -38,7 +38,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from srjt.auditing.folder import AuditFolder, image_file
 from srjt.auditing.review_log import ConflictError, Decisions, LogEntry, Purpose, review_progress
 from srjt.data.images.decode import BadImageError, read_image
-from srjt.data.sources.table import ReadersFolder
+from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
 from srjt.files import read_limited
 

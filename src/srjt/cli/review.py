@@ -38,7 +38,7 @@ Folder = Annotated[
 def open_folder(folder: Path) -> Any:
     """The folder of srjt readers, or of an audit."""
     from srjt.auditing.folder import read_audit
-    from srjt.data.sources.table import read_readers_folder
+    from srjt.data.sources.readers_folder import read_readers_folder
 
     return read_readers_folder(folder) if (folder / "readers.json").exists() else read_audit(folder)
 

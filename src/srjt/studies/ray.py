@@ -30,7 +30,7 @@ from srjt.files import is_locked, lock_folder, write_atomically, write_json
 from srjt.studies.folder import read_study, run_by_key, run_folder, run_status, write_error_report
 from srjt.studies.plan import PlannedRun, Work
 from srjt.training.folder import is_finished
-from srjt.training.workers import fresh_process_state, release_memory
+from srjt.training.workers import release_memory
 
 RETRIES = 5  # of a run whose node or process died; preemptible nodes die often
 POLL_SECONDS = 0.5
@@ -92,15 +92,14 @@ def train_on_node(task: RunTask) -> Report:
     run = run_folder(folder, task.key)
     status, wanted = "done", [f"runs/{task.key}/{name}" for name in RUN_FILES]
     try:
-        with fresh_process_state():  # this process may get other runs
-            _check_node(task)
-            if not shared:
-                _write_study(folder, task)
-            # A process may outlive the connection to its node by seconds; two must not write to one folder.
-            until = time.monotonic() + LOCK_SECONDS
-            while is_locked(run) and time.monotonic() < until:
-                time.sleep(0.2)
-            run_by_key(str(folder), task.key, task.cache, device="cuda" if task.gpu else "cpu")
+        _check_node(task)
+        if not shared:
+            _write_study(folder, task)
+        # A process may outlive the connection to its node by seconds; two must not write to one folder.
+        until = time.monotonic() + LOCK_SECONDS
+        while is_locked(run) and time.monotonic() < until:
+            time.sleep(0.2)
+        run_by_key(str(folder), task.key, task.cache, device="cuda" if task.gpu else "cpu")
     except (Interrupted, KeyboardInterrupt) as stopped:
         if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
             os._exit(stopped.status)  # the node is being drained: Ray restarts the run on another one

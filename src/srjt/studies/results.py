@@ -373,7 +373,7 @@ def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
         files.naive = None if facts is None else baseline_from(facts, np.array(counts)[0].sum(axis=1))
     if done and files.metrics is not None:
         files.averages = last_epochs(files.metrics, pooled=pooled)
-        if not is_complete(files.metrics, summary, epochs=summary.get("epochs", 0), averages=files.averages):
+        if not is_complete(files.metrics, epochs=summary.get("epochs", 0)):
             raise SrjtError(f"{path} does not contain all epochs of the run.")
     return files
 

@@ -47,7 +47,10 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One epoch: which samples make each batch, and how each is cropped and flipped. On the CPU."""
+    """One epoch: which samples make each batch, and how each is cropped and flipped.
+
+    On the CPU; a copy at fixed addresses on the device is what a captured graph reads at its step counter.
+    """
 
     rows: Tensor  # (steps, B) int64 positions in the training set
     offsets: Tensor  # (steps, B, 2) int64
@@ -55,6 +58,23 @@ class Plan:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def to(self, device: torch.device) -> Plan:
+        return Plan(**{name: tensor.to(device) for name, tensor in vars(self).items()})
+
+    def fill(self, other: Plan) -> None:
+        for name, tensor in vars(self).items():
+            tensor.copy_(getattr(other, name), non_blocking=True)
+
+    def batch(self, data: TrainingSet, store_rows: Tensor, step: Tensor, preprocess: Preprocess) -> Batch:
+        """Batch number ``step`` (a 0-d tensor), gathered from a store on the GPU."""
+        number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
+        rows, offsets, flips = (tensor.index_select(0, number)[0] for tensor in vars(self).values())
+        assert data.feed.pixels is not None
+        if data.feed.pixels.ndim == 2:
+            return Batch(data.feed.pixels.index_select(0, store_rows[rows]), data.targets[rows], rows)
+        images = gather_crops(data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop)
+        return Batch(normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
 
 
 def draw_plan(
@@ -229,33 +249,6 @@ def train_batches(
         x = preprocess.train(pixels, offsets[step], flips[step])
         x, targets = method.prepare(x, data.targets[plan_rows[step][part]], generator=generator)
         yield Batch(x, targets, plan_rows[step])
-
-
-class PlanBuffers(NamedTuple):
-    """A plan at fixed addresses on the device, which a captured graph reads at its step counter."""
-
-    rows: Tensor  # (steps, B)
-    offsets: Tensor  # (steps, B, 2)
-    flips: Tensor  # (steps, B)
-
-    def fill(self, plan: Plan) -> None:
-        self.rows.copy_(plan.rows, non_blocking=True)
-        self.offsets.copy_(plan.offsets, non_blocking=True)
-        self.flips.copy_(plan.flips, non_blocking=True)
-
-    def batch(self, data: TrainingSet, store_rows: Tensor, step: Tensor, preprocess: Preprocess) -> Batch:
-        """Batch number ``step`` (a 0-d tensor), gathered from a store on the GPU."""
-        number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
-        rows, offsets, flips = (buffer.index_select(0, number)[0] for buffer in self)
-        assert data.feed.pixels is not None
-        if data.feed.pixels.ndim == 2:
-            return Batch(data.feed.pixels.index_select(0, store_rows[rows]), data.targets[rows], rows)
-        images = gather_crops(data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop)
-        return Batch(normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
-
-
-def plan_buffers(plan: Plan, device: torch.device) -> PlanBuffers:
-    return PlanBuffers(plan.rows.to(device), plan.offsets.to(device), plan.flips.to(device))
 
 
 def evaluation_batch_size(feed: Feed, *, crop: int, largest: int) -> int:

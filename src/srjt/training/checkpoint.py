@@ -10,7 +10,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,11 +118,6 @@ def parse_rows(content: bytes) -> list[MetricRow]:
         raise ValueError(str(problem)) from None
 
 
-def missing_epochs(rows: Iterable[MetricRow], *, before: int) -> list[int]:
-    """The epochs before ``before`` that have no rows."""
-    return sorted(set(range(1, before)) - {row.epoch for row in rows})
-
-
 def best_epoch(rows: Iterable[MetricRow], metric: str) -> int | None:
     """The epoch with the best value of a metric on the validation side, the first of equal ones; None without one.
 
@@ -164,37 +159,10 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
 
 
-def is_complete(
-    metrics: pd.DataFrame,
-    summary: Mapping[str, Any],
-    *,
-    epochs: int,
-    averages: pd.DataFrame | None = None,
-) -> bool:
-    """Whether the metrics of a finished run have every epoch, each with as many numbers, and give the averages in its
-    ``summary.json``.
-
-    averages: by ``last_epochs``, if they are known already. A study has thousands of runs.
-    """
-    counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
-    if counts[0].tolist() != list(range(1, epochs + 1)) or len(set(counts[1].tolist())) != 1:
-        return False
-    if "last_epochs" not in summary:
-        return True
-    written = {(row["split"], row["metric"]): float(row["value"]) for row in summary["last_epochs"]}
-    if averages is not None and _same_averages(averages, written):
-        return True
-    # whichever convention the run had
-    return any(_same_averages(last_epochs(metrics, pooled=pooled), written) for pooled in (False, True))
-
-
-def _same_averages(averages: pd.DataFrame, written: Mapping[tuple[str, str], float]) -> bool:
-    computed = dict(
-        zip(zip(averages["split"], averages["metric"], strict=True), averages["value"], strict=True)
-    )
-    if computed.keys() != written.keys():
-        return False
-    return np.allclose(list(computed.values()), [written[name] for name in computed], equal_nan=True)
+def is_complete(metrics: pd.DataFrame, *, epochs: int) -> bool:
+    """Whether the metrics of a finished run have every epoch, each with as many numbers."""
+    numbers, counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
+    return numbers.tolist() == list(range(1, epochs + 1)) and len(set(counts.tolist())) == 1
 
 
 def _format(rows: Iterable[Iterable[object]]) -> str:
@@ -235,16 +203,15 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             written, _, text = (file.metadata() or {})["srjt"].partition(" ")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError, struct.error) as problem:
+        if written != str(checksum(tensors, text)):
+            raise SrjtError(f"{path} is damaged: its checksum does not match.")
+        meta: dict[str, Any] = dict(json.loads(text))
+    except SrjtError:
+        raise
+    except (
+        SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError, struct.error,
+    ) as problem:  # fmt: skip
         raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
-    if written != str(checksum(tensors, text)):
-        raise SrjtError(f"{path} is damaged: its checksum does not match.")
-    try:
-        meta = json.loads(text)
-    except (ValueError, RecursionError) as problem:
-        raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
-    if not isinstance(meta, dict):
-        raise SrjtError(f"{path} is not a readable checkpoint (its header is no object).")
     return tensors, meta
 
 
@@ -263,24 +230,13 @@ def checksum(tensors: Mapping[str, Tensor], text: str) -> int:
     return value
 
 
-def latest(
-    folder: Path, *, check: Callable[[dict[str, Tensor], dict[str, Any]], None] | None = None
-) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The newest usable checkpoint; damaged ones are skipped with a warning.
-
-    check: raises ValueError for contents from which the run cannot resume.
-    """
+def latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The newest whole checkpoint; damaged ones are skipped with a warning."""
     files = sorted(folder.glob("step-*.safetensors"))
     while files:
-        path = files.pop()
         try:
-            tensors, meta = read(path)
-            if check is not None:
-                check(tensors, meta)
-            return tensors, meta
-        except ValueError as problem:
-            if not isinstance(problem, SrjtError):
-                problem = SrjtError(f"{path} is damaged or not from srjt ({problem}).")
+            return read(files.pop())
+        except SrjtError as problem:
             fallback = "Falling back to the previous checkpoint." if files else "Starting from the beginning."
             warn(f"{problem} {fallback}")
     return None
@@ -292,9 +248,9 @@ class CheckpointWriter:
     def __init__(self, folder: Path) -> None:
         with explain_write_errors(f"Checkpoints cannot be written to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
+            remove_unfinished(folder)
         self.folder = folder
         self._written: Future[None] | None = None
-        remove_unfinished(folder)
 
     @property
     def busy(self) -> bool:
@@ -324,30 +280,3 @@ class CheckpointWriter:
         with explain_write_errors(f"A checkpoint could not be written to {self.folder}", advice):
             if written is not None:
                 written.result()
-
-
-# What a checkpoint must contain so that its run can resume.
-
-
-def check_saved_state(
-    tensors: dict[str, Tensor], meta: dict[str, Any], *, epochs: int, steps: int, grades: int
-) -> None:
-    """ValueError if a checkpoint, though its checksum is right, contains nothing that a run can resume from."""
-    epoch, step, starved = meta.get("epoch"), meta.get("step"), meta.get("starved")
-    if not (type(epoch) is int and type(step) is int and 1 <= epoch <= epochs + 1 and 0 <= step < steps):
-        raise ValueError(f"epoch {epoch!r}, step {step!r} of {epochs} epochs with {steps} steps")
-    counts = starved.get("epochs") if isinstance(starved, dict) and "spoken" in starved else None
-    if not (
-        isinstance(counts, list) and len(counts) == grades and all(type(count) is int for count in counts)
-    ):
-        raise ValueError(f"starved is {starved!r}")
-    for name, live in (
-        ("random.method", torch.Generator().get_state()),
-        ("random.cpu", torch.get_rng_state()),
-    ):
-        if name not in tensors or tensors[name].shape != live.shape or tensors[name].dtype != live.dtype:
-            raise ValueError(f"no {name}")
-    if "metrics" not in tensors:
-        raise ValueError("no metrics")
-    if missing := missing_epochs(parse_rows(tensors["metrics"].numpy().tobytes()), before=epoch):
-        raise ValueError(f"no metrics of epoch {missing[0]}")

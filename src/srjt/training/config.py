@@ -447,13 +447,9 @@ class TrainConfig:
         """Plain values of the settings that determine the result: what identifies a training."""
         return {name: value for name, value in self.to_dict().items() if name not in NOT_LEARNT}
 
-    def difference(self, other: TrainConfig) -> dict[str, tuple[Any, Any]]:
-        """The settings that determine the result and differ: name → (mine, the other's)."""
-        return {
-            name: (mine, getattr(other, name))
-            for name, mine in vars(self).items()
-            if name not in COMPUTE_ONLY and mine != getattr(other, name)
-        }
+    def identity(self) -> dict[str, Any]:
+        """The settings without those of how to compute: a run in which one of them differs is another run."""
+        return {name: value for name, value in vars(self).items() if name not in COMPUTE_ONLY}
 
 
 def load_preset(name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ The folds may be trained at the same time, in worker processes.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -26,33 +27,18 @@ from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
 from srjt.data.splits import assign_folds
 from srjt.errors import Interrupted, SrjtError, cores
-from srjt.files import (
-    explain_write_errors,
-    is_foreign,
-    load_arrays,
-    made_by,
-    read_json,
-    save_arrays,
-    write_json,
-)
-from srjt.methods import import_modules, is_known_to_workers
+from srjt.files import explain_write_errors, load_arrays, made_by, read_json, save_arrays, write_json
+from srjt.methods import import_modules, is_known_to_workers, lookup
 from srjt.methods.joint import JointTraining
 from srjt.networks import takes_rows
 from srjt.progress import Reporter
+from srjt.training import folder as run_folder
 from srjt.training.batches import centre_batches, evaluation_batch_size
 from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, choose_device
-from srjt.training.folder import HASHES_FILE, check_images, image_digest, is_finished
 from srjt.training.reporters import BarReporter, FoldReporter
-from srjt.training.single_run import (
-    available_memory,
-    fingerprint,
-    resolve_split,
-    single_run,
-    step_memory,
-    train_on,
-)
+from srjt.training.single_run import fingerprint, resolve_split, single_run, train_on
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
 from srjt.training.workers import StopRequest, WorkerPool
 
@@ -196,6 +182,9 @@ Jobs = int | Literal["auto"]
 PARALLEL_PAYS = 4_000
 PARALLEL_PAYS_SMALL = 200_000
 PROCESS_BYTES = 600 * 2**20  # of a process that has imported torch, and MONAI or timm
+# Bytes that a network keeps for its backward pass per pixel of a batch, from the shapes; large ones need the most.
+PIXEL_BYTES = {"tiny": 70, "tiny-gn": 70, "resnet18": 1000, "resnet34": 1500}
+LARGE_PIXEL_BYTES = 6000
 
 FEEDS = FeedCache()  # of a worker process
 
@@ -249,9 +238,20 @@ def choose_workers(
         seen, available = folds * samples * config.epochs * (config.crop / 64) ** 2, available_memory()
         if takes_rows(str(config.network)) or seen < pays or available is None:
             return None  # rows of features are trained in seconds
-        needed = PROCESS_BYTES + step_memory(config, batch=min(config.batch_size, samples))
+        networks = lookup(config.method, registered_by=config.imports).networks
+        pixels = networks * min(config.batch_size, samples) * config.crop**2
+        needed = PROCESS_BYTES + pixels * PIXEL_BYTES.get(str(config.network), LARGE_PIXEL_BYTES)
         count = min(folds, threads, available // needed)
     return None if count < 2 else Workers(devices=("cpu",) * count, threads=threads)
+
+
+def available_memory() -> int | None:
+    """Bytes of the machine that new processes may use; None where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 def _why_alone(config: TrainConfig, *, own_code: bool, writes: bool) -> str:
@@ -277,7 +277,7 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
     count, reporter = len(folds), setup.reporter
     elsewhere = Setup(cache=setup.cache, on_bad_image=setup.on_bad_image)  # what a worker can be sent
     assert folds.out is not None, "choose_workers requires it"
-    waiting = [k for k in range(count) if not is_finished(folds.out / f"fold{k}")]
+    waiting = [k for k in range(count) if not run_folder.is_finished(folds.out / f"fold{k}")]
     if not waiting:
         return set()
     trained = set(waiting)
@@ -446,7 +446,7 @@ def cross_fit(
     workers = choose_workers(
         jobs, folds=folds, samples=len(manifest), config=config, setup=setup, writes=writes
     )
-    if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
+    if out is None or not all(run_folder.is_finished(out / f"fold{k}") for k in range(folds)):
         note = fetch_weights(config, network=setup.network, features=manifest.are_features)
         if note is not None:
             reporter.note(note)
@@ -531,41 +531,23 @@ class CrossFitFile(BaseModel, extra="forbid"):
 
 def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: int, seed: int) -> None:
     """Write the settings, or compare with those in the folder; a folder with other settings is an error."""
-    file = out / "crossfit.json"
-    requested = {
-        "format": FORMAT,
-        "srjt": __version__,
+    file, images = out / "crossfit.json", run_folder.image_digest(samples)
+    own = {
         "folds": folds,
         "seed": seed,
         "fingerprint": fingerprint(samples, train_on(np.arange(len(samples)))),
-        "images": image_digest(samples),
-        "config": config.to_dict(),
     }
     # an earlier call may have failed before the first training, for example for lack of a GPU
     if not file.exists() or not any(out.glob("fold*")):
-        own = (file, out / HASHES_FILE)
-        if out.is_dir() and any(is_foreign(path) and path not in own for path in out.iterdir()):
-            raise SrjtError(f"{out} already contains other files: choose another `out`.")
+        run_folder.refuse_other_files(out, begun=file.name)
         with explain_write_errors(f"{out} cannot be written"):
             out.mkdir(parents=True, exist_ok=True)
-            (out / HASHES_FILE).unlink(missing_ok=True)
-            write_json(file, requested)
-        check_images(out, samples, recorded=image_digest(samples), what="cross-fit")
-        return
+            (out / run_folder.HASHES_FILE).unlink(missing_ok=True)
+            content = {"format": FORMAT, "srjt": __version__, **own, "images": images}
+            write_json(file, {**content, "config": config.to_dict()})
     before = read_json(file, CrossFitFile)
-    differences = [
-        f"{name} was {old} and is now {new}"
-        for name, old, new in (("folds", before.folds, folds), ("seed", before.seed, seed))
-        if old != new
-    ]
-    for name, (old, new) in before.config.difference(config).items():
-        if name not in requested:  # the seed is among both
-            differences.append(f"{name} was {old!r} and is now {new!r}")
-    if before.fingerprint != requested["fingerprint"]:
-        differences.append("the samples or their labels are not the same")
-    if differences:
-        raise SrjtError(
-            f"{out} was made with other settings ({'; '.join(differences)}): choose another `out`, or delete that "
-            "folder."
-        )
-    check_images(out, samples, recorded=before.images, what="audit or estimate")
+    settings = {**before.config.identity(), **before.model_dump(include=set(own))}
+    run_folder.refuse_differences(
+        f"{out} was made with other settings", settings, {**config.identity(), **own}
+    )
+    run_folder.check_images(out, samples, recorded=before.images, what="audit or estimate")

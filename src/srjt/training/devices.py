@@ -8,7 +8,6 @@ import contextlib
 import gc
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from srjt.errors import SrjtError, warn
-from srjt.files import cache_folder
 from srjt.training.config import TrainConfig
 
 # The one or two networks of a method as one module.
@@ -203,7 +201,7 @@ def channels_last(module: nn.Module) -> nn.Module:
     return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-# Compile networks: once for all networks of the same structure, and kept on disk for later processes.
+# Compile networks: once for all networks of the same structure; torch keeps the code on disk for later processes.
 
 # Batch shapes for which torch compiles a network; by default 8, but a worker evaluates sides of up to 16 sizes.
 SHAPES = 64
@@ -230,7 +228,6 @@ def compile_networks(networks: StackedNetworks, *, batch_size: int) -> None:
     runs it as it is. Shapes are static: if dynamic ones were allowed, the code, and so the last bits of a result, would
     depend on the shapes that an earlier training in this process had.
     """
-    keep_compiled_code()
     made_for = f"{networks.members[0]}\0{batch_size}"
     if _compiled and made_for not in _compiled:
         torch.compiler.reset()
@@ -250,21 +247,6 @@ def _compile(network: nn.Module) -> Callable[[Tensor], Tensor]:
             return compiled(x)
 
     return forward
-
-
-def keep_compiled_code() -> None:
-    """Let torch keep compiled code in our cache folder instead of a temporary one, unless the user has chosen.
-
-    As soon as an optimizer is made, torch sets the variable to its temporary folder: that is nobody's choice.
-    """
-    chosen = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    temporary = os.path.abspath(os.path.join(tempfile.gettempdir(), "torchinductor_"))
-    if chosen is not None and not chosen.startswith(temporary):
-        return
-    folder = cache_folder() / "compiled"
-    with contextlib.suppress(OSError):  # without a writable cache torch uses its own folder
-        folder.mkdir(parents=True, exist_ok=True)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
 
 @contextlib.contextmanager

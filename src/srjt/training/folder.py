@@ -11,7 +11,6 @@ import io
 import math
 import os
 import platform
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -26,24 +25,13 @@ import pandas as pd
 import torch
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
+from srjt import files
 from srjt._version import __version__
 from srjt.data.duplicates import MIN_FEATURES, UNKNOWN, Hashes, image_hashes
 from srjt.data.grades import Grades, as_text
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError, count_of
-from srjt.files import (
-    check_regular_files,
-    explain_write_errors,
-    is_foreign,
-    lock_folder,
-    made_by,
-    read_json,
-    sha256_of,
-    why_not_a_file,
-    write_atomically,
-    write_json,
-)
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS, NaiveBaseline, naive_baseline
@@ -81,6 +69,11 @@ class RunFacts:
     provenance: dict[str, Any] = field(default_factory=dict)  # command, time, machine, versions; {}: unknown
     version: str = __version__
 
+    def identity(self) -> dict[str, Any]:
+        """What makes it another run if it differs."""
+        own = {"grades": tuple(self.grades), "own_network": self.own_network}
+        return {**self.config.identity(), "fingerprint": self.data.get("fingerprint"), **own}
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
@@ -96,9 +89,9 @@ class RunFacts:
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
-    with explain_write_errors(f"The run cannot be written to {folder}"):
+    with files.explain_write_errors(f"The run cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "run.json", facts.to_dict())
+        files.write_json(folder / "run.json", facts.to_dict())
 
 
 class _Source(BaseModel, extra="forbid"):
@@ -116,6 +109,7 @@ class _Data(BaseModel, extra="allow"):
     images: str | None = None
     made: str = ""
     source: _Source | None = None
+    labels: _Source | None = None  # if they stand in another file than the features
     patients: int | None = None
     side_patients: dict[str, NonNegativeInt] | None = None
     left_out: dict[str, NonNegativeInt] | None = None
@@ -147,7 +141,7 @@ class RunFile(BaseModel, extra="forbid"):
 
     format: Literal[2]
     srjt: str
-    config: Annotated[TrainConfig, made_by(TrainConfig.from_dict)]
+    config: Annotated[TrainConfig, files.made_by(TrainConfig.from_dict)]
     grades: Annotated[list[str], Field(min_length=2)]
     grade_names: dict[str, str]
     data: _Data
@@ -160,10 +154,10 @@ def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
     if os.path.isfile(folder):
         raise SrjtError(f"{folder} is a file: give the folder of a run, which srjt train --out wrote.")
-    check_regular_files(folder)
+    files.check_regular_files(folder)
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
-    file = read_json(path, RunFile)
+    file = files.read_json(path, RunFile)
     return RunFacts(
         config=file.config,
         grades=Grades(file.grades, file.grade_names),
@@ -193,7 +187,7 @@ def has_summary(folder: Path) -> bool:
 class _Score(BaseModel, extra="allow"):
     split: str
     metric: str
-    value: Annotated[float, made_by(lambda value: math.nan if value is None else float(value))]
+    value: Annotated[float, files.made_by(lambda value: math.nan if value is None else float(value))]
 
 
 def _confusions(counts: list[Any]) -> list[Any]:
@@ -203,25 +197,28 @@ def _confusions(counts: list[Any]) -> list[Any]:
     return counts
 
 
+Confusions = Annotated[list[Any], files.made_by(_confusions)]
+
+
 class SummaryFile(BaseModel, extra="allow"):
     """``summary.json``: what ``write_results`` writes."""
 
     epochs: NonNegativeInt
     kept_epoch: NonNegativeInt = 0
     last_epochs: list[_Score]
-    confusion: dict[str, Annotated[list[Any], made_by(_confusions)]]
+    confusion: dict[str, Confusions]
     files: dict[Literal["weights.safetensors", "history.csv", "held_out.csv"], str] = {}  # SHA-256 of each
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """The contents of ``summary.json``."""
-    return read_json(folder / "summary.json", SummaryFile).model_dump(exclude_unset=True)
+    return files.read_json(folder / "summary.json", SummaryFile).model_dump(exclude_unset=True)
 
 
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains times."""
-    files = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
-    return {file.name: sha256_of(file) for file in files if file.exists()}
+    written = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
+    return {file.name: files.sha256_of(file) for file in written if file.exists()}
 
 
 def check_files(folder: Path) -> None:
@@ -241,7 +238,7 @@ def check_files(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def lock_run_folder(folder: Path | None, requested: RunFacts) -> Iterator[RunFacts]:
+def lock_run_folder(folder: Path | None, requested: RunFacts, samples: Manifest) -> Iterator[RunFacts]:
     """Lock a folder and open it for a run. A process that does not get the lock changes nothing in the folder.
 
     None locks nothing.
@@ -250,49 +247,60 @@ def lock_run_folder(folder: Path | None, requested: RunFacts) -> Iterator[RunFac
         yield requested
         return
     refuse_other_files(folder)  # before the lock: a folder that is not ours gets no lock file
-    with explain_write_errors(f"The run cannot be written to {folder}"):
+    with files.explain_write_errors(f"The run cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
-        yield open_run_folder(folder, requested)
+    with files.lock_folder(folder):
+        yield open_run_folder(folder, requested, samples)
 
 
-def refuse_other_files(folder: Path) -> None:
-    """Raise an error if the folder exists, is not empty and is not the folder of a run."""
-    if (folder / "run.json").exists() or not folder.is_dir():
+def refuse_other_files(folder: Path, *, begun: str = "run.json") -> None:
+    """Raise an error if the folder exists, is not empty, and has no such file, by which a run in it has begun."""
+    if (folder / begun).exists() or not folder.is_dir():
         return
-    if any(is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
+    if any(files.is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
         raise SrjtError(f"{folder} already contains other files: choose another `out`.")
 
 
-def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
-    """Prepare a folder for a run, or read the facts of the same run in it.
+def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> RunFacts:
+    """Prepare a folder for a run on these samples, or read the facts of the same run in it.
 
     A different run in the folder is an error that lists the differences.
     """
+    begun = requested
     if not (folder / "run.json").exists():
         refuse_other_files(folder)
         write_facts(folder, requested)
-        return requested
-    begun = read_facts(folder)
-    differences = [
-        f"{name} was {was!r} and is now {now!r}"
-        for name, (was, now) in begun.config.difference(requested.config).items()
-    ]
-    if begun.data.get("fingerprint") != requested.data.get("fingerprint"):
-        differences.append("the samples, labels or split are not the same")
-    if begun.grades != requested.grades:
-        differences.append(f"the grades were {', '.join(begun.grades)}")
-    if begun.own_network != requested.own_network:
-        differences.append("one of them uses a network of your own, the other a network by name")
-    if differences:
-        raise SrjtError(
-            f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another `out`."
+    else:
+        begun = read_facts(folder)
+        refuse_differences(
+            f"{folder} contains a run of another configuration", begun.identity(), requested.identity()
         )
+    check_images(folder, samples, recorded=begun.data.get("images"), what="run")
     if requested.grades.names and requested.grades.names != begun.grades.names:
         # names are for people: they change nothing of the run
         begun = replace(begun, grades=requested.grades)
         write_facts(folder, begun)
-    return begun  # with its CPU setting, which determines the last bits of the result
+    return begun
+
+
+# what is said about a value that says nothing itself
+_NOT_THE_SAME = {
+    "fingerprint": "the samples, labels or split are not the same",
+    "images": "the images are not the same",
+    "verified": "the verified grades are not the same",
+    "own_network": "only one of them uses a network of your own",
+}
+
+
+def refuse_differences(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise an error that lists what differs between what a folder was made from and what is asked for now."""
+    differences = [
+        _NOT_THE_SAME.get(name, f"{name} was {before.get(name)!r} and is now {now.get(name)!r}")
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
+    ]
+    if differences:
+        raise SrjtError(f"{what} ({'; '.join(differences)}): choose another `out`.")
 
 
 class NoiseFile(BaseModel, extra="forbid"):
@@ -305,13 +313,13 @@ class NoiseFile(BaseModel, extra="forbid"):
     folds: int
     verified: str | None
     images: str | None
-    estimate: Annotated[NoiseEstimate, made_by(NoiseEstimate.from_dict)]
+    estimate: Annotated[NoiseEstimate, files.made_by(NoiseEstimate.from_dict)]
 
 
 def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
     """The noise estimate of a run; None where its noise rate was given, or not needed."""
     file = folder / "noise.json"
-    return read_json(file, NoiseFile).estimate if file.exists() else None
+    return files.read_json(file, NoiseFile).estimate if file.exists() else None
 
 
 # Predictions for the samples that a run did not learn from: its validation and test sides, in
@@ -322,8 +330,7 @@ def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
 
 FILE = "held_out.csv"
 
-# Names of the file's own columns; such a name in the data gets one more _source.
-OWN = re.compile(r"(side|group|p\d+_\d+)(_source)*")
+KEPT = "column:"  # before the name of a column of the data
 
 Ints = npt.NDArray[np.int64]
 
@@ -368,8 +375,7 @@ class HeldOut:
     def table(self) -> pd.DataFrame:
         """What is known beside the grades: ``id``, ``patient`` if known, further columns by their names in the data."""
         patients = {} if self.patients is None else {"patient": self.patients}
-        columns = {_name_in_data(name): values for name, values in self.columns.items()}
-        return pd.DataFrame({"id": self.ids, **patients, **columns}, dtype=object)
+        return pd.DataFrame({"id": self.ids, **patients, **self.columns}, dtype=object)
 
 
 def held_out_side(
@@ -392,27 +398,14 @@ def held_out_side(
         patients=samples.patients,
         groups=samples.groups,
         images=[str(path.absolute()) for path in samples.paths] if from_files else None,
-        columns=_kept_columns(samples.table, columns),
+        columns={  # one with a name of ours has another name in the table
+            column: [as_text(value) for value in samples.table[column]]
+            for column in (
+                f"{name}_source" if f"{name}_source" in samples.table else name for name in columns
+            )
+            if column not in CANONICAL
+        },
     )
-
-
-def _kept_columns(table: pd.DataFrame, columns: Sequence[str]) -> dict[str, list[str]]:
-    """Those that were asked for and are not kept anyway; a name that the file uses itself becomes another."""
-    kept: dict[str, list[str]] = {}
-    for column in (f"{name}_source" if f"{name}_source" in table else name for name in columns):
-        if column not in CANONICAL:
-            name = f"{column}_source" if OWN.fullmatch(column) else column
-            kept[name] = [as_text(value) for value in table[column]]
-    return kept
-
-
-def _name_in_data(name: str) -> str:
-    return name.removesuffix("_source") if OWN.fullmatch(name) else name
-
-
-def _is_own(name: str) -> bool:
-    """Whether the file has a column of this name itself."""
-    return name in CANONICAL or (OWN.fullmatch(name) is not None and not name.endswith("_source"))
 
 
 def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
@@ -420,65 +413,61 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
     tables = [pd.DataFrame({"side": name, **_columns(side)}) for name, side in sides.items() if len(side)]
     if tables:
         # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one with a lone \\r.
-        form: dict[str, Any] = {
-            "float_format": "%.9g",
-            "quoting": csv.QUOTE_NONNUMERIC,
-            "lineterminator": "\n",
-        }
-        content = pd.concat(tables).to_csv(index=False, **form)
-        write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"), follow_links=False)
+        form: dict[str, Any] = {"float_format": "%.9g", "quoting": csv.QUOTE_NONNUMERIC}
+        content = pd.concat(tables).to_csv(index=False, lineterminator="\n", **form)
+        files.write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"), follow_links=False)
 
 
 def _columns(side: HeldOut) -> dict[str, object]:
-    names = {"patient": side.patients, "group": side.groups, "image": side.images}
-    optional = {
-        **{
-            name: None if column is None else pd.Series(column, dtype=object)
-            for name, column in names.items()
-        },
+    columns = {
+        "id": side.ids,
+        "grade": side.labels,
+        "patient": side.patients,
+        "group": side.groups,
+        "image": side.images,
         "true_grade": side.true_labels,
         "verified_grade": side.verified_labels,
+        **{f"{KEPT}{name}": values for name, values in side.columns.items()},
     }
     networks, _, classes = side.probabilities.shape
     return {
-        "id": pd.Series(side.ids, dtype=object),  # a path may contain bytes that are no text
-        "grade": side.labels,
-        **{name: values for name, values in optional.items() if values is not None},
-        **{name: pd.Series(values, dtype=object) for name, values in side.columns.items()},
+        # as objects: a path may contain bytes that are no text
+        **{
+            name: pd.Series(values, dtype=object if isinstance(values, list) else None)
+            for name, values in columns.items()
+            if values is not None
+        },
         **{f"p{k + 1}_{c}": side.probabilities[k, :, c] for k in range(networks) for c in range(classes)},
     }
 
 
 def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, HeldOut]:
-    """The sides of a run by name; empty if it had none, or was trained before they were kept."""
+    """The sides of a run by name; empty if it had none."""
     path = folder / FILE
     if not path.exists():
         return {}
     try:
-        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-        if not rows:  # an empty file is never written
+        table = pd.read_csv(path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape")
+        if table.empty:  # such a file is never written
             raise ValueError("no samples")
         return {
-            name: _side([row for row in rows if row["side"] == name], networks=networks, classes=classes)
-            for name in dict.fromkeys(row["side"] for row in rows)
+            str(name): _side(rows, networks=networks, classes=classes)
+            for name, rows in table.groupby("side", sort=False)
         }
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as problem:
+    except (OSError, ValueError, KeyError, TypeError) as problem:
         raise SrjtError(
             f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
         ) from None
 
 
-def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut:
-    def texts(name: str) -> list[str] | None:
-        filled = [row[name] for row in rows if row.get(name)]
-        return filled if len(filled) == len(rows) else None
+def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
+    # columns of another side are empty
+    columns = {str(name): column.tolist() for name, column in rows.items() if (column != "").all()}
 
     def grades(name: str) -> Ints | None:
-        cells_of = texts(name)
-        if cells_of is None:
+        if name not in columns:
             return None
-        values = np.array([int(float(cell)) for cell in cells_of], dtype=np.int64)
+        values = np.array([int(float(cell)) for cell in columns[name]], dtype=np.int64)
         if not ((values >= -1) & (values < classes)).all():
             raise ValueError(f"a {name} outside 0 … {classes - 1}")
         return values
@@ -486,22 +475,24 @@ def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut
     labels = grades("grade")
     if labels is None:
         raise ValueError("no grades")
-    cells = [[[float(row[f"p{k + 1}_{c}"]) for row in rows] for c in range(classes)] for k in range(networks)]
-    probabilities = np.array(cells, dtype=np.float32).transpose(0, 2, 1)
-    if not (np.isfinite(probabilities) & (probabilities >= 0.0)).all():
+    names = [f"p{k + 1}_{c}" for k in range(networks) for c in range(classes)]
+    cells = rows[names].to_numpy().astype(np.float64).reshape(len(rows), networks, classes)
+    if not (np.isfinite(cells) & (cells >= 0.0)).all():
         raise ValueError("probabilities that are negative or not numbers")
-    further = {name: [row[name] for row in rows] for name in rows[0] if name and not _is_own(name)}
     return HeldOut(
-        ids=[row["id"] for row in rows],
-        probabilities=np.ascontiguousarray(probabilities),
+        ids=columns["id"],
+        probabilities=np.ascontiguousarray(cells.transpose(1, 0, 2), dtype=np.float32),
         labels=labels,
         true_labels=grades("true_grade"),
         verified_labels=grades("verified_grade"),
-        patients=texts("patient"),
-        groups=texts("group"),
-        images=texts("image"),
-        # those of another side are empty
-        columns={name: values for name, values in further.items() if any(values)},
+        patients=columns.get("patient"),
+        groups=columns.get("group"),
+        images=columns.get("image"),
+        columns={
+            str(name).removeprefix(KEPT): column.tolist()
+            for name, column in rows.items()
+            if str(name).startswith(KEPT) and (column != "").any()
+        },
     )
 
 
@@ -541,8 +532,8 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()
         np.save(buffer, samples.hashes)
-        with explain_write_errors(f"The {what} cannot be written to {folder}"):
-            write_atomically(file, buffer.getvalue(), follow_links=False)
+        with files.explain_write_errors(f"The {what} cannot be written to {folder}"):
+            files.write_atomically(file, buffer.getvalue(), follow_links=False)
 
 
 def changed_images(file: Path, samples: Manifest) -> list[str]:
@@ -556,7 +547,7 @@ def changed_images(file: Path, samples: Manifest) -> list[str]:
 
 def read_hashes(file: Path) -> Hashes | None:
     """(N, 2) the hashes that a folder keeps; None if there are none, or if the file is damaged."""
-    if why_not_a_file(file) is not None:  # reading a pipe would wait for ever
+    if files.why_not_a_file(file) is not None:  # reading a pipe would wait for ever
         return None
     try:
         hashes = np.load(file, allow_pickle=False)
@@ -606,7 +597,7 @@ def describe_source(path: str) -> dict[str, str]:
     """The file or folder that the labels were read from, and the hash of a file as it is now."""
     facts = {"path": os.path.abspath(path)}
     with contextlib.suppress(OSError):
-        facts["sha256"] = sha256_of(Path(path))
+        facts["sha256"] = files.sha256_of(Path(path))
     return facts
 
 
@@ -626,22 +617,19 @@ NAIVE = "naive: always the most frequent training label; for MAE always their me
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
     """Side → its naive baseline, for the sides of a finished run."""
-    baselines = {}
-    for side, confusion in read_summary(folder).get("confusion", {}).items():
-        # every network has judged every sample once: the rows of one network's counts are the labels of the side
-        if (baseline := baseline_on(folder, np.asarray(confusion)[0].sum(axis=1))) is not None:
-            baselines[side] = baseline
-    return baselines
-
-
-def baseline_on(folder: Path, counts: npt.ArrayLike) -> NaiveBaseline | None:
-    """The naive baseline of a run on samples with ``counts`` (C,) per grade; None if there are no samples, or if the
-    run does not know its training labels."""
-    return baseline_from(read_facts(folder), counts)
+    # every network has judged every sample once: the rows of one network's counts are the labels of the side
+    counts = {
+        side: np.asarray(confusion)[0].sum(axis=1)
+        for side, confusion in read_summary(folder).get("confusion", {}).items()
+    }
+    facts = read_facts(folder)
+    baselines = {side: baseline_from(facts, labels) for side, labels in counts.items()}
+    return {side: baseline for side, baseline in baselines.items() if baseline is not None}
 
 
 def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | None:
-    """``baseline_on`` for a run whose facts are at hand, also for one without a folder."""
+    """The naive baseline of a run on samples with ``counts`` (C,) per grade; None if there are no samples, or if the
+    run does not know its training labels."""
     training = facts.data.get("class_counts", [])
     if not len(training) == len(np.asarray(counts)) == len(facts.grades):
         return None

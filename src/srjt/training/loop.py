@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,29 +17,11 @@ from srjt.methods.base import Method
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint
-from srjt.training.batches import (
-    Forward,
-    Plan,
-    TrainingSet,
-    balancing_weights,
-    draw_plan,
-    generator,
-    subseed,
-)
-from srjt.training.checkpoint import (
-    BEST_EPOCH,
-    MetricRow,
-    MetricsLog,
-    best_epoch,
-    check_saved_state,
-    kept_epoch,
-    metric_rows,
-    parse_rows,
-)
+from srjt.training.batches import Plan, TrainingSet, balancing_weights, draw_plan, generator, subseed
+from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig
-from srjt.training.devices import Process, StackedNetworks, pause_garbage_collection
+from srjt.training.devices import Process, pause_garbage_collection
 from srjt.training.step import (
-    EpochRecord,
     Recorder,
     Step,
     initialise_optimizer,
@@ -51,6 +32,7 @@ from srjt.training.step import (
     state_tensors,
     weights,
 )
+from srjt.training.trained import Trained
 from srjt.training.workers import StopRequest
 
 # Warn when the selection hardly keeps any samples of a grade.
@@ -62,41 +44,30 @@ PATIENCE = 3  # epochs in a row
 STARVED = 0.1  # of the share that is kept overall
 
 
-class StarvationMonitor:
-    """Gives one warning per training, when a grade is hardly selected for ``PATIENCE`` epochs in a row."""
+def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str]) -> str | None:
+    """A warning in the first epoch that ends ``PATIENCE`` epochs in which a grade was hardly selected; else None.
 
-    def __init__(self, grades: Sequence[str]) -> None:
-        self.grades = tuple(grades)
-        self.starved_epochs = np.zeros(len(grades), dtype=np.int64)  # per grade, in a row
-        self.warned = False
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint saves."""
-        return {"epochs": self.starved_epochs.tolist(), "spoken": self.warned}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.starved_epochs = np.array(state["epochs"], dtype=np.int64)
-        self.warned = bool(state["spoken"])
-
-    def update(self, counts: np.ndarray) -> str | None:
-        """counts: (K, 4, C) of one epoch (ordinal.metrics.selection_counts) → a warning, or None.
-
-        One network's selection is what the other learns from, so a grade that either starves counts.
-        """
-        selected, total = counts[:, 1].astype(np.float64), counts[:, 3].astype(np.float64)
-        overall = selected.sum(axis=1, keepdims=True) / np.maximum(total.sum(axis=1, keepdims=True), 1)
-        share = np.divide(selected, total, out=np.ones_like(selected), where=total > 0)
-        starved = (share < STARVED * overall).any(axis=0)
-        self.starved_epochs = np.where(starved, self.starved_epochs + 1, 0)
-        if self.warned or not (self.starved_epochs >= PATIENCE).any():
-            return None
-        self.warned = True
-        named = ", ".join(self.grades[c] for c in np.flatnonzero(self.starved_epochs >= PATIENCE))
-        return (
-            f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected "
-            f"as clean ({share.min():.0%} of them, {float(overall.mean()):.0%} of all), so the networks are "
-            "unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller `noise_rate`."
-        )
+    rows: of all epochs so far. One network's selection is what the other learns from, so a grade that either starves
+    counts.
+    """
+    kept = {row.epoch: row.value for row in rows if row.metric == "kept"}
+    shares: dict[int, dict[str, float]] = {epoch: {} for epoch in kept}  # of the starved grades
+    for row in rows:
+        if row.metric.startswith("kept[") and row.value < STARVED * kept[row.epoch]:
+            shares[row.epoch][row.metric] = min(row.value, shares[row.epoch].get(row.metric, 1.0))
+    latest = max(kept)
+    starved = {
+        epoch: set.intersection(*(set(shares[before]) for before in range(epoch - PATIENCE + 1, epoch + 1)))
+        for epoch in range(PATIENCE, latest + 1)
+    }
+    if not starved.get(latest) or any(starved[epoch] for epoch in range(PATIENCE, latest)):
+        return None
+    named = ", ".join(grade for c, grade in enumerate(grades) if f"kept[{c}]" in starved[latest])
+    return (
+        f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected as "
+        f"clean ({min(shares[latest].values()):.0%} of them, {kept[latest]:.0%} of all), so the networks are "
+        "unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller `noise_rate`."
+    )
 
 
 # The training loop: one for all methods, read from top to bottom.
@@ -114,7 +85,6 @@ class Side:
 class TrainingResult:
     """The result of a training."""
 
-    networks: StackedNetworks
     metrics: pd.DataFrame
     history: pd.DataFrame
     confusions: dict[str, np.ndarray]  # side → (K + 1, C, C) counts of the kept networks and their ensemble
@@ -123,23 +93,15 @@ class TrainingResult:
 
 
 def fit(
-    forward: Forward,
-    data: TrainingSet,
-    *,
-    config: TrainConfig,
-    sides: dict[str, Side],
-    grades: Sequence[str],
-    folder: Path | None,
-    reporter: Reporter,
-    process: Process,
+    run: Trained, data: TrainingSet, sides: dict[str, Side], *, reporter: Reporter, process: Process
 ) -> TrainingResult:
-    """Train the networks of ``forward`` (on their device) with its method; a later call with the same ``folder``
-    resumes.
+    """Train the networks of ``run`` (on their device) with its method; a later call with the same folder resumes.
 
     The result is a function of the configuration, the data and the initial weights. It does not depend on where a
     resumed run was interrupted.
     """
-    networks, method, preprocess = forward.networks, forward.method, forward.preprocess
+    config, folder, networks, method = run.config, run.folder, run.networks, run.method
+    forward = run.forward(data.feed, sides=[side.rows for side in sides.values()])
     device = data.labels.device
     samples, batch_size = len(data.labels), min(config.batch_size, len(data.labels))
     steps = samples // batch_size
@@ -163,9 +125,8 @@ def fit(
         # the loss is of the global batch, so undo the averaging of gradients
         loss_scale=float(process.world_size),
     )
-    log = MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
+    log = checkpoint.MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
-    starvation = StarvationMonitor(grades)
 
     assert config.balance is not None, "for_data sets it"
     sampling_weights = balancing_weights(
@@ -179,7 +140,7 @@ def fit(
             epoch=epoch,
             seed=config.seed,
             margin=config.image_size - config.crop,
-            augment=preprocess.train_transform is None,
+            augment=run.preprocess.train_transform is None,
             flip=config.flip,
             weights=sampling_weights,
         )
@@ -191,25 +152,26 @@ def fit(
         best_weights = {name: tensor.detach().clone() for name, tensor in weights(networks).items()}
     method_generator = generator(config.seed, "method", epoch)
 
-    def check_saved(tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        check_saved_state(tensors, meta, epochs=config.epochs, steps=steps, grades=len(grades))
-
-    saved = checkpoint.latest(folder / "checkpoints", check=check_saved) if folder else None
+    saved = checkpoint.latest(folder / "checkpoints") if folder else None
     past_rows: list[MetricRow] = []
     if saved is not None:
         tensors, meta = saved
-        epoch, first_step = meta["epoch"], meta["step"]
-        past_rows = parse_rows(tensors.pop("metrics").numpy().tobytes())
-        rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
-        if best_weights is not None:
-            names = [name for name in tensors if name.startswith("best.")]
-            restore(best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names})
-        restore(state_tensors(networks, optimizer, recorder, step.memory), tensors)
-        method_generator.set_state(rng_states["random.method"])
-        torch.set_rng_state(rng_states["random.cpu"])
-        if device.type == "cuda" and "random.cuda" in rng_states:
-            torch.cuda.set_rng_state(rng_states["random.cuda"], device)
-        starvation.load_state(meta["starved"])
+        try:
+            epoch, first_step = int(meta["epoch"]), int(meta["step"])
+            past_rows = checkpoint.parse_rows(tensors.pop("metrics").numpy().tobytes())
+            rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
+            if best_weights is not None:
+                names = [name for name in tensors if name.startswith("best.")]
+                restore(best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names})
+            restore(state_tensors(networks, optimizer, recorder, step.memory), tensors)
+            method_generator.set_state(rng_states["random.method"])
+            torch.set_rng_state(rng_states["random.cpu"])
+            if device.type == "cuda" and "random.cuda" in rng_states:
+                torch.cuda.set_rng_state(rng_states["random.cuda"], device)
+        except (KeyError, TypeError, ValueError, RuntimeError) as problem:  # its checksum is right
+            raise SrjtError(
+                f"The checkpoint in {folder} is not from this version of srjt ({problem}): choose another `out`."
+            ) from None
         reporter.note(f"Resuming at epoch {epoch}, step {first_step} of {steps}.")
     log.resume(past_rows)
 
@@ -217,7 +179,9 @@ def fit(
         """Save the state before step ``step_number`` of ``epoch``."""
         if writer is None:
             return
-        if not _is_finite(networks):  # the last checkpoint with finite weights stays the newest
+        if not all(
+            bool(p.isfinite().all()) for p in networks.parameters()
+        ):  # the last checkpoint with finite weights stays the newest
             _wait_for(writer)
             raise SrjtError(
                 f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}: "
@@ -234,8 +198,7 @@ def fit(
         state["random.cpu"] = torch.get_rng_state()
         if device.type == "cuda":
             state["random.cuda"] = torch.cuda.get_rng_state(device)
-        meta = {"epoch": epoch, "step": step_number, "starved": starvation.state()}
-        writer.save(state, meta, step=(epoch - 1) * steps + step_number)
+        writer.save(state, {"epoch": epoch, "step": step_number}, step=(epoch - 1) * steps + step_number)
 
     def evaluate(name: str) -> np.ndarray:
         """(K + 1, C, C) confusion counts of a side; each process evaluates its share of the samples."""
@@ -255,7 +218,7 @@ def fit(
             step,
             networks,
             data,
-            preprocess=preprocess,
+            preprocess=run.preprocess,
             plan=plan_for(epoch),
             generator=generator(config.seed, "warm-up"),
             part=process.part(batch_size),
@@ -272,7 +235,7 @@ def fit(
         """Whether all epochs are trained, or none was better for so long that no more are."""
         if epoch > config.epochs or config.patience is None:
             return epoch > config.epochs
-        return epoch - 1 - (best_epoch(log.rows, config.optimise) or 0) >= config.patience
+        return epoch - 1 - (checkpoint.best_epoch(log.rows, config.optimise) or 0) >= config.patience
 
     confusions: dict[str, np.ndarray] = {}
     last_saved = time.monotonic()
@@ -304,21 +267,25 @@ def fit(
                     _wait_for(writer)
                     raise Interrupted(stop.number, f"Stopped at epoch {epoch}, step {steps_done} of {steps}.")
             first_step = 0
-            record = recorder.finish_epoch()
+            numbers, bad_step = recorder.finish_epoch()
             train_seconds = time.perf_counter() - start
-            if record.first_bad_step is not None:
+            if bad_step is not None:
                 _wait_for(writer)
                 raise SrjtError(
-                    f"The loss was not finite at epoch {epoch}, step {record.first_bad_step + 1} of {steps}: "
+                    f"The loss was not finite at epoch {epoch}, step {bad_step + 1} of {steps}: "
                     + _why_not_finite(method, config)
                     + " The last good checkpoint is kept."
                 )
 
             # ---- evaluate
-            rows = _training_rows(epoch, record, recorder.knows_truth)
+            rows = [
+                MetricRow(epoch, "train", str(k + 1), name, value)
+                for k, values in enumerate(numbers)
+                for name, value in values.items()
+            ]
             confusions = {name: evaluate(name) for name in sides}
             for name, counts in confusions.items():
-                rows += metric_rows(epoch, name, counts)
+                rows += checkpoint.metric_rows(epoch, name, counts)
 
             # ---- record
             rows += [
@@ -330,13 +297,13 @@ def fit(
             ]
             if best_weights is not None:
                 # the last, if the metric is undefined in all of them
-                best = best_epoch([*log.rows, *rows], config.optimise) or epoch
+                best = checkpoint.best_epoch([*log.rows, *rows], config.optimise) or epoch
                 if best == epoch:
                     restore(best_weights, weights(networks))
-                rows.append(MetricRow(epoch, "train", "", BEST_EPOCH, float(best)))
+                rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best)))
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
-            if (warning := starvation.update(record.counts)) is not None:
+            if (warning := starvation_warning(log.rows, run.grades.shown)) is not None:
                 reporter.note(warning)
             epoch += 1
             due = time.monotonic() - last_saved >= config.checkpoint_seconds
@@ -349,7 +316,7 @@ def fit(
                 _wait_for(writer)
                 raise Interrupted(signal, f"Stopped after epoch {epoch - 1} of {config.epochs}.")
     _wait_for(writer)
-    kept = kept_epoch(log.table()) or epoch - 1
+    kept = checkpoint.kept_epoch(log.table()) or epoch - 1
     if best_weights is not None:
         reporter.note(
             f"Epoch {kept} of {epoch - 1} is kept: the {METRICS[config.optimise].long_name} on the validation side "
@@ -359,7 +326,6 @@ def fit(
             restore(weights(networks), best_weights)
             confusions = {}
     return TrainingResult(
-        networks=networks,
         metrics=log.table(),
         history=recorder.history(),
         # empty if the checkpoint was taken after the last epoch, or other networks were kept
@@ -372,27 +338,6 @@ def fit(
 def _wait_for(writer: checkpoint.CheckpointWriter | None) -> None:
     if writer is not None:
         writer.wait()
-
-
-def _is_finite(networks: StackedNetworks) -> bool:
-    return all(bool(p.isfinite().all()) for p in networks.parameters())
-
-
-def _training_rows(epoch: int, record: EpochRecord, knows_truth: bool) -> list[MetricRow]:
-    rows = []
-    for k, loss in enumerate(record.losses):
-        network = str(k + 1)
-        rows.append(MetricRow(epoch, "train", network, "loss", loss))
-        rows += [
-            MetricRow(epoch, "train", network, f"kept[{grade}]", float(share))
-            for grade, share in enumerate(record.kept[k])
-        ]
-        if knows_truth:
-            rows += [
-                MetricRow(epoch, "train", network, name, value)
-                for name, value in record.label_quality(k).items()
-            ]
-    return rows
 
 
 def _why_not_finite(method: Method, config: TrainConfig) -> str:
@@ -413,10 +358,8 @@ def _peak_memory_mb(device: torch.device) -> float:
         import resource
     except ImportError:  # Windows
         return float("nan")
-    import sys
-
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def as_tensor(array: np.ndarray, device: torch.device | str = "cpu") -> Tensor:

@@ -89,7 +89,7 @@ class BarReporter:
         ):  # a search for identical images may decode them again
             self.notes.append(processed)
             self.bar.line(processed)
-        self._draw("decoding images", done, total, f"{done:,}/{total:,}")
+        self.bar.update(done, total, f"{done:,}/{total:,}", label="decoding images")
 
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         self._show(epoch, epoch - 1 + step / steps)
@@ -97,33 +97,19 @@ class BarReporter:
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         values = headline(rows, show_test=self.show_test)
         self.bar.line(f"{self._position(epoch)}  {_text(values)}")
-        if self.bar.brief:
-            main = next((name for name in ("test.acc", "val.acc") if name in values), "loss")
-            values = {name: values[name] for name in (main, "samples/s") if name in values}
-        self._latest = _text(values)
+        main = next((name for name in ("test.acc", "val.acc") if name in values), "loss")
+        self._latest = _text({name: values[name] for name in (main, "samples/s") if name in values})
         self._show(epoch, epoch, now=True)
 
     def _show(self, epoch: int, done: float, *, now: bool = False) -> None:
-        label, position = self.title or "training", self._position(epoch)
-        if self.bar.brief and self.folds > 1:  # a long position stands before the bar, a short one after it
-            label, position = f"{self.title} {position}".strip(), ""
-        elif self.bar.brief:
-            position = f"{epoch}/{self.epochs}"
-        self._draw(label, done, self.epochs * self.folds, position, self._latest, now=now)
-
-    def _draw(
-        self, label: str, done: float, total: float, count: str, text: str = "", *, now: bool = False
-    ) -> None:
-        if not isinstance(self.bar, Lines):  # whose lines begin with the title
-            self.bar.label = label
-            self.bar.update(done, total, count, text, now=now)
+        position, total = self._position(epoch), self.epochs * self.folds
+        self.bar.update(done, total, position, self._latest, label=self.title or "training", now=now)
 
     def _position(self, epoch: int) -> str:
-        """ "epoch 3/10", or "fold 2 of 5, epoch 3 of 10"."""
-        if self.folds == 1:
-            return f"epoch {epoch}/{self.epochs}"
+        """ "epoch 3/10", or "fold 2/5, epoch 3/10"."""
         fold, within = divmod(epoch - 1, self.epochs)
-        return f"fold {fold + 1} of {self.folds}, epoch {within + 1} of {self.epochs}"
+        before = f"fold {fold + 1}/{self.folds}, " if self.folds > 1 else ""
+        return f"{before}epoch {within + 1 if before else epoch}/{self.epochs}"
 
 
 def reporter_for(*, quiet: bool = False, show_test: bool = False) -> BarReporter:

@@ -4,7 +4,6 @@ several readers, the files of the finished run, and what a training will cost.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
-from srjt import methods
 from srjt import networks as backbones
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
@@ -30,39 +26,23 @@ from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
-from srjt.training import checkpoint
-from srjt.training.batches import NO_READERS, Forward, Preprocess, ReaderTargets, TrainingSet
+from srjt.training import checkpoint, devices
+from srjt.training import folder as run_folder
+from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.checkpoint import MetricRow, is_complete, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
-from srjt.training.devices import (
-    amp_dtype,
-    channels_last,
-    choose_device,
-    device_name,
-    join_process_group,
-    refuse_bf16_on_cpu,
-    torch_flags,
-    uses_channels_last,
-)
-from srjt.training.folder import (
-    RunFacts,
-    check_files,
-    check_images,
-    describe_provenance,
-    describe_source,
-    digests,
-    held_out_side,
-    image_digest,
-    is_finished,
-    lock_run_folder,
-    open_run_folder,
-    read_summary,
-    write_held_out,
-)
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.step import weights
-from srjt.training.trained import Setup, SplitMaker, Trained, build_method, build_networks, load_run
+from srjt.training.trained import (
+    Setup,
+    SplitMaker,
+    Trained,
+    build_method,
+    build_networks,
+    load_run,
+    ready_to_compute,
+)
 
 # Which samples are on which side of a training; without a split, the data's own if they have one.
 
@@ -210,12 +190,12 @@ def reader_targets(
 def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None:
     """Write the weights, the history, the predictions for the held-out sides and the summary of a run."""
     config = run.config
-    final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
+    final = {name: tensor.detach().cpu() for name, tensor in weights(run.networks).items()}
     advice = "Free some space and run the same command again: the training itself is saved in its checkpoint."
     with explain_write_errors(f"The results cannot be written to {folder}", advice):
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
-        write_held_out(folder, run.held_out)
+        run_folder.write_held_out(folder, run.held_out)
         averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
             folder / "summary.json",
@@ -224,7 +204,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
                 **({"kept_epoch": fitted.kept_epoch} if config.keep == "best" else {}),
                 "last_epochs": averages.to_dict("records"),
                 "confusion": {name: fitted.confusions[name].tolist() for name in run.held_out},
-                "files": digests(folder),
+                "files": run_folder.digests(folder),
             },
         )
 
@@ -233,10 +213,9 @@ def finished_metrics(folder: Path) -> pd.DataFrame:
     """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
     with _explain_finished(folder):
         metrics = read_metrics(folder / "metrics.csv")
-        summary = read_summary(folder)
-        if not is_complete(metrics, summary, epochs=int(summary["epochs"])):
+        if not is_complete(metrics, epochs=run_folder.read_summary(folder)["epochs"]):
             raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
-    check_files(folder)
+    run_folder.check_files(folder)
     return metrics
 
 
@@ -251,19 +230,17 @@ def _explain_finished(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def _read_history(path: Path) -> pd.DataFrame:
+def _read_history(folder: Path) -> pd.DataFrame:
     """The history as it was written. pandas' parser of decimals may err in the last bit; Python's does not."""
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        for name in table.columns.drop("id"):
-            if name.startswith("loss_"):
-                table[name] = np.array([float(cell or "nan") for cell in table[name]], dtype=np.float64)
-            else:
-                table[name] = np.array([int(cell) for cell in table[name]], dtype=np.int64)
-    except FileNotFoundError:
-        raise SrjtError(f"{path} is missing.") from None
-    except (OSError, ValueError, KeyError, OverflowError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    path = folder / "history.csv"
+    with _explain_finished(folder):
+        try:
+            table = pd.read_csv(path, dtype=str, keep_default_na=False)
+            for name in table.columns.drop("id"):
+                kind = float if name.startswith("loss_") else int
+                table[name] = [kind(cell or "nan") for cell in table[name]]
+        except (OSError, ValueError, KeyError, OverflowError) as problem:
+            raise SrjtError(f"{path} is missing, damaged or not from srjt ({problem}).") from None
     return table
 
 
@@ -289,9 +266,9 @@ def single_run(
     setup = setup or Setup()
     config = config.for_data(features=data.are_features)
     _check_inputs(data, config, setup)
-    reporter, device = setup.reporter, choose_device(setup.device)
-    refuse_bf16_on_cpu(config.precision, device)
-    process = join_process_group(device)
+    reporter, device = setup.reporter, devices.choose_device(setup.device)
+    devices.refuse_bf16_on_cpu(config.precision, device)
+    process = devices.join_process_group(device)
     folder = None if out is None else Path(out)
     method = build_method(config, num_classes=data.num_classes)
     store = setup.open_store(data, config)
@@ -311,82 +288,62 @@ def single_run(
     side = config.crop if setup.transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
     used = manifest.select(np.concatenate(list(parts.sides().values())), images=False)
-    facts = RunFacts(
+    facts = run_folder.RunFacts(
         config=config,
         grades=Grades(manifest.grades, grade_names),
         data=_data_facts(manifest, parts, used, in_shape=in_shape, unreadable=len(store.skipped)),
         own_network=setup.network is not None,
         noise=noise,
-        provenance=describe_provenance(device, command=command, processes=process.world_size),
+        provenance=run_folder.describe_provenance(device, command=command, processes=process.world_size),
     )
-    if folder is not None and is_finished(folder):
-        begun = open_run_folder(folder, facts)  # raises an error if it is a different run
-        check_images(folder, used, recorded=begun.data.get("images"), what="run")
+    if folder is not None and run_folder.is_finished(folder):
+        run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
         reporter.note(f"{folder} is already finished: nothing to do.")
         run = load_run(
             folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
         )
-        with _explain_finished(folder):
-            history = _read_history(folder / "history.csv")
-        return replace(run, metrics=finished_metrics(folder), history=history)
+        return replace(run, metrics=finished_metrics(folder), history=_read_history(folder))
     networks = build_networks(config, method, in_shape=in_shape, network=setup.network)
     if manifest.are_features:
         standardise(networks, as_features(store.pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
-    with lock_run_folder(folder if process.is_main else None, facts) as facts:
-        if folder is not None and process.is_main:
-            check_images(folder, used, recorded=facts.data.get("images"), what="run")
-        feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
-        networks.to(device)
-        last = uses_channels_last(networks, device, own_network=facts.own_network)
-        if last:
-            channels_last(networks)
-        amp, method = amp_dtype(config, device), method.to(device)
-        preprocess = Preprocess(
-            crop=config.crop,
-            dtype=amp or torch.float32,
-            channels_last=last,
-            train_transform=setup.transform,
+    with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
+        run = ready_to_compute(
+            networks,
+            method,
+            replace(begun, config=config),
+            device=device,
+            folder=folder,
+            transform=setup.transform,
             eval_transform=setup.eval_transform,
         )
-        kind = "rows of features" if manifest.are_features else "images"
-        name = "custom network" if setup.network else str(config.network)
-        size = sum(p.numel() for p in networks.members[0].parameters()) / 1e6
-        precision = "bf16" if amp else "fp32" if device.type == "cpu" else config.precision
+        feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
         if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
+            kind = "rows of features" if manifest.are_features else "images"
+            name = "custom network" if setup.network else str(config.network)
+            size = sum(p.numel() for p in networks.members[0].parameters()) / 1e6
+            fp32 = "fp32" if device.type == "cpu" else config.precision
             reporter.note(
                 f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of {size:.2g} M weights, "
-                f"{device_name(device)}, {precision}."
+                f"{devices.device_name(device)}, {'bf16' if devices.amp_dtype(config, device) else fp32}."
             )
         training, sides = _tensors(manifest, parts, feed, device, config=config, readers=readers)
-        forward = Forward(
-            networks=networks,
-            method=method,
-            feed=feed,
-            preprocess=preprocess,
-            batch_size=config.eval_batch_size,
-            amp=amp,
-            sides=[side.rows for side in sides.values()],
-        )
         try:
             with (
-                torch_flags(config, device),
+                devices.torch_flags(config, device),
                 torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             ):
-                result = fit(
-                    forward,
-                    training,
-                    config=config,
-                    sides=sides,
-                    grades=facts.grades.shown,
-                    folder=folder,
-                    reporter=reporter,
-                    process=process,
-                )
+                result = fit(run, training, sides, reporter=reporter, process=process)
                 # with the flags and batches of the training, so that the scores agree with its metrics
-                probabilities = {
-                    name: forward.probabilities(sides[name].rows)[0].numpy()
-                    for name in (sides if process.is_main else ())
+                forward = run.forward(feed, sides=[side.rows for side in sides.values()])
+                held_out = {
+                    name: run_folder.held_out_side(
+                        manifest.select(side.rows.numpy(), images=False),
+                        forward.probabilities(side.rows)[0].numpy(),
+                        from_files=manifest.arrays is None,
+                        columns=config.keep_columns,
+                    )
+                    for name, side in (sides if process.is_main else {}).items()
                     if name != WRONG_LABELS
                 }
                 networks.compiled = []  # other samples would be compiled again
@@ -398,35 +355,18 @@ def single_run(
             ) from None
         columns = [name for name in ("id", "grade", "true_grade") if name in manifest.table]
         learnt = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
-        trained = Trained(
+        run = replace(
+            run,
             networks=networks.eval(),
-            method=method,
-            config=config,
-            grades=facts.grades,
-            preprocess=preprocess,
-            in_shape=in_shape,
-            feature_names=manifest.feature_names,
-            feature_settings=manifest.made,
-            device=device,
-            folder=folder,
             metrics=result.metrics,
             history=pd.concat([learnt, result.history], axis=1),
-            held_out={
-                name: held_out_side(
-                    manifest.select(sides[name].rows.numpy(), images=False),
-                    scores,
-                    from_files=manifest.arrays is None,
-                    columns=config.keep_columns,
-                )
-                for name, scores in probabilities.items()
-            },
+            held_out=held_out,
             skipped=tuple(store.skipped),
-            facts=facts,
             hashes=used.hashes,
         )
         if process.is_main and folder is not None:
-            write_results(folder, trained, fitted=result)
-    return trained
+            write_results(folder, run, fitted=result)
+    return run
 
 
 def _data_facts(
@@ -446,10 +386,14 @@ def _data_facts(
         "validation_counts": counts(parts.validation),
         "in_shape": list(in_shape),
         "fingerprint": fingerprint(manifest, parts),
-        "images": image_digest(used),
+        "images": run_folder.image_digest(used),
         "feature_names": list(manifest.feature_names),
         **({"made": manifest.made} if manifest.made else {}),
-        **({"source": describe_source(manifest.source)} if manifest.source else {}),
+        **{
+            name: run_folder.describe_source(path)
+            for name, path in (("source", manifest.source), ("labels", manifest.labels_source))
+            if path
+        },
         # a label is the consensus of the readings of a sample
         "several_readings": None if manifest.posterior is None else "consensus",
         "patients": None if patients is None else len(set(used.patients or ())),
@@ -555,8 +499,6 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
 
 STEPS, GPU_STEPS = 2, 30  # of an epoch; a step takes milliseconds on a GPU
 CPU_BATCH = 8  # samples of a trial step on a CPU, where the time of a step grows with its samples
-MEMORY = Path("/proc/meminfo")
-COPIES = 4  # of each weight: itself, its gradient, and Adam's two moments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -636,37 +578,3 @@ def _noise(data: Manifest, count: int, *, size: int) -> Manifest:
     names = [str(row) for row in range(count)]
     table = pd.DataFrame({"id": names, "image": names, "grade": np.arange(count) % data.num_classes})
     return Manifest(table=table, grades=data.grades, arrays=arrays)
-
-
-def step_memory(config: TrainConfig, *, batch: int) -> int:
-    """Bytes that a training on images needs beyond them, computed from shapes alone: nothing is allocated.
-
-    The weights, their gradients and moments, and the activations of a step, with their gradients.
-    """
-    kept: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        kept[storage._cdata] = storage.nbytes()
-        return tensor
-
-    shape = (3, config.crop, config.crop)
-    network = backbones.build(
-        str(config.network), head=lambda features: nn.Linear(features, 2), in_shape=shape
-    )
-    weights = sum(p.numel() * p.element_size() for p in network.parameters())
-    network = network.to("meta").train()
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = network(torch.empty(batch, *shape, device="meta"))
-    del output
-    count = methods.lookup(config.method, registered_by=config.imports).networks
-    return count * (COPIES * weights + 2 * sum(kept.values()))
-
-
-def available_memory() -> int | None:
-    """Bytes of the machine that new processes may use; None where the system does not say."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in MEMORY.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None

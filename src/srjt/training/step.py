@@ -18,34 +18,13 @@ from torch import Tensor, nn
 from srjt.errors import SrjtError, warn
 from srjt.methods.base import Method
 from srjt.ordinal.metrics import label_precision, label_recall, selection_counts
-from srjt.training.batches import Batch, Plan, Preprocess, TrainingSet, plan_buffers, train_batches
+from srjt.training.batches import Batch, Plan, Preprocess, TrainingSet, train_batches
 from srjt.training.config import StepMode, TrainConfig
 from srjt.training.devices import StackedNetworks, backward_kernels, compile_networks
 
 # Losses and selections of every training sample, kept on the device and transferred once per epoch.
 
 SMOOTHING = 0.9  # weight of the old value in a sample's running loss
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpochRecord:
-    """The numbers of one epoch of training, on the host."""
-
-    losses: tuple[float, ...]  # (K,) mean loss of each network
-    first_bad_step: int | None  # the step whose loss was not finite
-    kept: np.ndarray  # (K, C) share of each given grade's samples that each network selected
-    counts: np.ndarray  # (K, 4, C), see ordinal.metrics.selection_counts
-
-    def label_quality(self, network: int) -> dict[str, float]:
-        """Precision and recall of a network's selection against the true grades, overall and per grade."""
-        counts = self.counts[network]
-        named = {"label_precision": label_precision, "label_recall": label_recall}
-        values: dict[str, float] = {}
-        for name, measure in named.items():
-            values[name] = float(measure(counts))
-            for grade, value in enumerate(np.asarray(measure(counts, per_class=True))):
-                values[f"{name}[{grade}]"] = float(value)
-        return values
 
 
 class Recorder:
@@ -98,19 +77,26 @@ class Recorder:
             self.tensors[name].zero_()
         self.tensors["bad_step"].fill_(-1)
 
-    def finish_epoch(self) -> EpochRecord:
-        """The numbers of the epoch. Only here the host waits for the device."""
-        counts = self.tensors["counts"].cpu().numpy()
+    def finish_epoch(self) -> tuple[list[dict[str, float]], int | None]:
+        """The numbers of each network by name, and the step whose loss was not finite. Only here the host waits for
+        the device."""
+        losses, counts = self.tensors["loss_sum"].cpu(), self.tensors["counts"].cpu().numpy()
+        measures = (
+            {"label_precision": label_precision, "label_recall": label_recall} if self.knows_truth else {}
+        )
+        numbers = []
+        for k, network in enumerate(counts):  # (4, C), see ordinal.metrics.selection_counts
+            _, selected, _, total = network
+            kept = np.divide(selected, total, out=np.full(len(total), np.nan), where=total > 0)
+            values = {"loss": float(losses[k]) / max(self.steps, 1)}
+            values |= {f"kept[{grade}]": float(share) for grade, share in enumerate(kept)}
+            for name, measure in measures.items():
+                values[name] = float(measure(network))
+                per_grade = np.asarray(measure(network, per_class=True))
+                values |= {f"{name}[{grade}]": float(value) for grade, value in enumerate(per_grade)}
+            numbers.append(values)
         bad = int(self.tensors["bad_step"])
-        kept = np.divide(
-            counts[:, 1], counts[:, 3], out=np.full(counts[:, 1].shape, np.nan), where=counts[:, 3] > 0
-        )
-        return EpochRecord(
-            losses=tuple(float(v) / max(self.steps, 1) for v in self.tensors["loss_sum"].cpu()),
-            first_bad_step=None if bad < 0 else bad,
-            kept=kept,
-            counts=counts,
-        )
+        return numbers, None if bad < 0 else bad
 
     def history(self) -> pd.DataFrame:
         """One row per training sample: times seen; per network, times selected and running loss."""
@@ -327,7 +313,7 @@ def make_epoch_runner(
     warm_up_batches.close()  # a streaming feed's threads must not touch the device during capture
     custom_inputs = type(method).prepare is not Method.prepare or preprocess.train_transform is not None
     if data.feed.resident and not custom_inputs:
-        buffers, store_rows = plan_buffers(plan, device), data.rows.to(device)
+        buffers, store_rows = plan.to(device), data.rows.to(device)
         counter = step.recorder.tensors["step"]
 
         def gather_and_step() -> None:

@@ -29,19 +29,11 @@ from srjt.files import explain_write_errors, read_json, wait_for_lock, write_ato
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import noise_from_posterior
 from srjt.progress import Reporter
+from srjt.training import folder as run_folder
 from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
-from srjt.training.folder import (
-    FORMAT,
-    NoiseFile,
-    RunFacts,
-    image_digest,
-    is_finished,
-    read_facts,
-    refuse_other_files,
-)
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import (
     SplitChoice,
@@ -149,9 +141,9 @@ def resolve_noise_rate(
             "warm_up": warm_up_config.determining(),
             "folds": WARM_UP_FOLDS,
             "verified": None if grades is None else verified,
-            "images": image_digest(learnt),
+            "images": run_folder.image_digest(learnt),
         }
-        estimate = _estimate_once(Path(out), facts, estimate_in, reporter, config=config)
+        estimate = _estimate_once(Path(out), facts, estimate_in, reporter)
     described = describe(estimate, epochs=warm_up_config.epochs)
     if not estimate.informed:  # a matrix of networks that know nothing would only blur the labels
         warn(f"{described} {WOULD_HELP}")
@@ -344,13 +336,8 @@ def _estimate_once(
     facts: dict[str, Any],
     estimate_in: Callable[[Path | None], NoiseEstimate],
     reporter: Reporter,
-    *,
-    config: TrainConfig,
 ) -> NoiseEstimate:
-    """The estimate in this folder: the first process computes it while the others wait.
-
-    config: the run's settings, for the error if the folder has an estimate from other settings or data.
-    """
+    """The estimate in this folder: the first process computes it while the others wait."""
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SrjtError(
@@ -360,49 +347,25 @@ def _estimate_once(
     if not file.exists():
         with explain_write_errors(f"The run cannot be written to {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-        waiting = f"Waiting for another process that works on {folder}."
-        note_once = once(lambda: reporter.note(waiting))
+        note_once = once(lambda: reporter.note(f"Waiting for another process that works on {folder}."))
         with wait_for_lock(folder, waiting=note_once):
             if not file.exists():
                 estimate = estimate_in(folder / "warmup")
-                content = {"format": FORMAT, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
+                content = {
+                    "format": run_folder.FORMAT,
+                    "srjt": __version__,
+                    **facts,
+                    "estimate": estimate.to_dict(),
+                }
                 write_json(file, content)
-    saved = read_json(file, NoiseFile)
-    begun = read_facts(folder) if (folder / "run.json").exists() else None
-    if differences := _differences(saved, facts, begun=begun, config=config):
-        what = f"{file} was estimated from other images, labels or settings"
-        if begun is not None:
-            what = f"{folder} contains a run of another configuration"
-        raise SrjtError(f"{what} ({'; '.join(differences)}): choose another `out`.")
+    saved = read_json(file, run_folder.NoiseFile)
+    before, now = saved.model_dump(include=set(facts)), facts
+    if (folder / "run.json").exists():  # whose own settings and samples are compared next
+        before, now = {"verified": before["verified"]}, {"verified": now["verified"]}
+    before, now = ({**facts.pop("warm_up", {}), **facts} for facts in (dict(before), dict(now)))
+    run_folder.refuse_differences(f"{file} was estimated from other images, labels or settings", before, now)
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return saved.estimate
-
-
-def _differences(
-    saved: NoiseFile, facts: dict[str, Any], *, begun: RunFacts | None, config: TrainConfig
-) -> list[str]:
-    """What differs between a saved estimate and this one, by the settings of the run where one has begun."""
-    differences = []
-    if (was := saved.warm_up) != (now := facts["warm_up"]):
-        changed = {} if begun is None else begun.config.difference(config)
-        differences = [
-            f"{name} was {before!r} and is now {after!r}"
-            for name, (before, after) in changed.items()
-            if name not in ("noise_rate", "transition", "method_options")  # the run has what was estimated
-        ] or [
-            f"{name} of the short trainings was {was.get(name)!r} and is now {now.get(name)!r}"
-            for name in sorted({*was, *now})
-            if was.get(name) != now.get(name)
-        ]
-    if saved.folds != facts["folds"]:
-        differences.append(f"there were {saved.folds} short trainings and are now {facts['folds']}")
-    if saved.fingerprint != facts["fingerprint"]:
-        differences.append("the samples, labels or split are not the same")
-    elif saved.images != facts["images"]:
-        differences.append("the images are not the same")
-    if saved.verified != facts["verified"]:
-        differences.append("the verified grades are not the same")
-    return differences
 
 
 # ``srjt.train``: resolve what is "auto", then train one run.
@@ -495,7 +458,7 @@ def train(
     if not {"fold", "folds"}.isdisjoint(settings):
         raise SrjtError("A fold is given as a split: srjt.train(data, split=srjt.data.folds(data)[0]).")
     if out is not None:
-        refuse_other_files(Path(out))  # before anything is read or written
+        run_folder.refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
     if isinstance(network, str):
         settings["network"], network = network, None
@@ -505,7 +468,7 @@ def train(
     if requested.keep == "best" and (sides is None or (split is None and not has_own_split(data))):
         raise no_validation_side()
     note = None
-    if out is None or not is_finished(Path(out)):
+    if out is None or not run_folder.is_finished(Path(out)):
         note = fetch_weights(requested, network=network, features=data.are_features)
     with reporter_in_python(reporter, progress=progress) as watching:
         if note is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,28 +27,10 @@ from srjt.files import as_path, fetch_run, is_hub_address
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.progress import Reporter
-from srjt.training import checkpoint
+from srjt.training import checkpoint, devices
+from srjt.training import folder as run_folder
 from srjt.training.batches import CENTRE, Forward, Preprocess, Transform, Views, subseed
 from srjt.training.config import TrainConfig
-from srjt.training.devices import (
-    StackedNetworks,
-    amp_dtype,
-    channels_last,
-    choose_device,
-    torch_flags,
-    uses_channels_last,
-)
-from srjt.training.folder import (
-    HASHES_FILE,
-    HeldOut,
-    RunFacts,
-    check_files,
-    read_facts,
-    read_hashes,
-    read_held_out,
-    read_noise_estimate,
-    same_samples,
-)
 from srjt.training.reporters import BarReporter
 
 NetworkMaker = Callable[[], nn.Module]
@@ -124,8 +106,7 @@ class Trained:
     history : DataFrame
         One row per training sample: how often it was seen and selected, its running loss; empty after ``load_run``.
     held_out : mapping of str to HeldOut
-        Predictions for the "validation" and "test" sides, as far as the run has them; without them in runs of older
-        versions.
+        Predictions for the "validation" and "test" sides, as far as the run has them.
     noise_estimate : NoiseEstimate or None
         None where the noise rate was given, or not needed.
     skipped : tuple of (str, str)
@@ -133,10 +114,10 @@ class Trained:
     facts : RunFacts or None
         What ``run.json`` says: the data, where the noise rate comes from, command, machine and versions.
     hashes : ndarray of uint64, shape (N, 2), or None
-        A hash of each image, or row of features: those of the training side first; None in runs of older versions.
+        A hash of each image, or row of features: those of the training side first.
     """
 
-    networks: StackedNetworks
+    networks: devices.StackedNetworks
     method: Method
     config: TrainConfig
     grades: Grades
@@ -148,10 +129,10 @@ class Trained:
     folder: Path | None = None
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
-    held_out: Mapping[str, HeldOut] = field(default_factory=dict)
+    held_out: Mapping[str, run_folder.HeldOut] = field(default_factory=dict)
     noise_estimate: NoiseEstimate | None = None
     skipped: tuple[tuple[str, str], ...] = ()
-    facts: RunFacts | None = None
+    facts: run_folder.RunFacts | None = None
     hashes: npt.NDArray[np.uint64] | None = None
 
     def __repr__(self) -> str:
@@ -161,13 +142,9 @@ class Trained:
         """Method, network, number of epochs and folder, in one line."""
         own = self.facts is not None and self.facts.own_network
         epochs = int(self.metrics["epoch"].max()) if len(self.metrics) else self.config.epochs
-        parts = [
-            self.config.method,
-            "your own network" if own else str(self.config.network),
-            count_of(epochs, "epoch"),
-            *([] if self.folder is None else [str(self.folder)]),
-        ]
-        return ", ".join(parts)
+        network = "your own network" if own else str(self.config.network)
+        folder = "" if self.folder is None else f", {self.folder}"
+        return f"{self.config.method}, {network}, {count_of(epochs, 'epoch')}{folder}"
 
     def probabilities(
         self, pixels: Samples, *, views: int = 1
@@ -203,15 +180,16 @@ class Trained:
             probabilities, grades = self.forward(feed).probabilities(torch.arange(len(pixels)), views=crops)
         return probabilities.numpy(), grades.numpy()
 
-    def forward(self, feed: Feed) -> Forward:
-        """The networks, to be applied to samples of a feed as in the run's own evaluation."""
+    def forward(self, feed: Feed, *, sides: Sequence[torch.Tensor] = ()) -> Forward:
+        """The networks, to be applied to samples of a feed as in the run's own evaluation. sides: as of ``Forward``."""
         return Forward(
             networks=self.networks,
             method=self.method,
             feed=feed,
             preprocess=self.preprocess,
             batch_size=self.config.eval_batch_size,
-            amp=amp_dtype(self.config, self.device),
+            amp=devices.amp_dtype(self.config, self.device),
+            sides=sides,
         )
 
     def views(self, count: int = 1, *, size: int | None = None) -> Views:
@@ -272,9 +250,9 @@ class Trained:
         Returns
         -------
         ndarray of int64, shape (M,)
-            Their rows; empty for runs of older versions, which keep no hashes.
+            Their rows.
         """
-        return same_samples(self.match_features(data), ids=self.training_ids, hashes=self.hashes)
+        return run_folder.same_samples(self.match_features(data), ids=self.training_ids, hashes=self.hashes)
 
     def match_features(self, data: Manifest) -> Manifest:
         """The samples with their features in the order of the training; images are returned unchanged.
@@ -305,7 +283,7 @@ class Trained:
 
 def use_run_settings(run: Trained) -> AbstractContextManager[None]:
     """Compute with the precision flags of the run's own evaluation; restore them afterwards."""
-    return torch_flags(run.config, run.device, training=False)
+    return devices.torch_flags(run.config, run.device, training=False)
 
 
 def _without_version(settings: str) -> object:
@@ -340,7 +318,7 @@ def build_networks(
     in_shape: tuple[int, ...],
     network: NetworkMaker | None = None,
     with_weights: bool = True,
-) -> StackedNetworks:
+) -> devices.StackedNetworks:
     """The method's networks, each with a different seed: pretrained ones differ in their heads only."""
     name = network or config.network
     assert name is not None, "for_data sets it"
@@ -362,7 +340,7 @@ def build_networks(
             "The network function returned the same module twice: it must return a new one at each call, because "
             "two networks need separate weights."
         )
-    return StackedNetworks(members)
+    return devices.StackedNetworks(members)
 
 
 def fetch_weights(
@@ -426,7 +404,7 @@ def load_run(
     path = as_path(folder, "A run is what srjt.train returns, or the path of its folder")
     if is_hub_address(path):
         path = fetch_run(path)
-    facts: RunFacts = read_facts(path)
+    facts = run_folder.read_facts(path)
     if facts.own_network and network is None:
         raise SrjtError(
             f"{path} was trained with a network of your own, which only Python can build: "
@@ -435,7 +413,7 @@ def load_run(
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():
         raise SrjtError(f"{path} has not finished training: run the same srjt train command again to resume.")
-    target = choose_device(device)
+    target = devices.choose_device(device)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])
     tensors, _ = checkpoint.read(weights_file)  # a damaged file is noticed before networks are built
@@ -449,29 +427,48 @@ def load_run(
             raise SrjtError(
                 f"The weights in {path} do not fit the network {facts.config.network}: {reason}"
             ) from None
-    check_files(path)
-    stacked.to(target)
-    last = uses_channels_last(stacked, target, own_network=facts.own_network)
-    if last:
-        channels_last(stacked)
-    return Trained(
+    run_folder.check_files(path)
+    run = ready_to_compute(stacked, method, facts, device=target, folder=path, eval_transform=eval_transform)
+    return replace(
+        run,
         networks=stacked.eval(),
-        method=method.to(target),
-        config=facts.config,
+        held_out=run_folder.read_held_out(path, networks=method.networks, classes=len(facts.grades)),
+        noise_estimate=run_folder.read_noise_estimate(path),
+        hashes=run_folder.read_hashes(path / run_folder.HASHES_FILE),
+    )
+
+
+def ready_to_compute(
+    networks: devices.StackedNetworks,
+    method: Method,
+    facts: run_folder.RunFacts,
+    *,
+    device: torch.device,
+    folder: Path | None = None,
+    transform: Transform | None = None,
+    eval_transform: Transform | None = None,
+) -> Trained:
+    """A run, before or after its training: its networks on the device, laid out as they compute fastest there."""
+    config, last = facts.config, devices.uses_channels_last(networks, device, own_network=facts.own_network)
+    networks.to(device)
+    if last:
+        devices.channels_last(networks)
+    return Trained(
+        networks=networks,
+        method=method.to(device),
+        config=config,
         grades=facts.grades,
         preprocess=Preprocess(
-            crop=facts.config.crop,
-            dtype=amp_dtype(facts.config, target) or torch.float32,
+            crop=config.crop,
+            dtype=devices.amp_dtype(config, device) or torch.float32,
             channels_last=last,
+            train_transform=transform,
             eval_transform=eval_transform,
         ),
-        in_shape=shape,
+        in_shape=tuple(facts.data["in_shape"]),
         feature_names=tuple(facts.data.get("feature_names", ())),
         feature_settings=str(facts.data.get("made", "")),
-        device=target,
-        folder=path,
-        held_out=read_held_out(path, networks=method.networks, classes=len(facts.grades)),
-        noise_estimate=read_noise_estimate(path),
+        device=device,
+        folder=folder,
         facts=facts,
-        hashes=read_hashes(path / HASHES_FILE),
     )

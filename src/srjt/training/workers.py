@@ -8,9 +8,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
-import random
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -101,22 +99,15 @@ def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
 def _without_current_folder() -> Iterator[None]:
     """Python processes that start meanwhile import nothing from the current folder, where python -c looks first.
 
-    A folder that one was sent may contain a random.py. Python 3.10 cannot be told so: its process starts in the folder
-    of the standard library, and a worker returns to its own (multiprocessing does that).
+    A folder that one was sent may contain a random.py. The server starts in the folder of the standard library, and a
+    worker returns to its own (multiprocessing does that).
     """
-    folder = os.getcwd() if sys.version_info < (3, 11) else None
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    if folder is not None:
-        os.chdir(os.path.dirname(os.__file__))
+    folder = os.getcwd()
+    os.chdir(os.path.dirname(os.__file__))
     try:
         yield
     finally:
-        os.environ.pop("PYTHONSAFEPATH")
-        if before is not None:
-            os.environ["PYTHONSAFEPATH"] = before
-        if folder is not None:
-            os.chdir(folder)
+        os.chdir(folder)
 
 
 # What a worker process executes.
@@ -180,8 +171,9 @@ def _stop_with_parent() -> None:
 
 
 def _execute(function: Callable[..., Any], arguments: Sequence[Any], device: str | None) -> Ended:
+    """The task itself. Nothing passes from one to the next: a training restores torch's flags and generators."""
     warned: list[str] = []
-    with fresh_process_state():
+    with warnings.catch_warnings():
         warnings.showwarning = lambda message, *where, **more: warned.append(str(message))
         try:
             ended = Ended(result=function(*arguments, device=device))
@@ -194,47 +186,6 @@ def _execute(function: Callable[..., Any], arguments: Sequence[Any], device: str
     StopRequest.stopping = False
     release_memory()
     return replace(ended, warned=tuple(warned))
-
-
-@contextlib.contextmanager
-def fresh_process_state() -> Iterator[None]:
-    """Restore what a training, or a module of the user's own, may change: the next one starts as in a new process."""
-    import numpy as np
-    import torch
-
-    accessors: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
-        (torch.get_num_threads, torch.set_num_threads),
-        (torch.get_default_dtype, torch.set_default_dtype),
-        (torch.is_grad_enabled, torch.set_grad_enabled),
-        (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-        (lambda: dict(os.environ), _set_environment),
-        (_current_folder, lambda folder: os.chdir(folder or os.curdir)),
-    ]
-    settings = [read() for read, _ in accessors]
-    python, numpy, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        with warnings.catch_warnings():
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(torchs)
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(torch.initial_seed())
-        for (read, write), setting in zip(accessors, settings, strict=True):
-            if read() != setting:  # to set torch's deterministic mode imports its compiler, for seconds
-                write(setting)
-
-
-def _set_environment(variables: dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(variables)
-
-
-def _current_folder() -> str | None:
-    with contextlib.suppress(OSError):  # it may have been deleted
-        return os.getcwd()
-    return None
 
 
 def release_memory() -> None:
