@@ -70,8 +70,8 @@ def prepare_readings(folder: Path, readings: int) -> None:
 
 
 def measure_readings(folder: Path) -> Steps:
+    from srjt.data.sources.readers_folder import consensus_table, located_images, readings_table
     from srjt.data.sources.readings import combine, read_readings
-    from srjt.data.sources.table import consensus_table, located_images, readings_table
     from srjt.readers.agreement import agreement
 
     kept: dict[str, object] = {}

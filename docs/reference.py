@@ -37,7 +37,7 @@ FILES = {
     "study: `noise/*.json`": "srjt.studies.folder:NoiseRow",
     "audit: `audit.json`": "srjt.auditing.folder:AuditFile",
     "audit: `summary.json`": "srjt.auditing.folder:SummaryFile",
-    "readers: `readers.json`": "srjt.data.sources.table:ReadersFile",
+    "readers: `readers.json`": "srjt.data.sources.readers_folder:ReadersFile",
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 import srjt
 from srjt.auditing.scores import score_readings
 from srjt.data import read
-from srjt.data.sources.table import select_readings
+from srjt.data.sources.readings import select_readings
 from srjt.readers import Readings
 
 READERS = ("anna", "bo", "carl")  # carl errs most

@@ -26,7 +26,7 @@ from srjt.auditing.review_log import (
     worklist_lines,
 )
 from srjt.data import read, read_readings
-from srjt.data.sources.table import read_readers_folder
+from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.errors import SrjtError
 
 PATHS = [

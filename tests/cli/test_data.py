@@ -124,18 +124,18 @@ def test_the_next_command_fits_the_machine(
     [
         (["inspect", "LABELS", "--grade-column", "grad"], "did you mean 'grade'?"),
         (["inspect", "LABELS", "--images", "."], "None of the 40 images exists"),
-        (["inspect", "moved.csv"], "a.png: give their folder with --images 'our photos'"),
+        (["inspect", "moved.csv"], "a.png: give their folder with --images,"),
         (
             ["inspect", "features.csv"],
-            "columns of features, feat_0 … feat_1: srjt train reads them with --feature-columns 'feat_*'",
+            "or the columns with --feature-columns if the table has features",
         ),
         (
             ["inspect", "values.csv"],
-            "If its 3 columns of numbers, age … hb, are features, name them with --feature-columns",
+            "Columns of features are named with --feature-columns.",
         ),
         (
             ["inspect", "readers.csv"],
-            "--grade-column smith --grade-column jones --several-readings consensus",
+            "give its name, or those of all readers, with --grade-column",
         ),
         (["split", "LABELS", "--out", "."], ". cannot be written: Is a directory"),
         (["corrupt", "LABELS"], "either --rate or --rho"),

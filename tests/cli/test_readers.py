@@ -13,7 +13,7 @@ import pytest
 
 from srjt.auditing.review_log import worklist_lines
 from srjt.data import read
-from srjt.data.sources.table import read_readers_folder
+from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.errors import SrjtError
 
 Srjt = Callable[..., tuple[int, str, str]]

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from fixtures.dicom_files import write_dicom
 from srjt.data import Manifest, Problem, check, drop_unusable, from_arrays, write_problems
 from srjt.data.checks import contact_sheet, image_problem, image_sizes
 from srjt.data.images.decode import BadImageError, read_image
@@ -102,8 +103,8 @@ def test_patients_are_counted_per_grade(tmp_path: Path) -> None:
 
 def test_sizes_are_read_from_the_files_that_can_be(tmp_path: Path) -> None:
     noise_image(0, (30, 20)).save(tmp_path / "a.png")
-    np.save(tmp_path / "b.npy", np.zeros((7, 9), dtype=np.uint8))
-    whole = manifest(tmp_path, {"a.png": 0, "b.npy": 1, "gone.png": 1})
+    write_dicom(tmp_path / "b.dcm", np.zeros((7, 9), dtype=np.uint16))
+    whole = manifest(tmp_path, {"a.png": 0, "b.dcm": 1, "gone.png": 1})
     assert image_sizes(whole) == [(30, 20), (9, 7)]
     assert image_sizes(whole, sample=1) == [(30, 20)]
 

@@ -255,7 +255,7 @@ BROKEN[3, 1] = np.nan
         (npy(X.astype(object)), {}, "contains Python objects, or is not from NumPy"),
         (npy(X, id=IDS, grade=GRADES), {"grade_column": "level"}, "Unknown column .for the grade, in a.csv. 'level'"),
         (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"kind": "features"}, "columns of a.csv do not show which"),
-        (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"feature_columns": "f*"}, "No column of a.csv matches .* has id"),
+        (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"feature_columns": "f*"}, "No column of a.csv matches .*: id"),
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1,x,4\n"), {"feature_columns": "f*"}, "line 3: 'x' in the feature .*'f1'"),
         (csv("id,grade,f1,f2\n1,0,1,nan\n2,1,3,4\n"), {"feature_columns": "f*"}, "finite: row 0, column 1"),
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1\n"), {"feature_columns": "f*"}, "line 3: 2 cells where the header has 4"),

@@ -32,10 +32,6 @@ def test_rows_of_floats_become_float32_features() -> None:
     np.testing.assert_array_equal(chosen.arrays, manifest.arrays[[4, 0]])
 
 
-def test_images_are_no_features() -> None:
-    assert not from_arrays(np.zeros((2, 4, 4), np.uint8), [0, 1]).manifest.are_features
-
-
 def test_rows_without_a_grade_take_their_features_with_them() -> None:
     reading = from_arrays(X, [0, 1, None, 2, 1, 2])
     assert len(reading.manifest) == 5

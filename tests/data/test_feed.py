@@ -78,12 +78,6 @@ def test_on_a_cpu_the_memory_map_itself_is_resident(pixels: np.ndarray) -> None:
     assert feed.pixels.data_ptr() == pixels.ctypes.data
 
 
-def test_a_feed_serves_one_epoch_after_another(pixels: np.ndarray) -> None:
-    feed = StreamedFeed(pixels, device=CPU)
-    for _ in range(3):
-        assert len(list(feed.batches(random_rows(6, 2)))) == 6
-
-
 def test_leaving_early_stops_the_threads(pixels: np.ndarray) -> None:
     batches = StreamedFeed(pixels, device=CPU).batches(random_rows(1000, 4))
     next(batches)
@@ -220,14 +214,6 @@ def test_oblong_images() -> None:
     assert torch.equal(crops[1], by_definition(pixels[1], 0, 1, True, 4))
 
 
-def test_without_a_margin_only_the_flip_remains() -> None:
-    pixels = random_pixels(2, 4, 4, 3)
-    crops = draw_crops((2,), margin=0, generator=torch.Generator())
-    assert crops.offsets.eq(0).all()
-    cut = crop_and_flip(pixels, crops.offsets, torch.tensor([False, True]), size=4)
-    assert torch.equal(cut, torch.stack([pixels[0], pixels[1].flip(1)]).permute(0, 3, 1, 2))
-
-
 def test_offsets_and_flips_are_uniform_and_independent() -> None:
     margin, draws = 3, 16_000
     crops = draw_crops((draws,), margin=margin, generator=torch.Generator().manual_seed(1))
@@ -240,20 +226,6 @@ def test_offsets_and_flips_are_uniform_and_independent() -> None:
     assert chisquare(follows).pvalue > 0.01
 
 
-def test_the_distribution_is_that_of_the_per_sample_definition() -> None:
-    """Both ways of augmenting one tiny image, as frequencies of whole outcomes."""
-    image = torch.arange(27, dtype=torch.uint8).view(3, 3, 3)
-    draws, size = 8_000, 2
-    crops = draw_crops((draws,), margin=1, generator=torch.Generator().manual_seed(2))
-    ours = crop_and_flip(image.expand(draws, 3, 3, 3).contiguous(), crops.offsets, crops.flips, size=size)
-    possible = torch.stack(
-        [by_definition(image, y, x, f, size) for y in (0, 1) for x in (0, 1) for f in (False, True)]
-    )
-    same = (ours[:, None] == possible).flatten(2).all(2)  # (draws, 8)
-    assert same.sum(1).eq(1).all()
-    assert chisquare(same.sum(0).numpy()).pvalue > 0.01
-
-
 def test_draws_depend_on_the_seed_alone() -> None:
     first, again, other = (
         draw_crops((4, 8), margin=32, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5, 6)
@@ -263,12 +235,6 @@ def test_draws_depend_on_the_seed_alone() -> None:
     assert torch.equal(first.offsets, again.offsets)
     assert torch.equal(first.flips, again.flips)
     assert not torch.equal(first.offsets, other.offsets)
-
-
-def test_centre() -> None:
-    crops = centre_crops(2, margin=32)
-    assert crops.offsets.tolist() == [[16, 16], [16, 16]]
-    assert crops.flips.tolist() == [False, False]
 
 
 def test_views_are_the_centre_and_the_corners_each_plain_and_mirrored() -> None:

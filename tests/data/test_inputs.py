@@ -198,7 +198,7 @@ def test_features_in_memory_are_read_as_from_their_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("frame", "options", "sentence"),
     [
-        (pd.DataFrame({"image": [], "grade": []}), {}, "has no rows"),
+        (pd.DataFrame({"image": [], "grade": []}), {}, "no rows"),
         (pd.DataFrame({"image": ["a.png"]}), {}, "looks like the grade"),
         (pd.DataFrame([[1, 2]], columns=["grade", "grade"]), {}, "two columns named"),
         (pd.DataFrame({"image": ["a.png"], "grade": [0]}), {"kind": "limuc"}, "cannot be read as limuc"),

@@ -51,10 +51,6 @@ def test_labels_may_be_changed_without_changing_the_manifest() -> None:
     assert whole.table["true_grade"].tolist() == [0, 1, 2]
 
 
-def test_class_counts_include_a_grade_that_nobody_has() -> None:
-    assert manifest(grade=[0, 0, 2]).class_counts.tolist() == [2, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from data.test_tables import kinds, picture, table
-from srjt.data import from_arrays, read
+from srjt.data import check, from_arrays, read
 from srjt.data.options import ReadOptions
 from srjt.data.sources import SOURCES, LoadedData, Source
 from srjt.data.sources import folders as published
@@ -40,11 +40,13 @@ def test_images_without_a_suffix_are_known_by_their_content(tmp_path: Path) -> N
     (tmp_path / "1/DICOMDIR").write_bytes(bytes(128) + b"DICM")
     os.mkfifo(tmp_path / "1/pipe.png")
     reading = read(tmp_path)
-    assert reading.manifest.ids == ["0/1.2.840.5", "0/IM0001", "1/IM0003"]
+    assert reading.manifest.ids == ["0/1.2.840.5", "0/IM0001", "1/IM0003", "1/pipe.png"]
+    pipe = next(problem for problem in check(reading.manifest) if problem.where == "1/pipe.png")
+    assert (pipe.kind, pipe.severity) == ("missing-image", "error")
+    assert "it is a pipe, a socket or a device, not a regular file" in pipe.detail
     assert {problem.where: problem.detail for problem in reading.problems} == {
         "1/DICOMDIR": "not an image",
         "1/README": "not an image",
-        "1/pipe.png": "it is a pipe, a socket or a device, not a regular file",
     }
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from srjt.cli.data import synthetic
 from srjt.data.manifest import Manifest
-from srjt.data.synthetic import _population, generate, noise, read_labels, redraw, stamp, write
+from srjt.data.synthetic import _population, generate, read_labels, redraw, stamp, write
 from srjt.errors import SrjtError
 
 
@@ -120,14 +120,6 @@ def test_no_image_is_blank_or_burnt_out(data: Manifest) -> None:
         assert (image == 0).all(axis=2).mean() < 0.25
 
 
-@pytest.mark.parametrize(("size", "grades"), [(32, 10), (256, 2)])
-def test_extreme_sizes_and_grades(size: int, grades: int) -> None:
-    data = generate(images=grades, patients=1, size=size, grades=grades)
-    assert data.arrays is not None
-    assert data.arrays.shape == (grades, size, size, 3)
-    assert sorted(data.labels) == list(range(grades))
-
-
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
@@ -186,14 +178,6 @@ def test_a_dot_is_drawn_where_it_is_and_clipped_at_the_border() -> None:
     y, x = np.nonzero(canvas)
     near = np.minimum(np.hypot(y + 0.5 - 16, x + 0.5 - 8), np.hypot(y + 0.5, x + 0.5 - 32))
     assert near.max() < 3.2
-
-
-def test_noise_is_smooth_and_centred() -> None:
-    field = noise(np.random.default_rng(0), 256, 8)
-    assert abs(field.mean()) < 0.2
-    assert 0.3 < field.std() < 1
-    assert np.abs(np.diff(field, axis=0)).max() < 0.25
-    assert np.abs(np.diff(field, axis=1)).max() < 0.25
 
 
 def test_an_image_drawn_again_at_its_own_size_is_the_same() -> None:

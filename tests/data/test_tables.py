@@ -17,7 +17,7 @@ from PIL import Image
 
 from srjt.data import check, from_arrays, read
 from srjt.data.images.store import open_store
-from srjt.data.sources import columns as excel
+from srjt.data.sources import table as excel
 from srjt.data.sources.table import write_table
 from srjt.errors import SrjtError
 
@@ -185,11 +185,10 @@ def test_a_grade_that_only_the_truth_has_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "no rows below its header"),
-        (b"image,grade\n", "no rows below its header"),
+        (b"", "no rows in .* below its header"),
         (b"image,grade\n\xff\xfe,0\n", "not UTF-8"),
         (b"image,grade,grade\na,0,0\n", "two columns named 'grade'"),
-        (b"image,grade\na\nb\n", "No row of .* line 2: 1 cell where the header has 2"),
+        (b"image,grade\na\nb\n", "no rows in .* line 2: 1 cell where the header has 2"),
         (b"image,grade\n,0\n,1\n", "None of the 2 rows can be used"),
     ],
 )
@@ -291,7 +290,7 @@ def test_a_file_without_the_suffix_of_its_name_is_found(tmp_path: Path) -> None:
 def test_sixty_grades_for_sixty_images_are_not_grades(tmp_path: Path) -> None:
     path = table(tmp_path, "image,grade\n" + "\n".join(f"{n}.png,{n}" for n in range(60)))
     with pytest.raises(
-        SrjtError, match=r"60 different grades \(0, 1, 2, 3, …\) for 60 samples.*`grade_column`"
+        SrjtError, match=r"60 different grades \(0, 1, .*, …\) for 60 samples.*`grade_column`"
     ):
         read(path)
     assert read(path, grades=[str(n) for n in range(60)]).manifest.num_classes == 60
@@ -342,7 +341,7 @@ def test_parquet_keeps_ids_and_missing_values(tmp_path: Path) -> None:
     assert reading.manifest.labels.tolist() == [0, 1]
     assert reading.manifest.patients == ["007", "8"]
     assert reading.problems[0].kind == "missing-grade"
-    assert "row 3" in reading.problems[0].detail
+    assert "row 2" in reading.problems[0].detail
 
 
 def test_what_is_written_is_read_back_from_any_folder(tmp_path: Path) -> None:

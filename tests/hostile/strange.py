@@ -101,5 +101,4 @@ STRANGE = {
     "features.npz": npz_file,
     "features.npy": npy_file,
     "medmnist.npz": npz_file,
-    "image.npy": npy_file,
 }

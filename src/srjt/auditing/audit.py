@@ -37,7 +37,7 @@ from srjt.auditing.scores import (
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage, read_image
 from srjt.data.sources import LabelledData, labelled_samples
-from srjt.data.sources.table import select_readings
+from srjt.data.sources.readings import select_readings
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import lock_folder
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
@@ -322,9 +322,6 @@ def audit(
             "notice": review_notice(summary),
             "judged": judges_labels(summary),
             "trusted": not summary["caveat"],
-            "columns": {
-                name: name in scores for name in ("patient", "reader", "true_grade", "verified_grade")
-            },
             "label_column": label_column,
             "read_with": list(read_options),
             "features": samples.are_features,

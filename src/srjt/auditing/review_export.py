@@ -17,7 +17,7 @@ from srjt.auditing.folder import AuditFolder
 from srjt.auditing.review_log import CurrentDecisions, LogEntry, replay
 from srjt.data.grades import grade_values
 from srjt.data.manifest import neutralise_formula, warn_about_formulas
-from srjt.data.sources.columns import load_table
+from srjt.data.sources.table import load_table
 from srjt.errors import SrjtError, count_of
 from srjt.files import exists_already, explain_write_errors, write_atomically
 from srjt.ordinal.metrics import METRICS

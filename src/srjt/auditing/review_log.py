@@ -21,8 +21,8 @@ import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
 from srjt.data.manifest import Manifest, neutralise_formula
-from srjt.data.sources.columns import load_table
-from srjt.data.sources.table import ReadersFolder
+from srjt.data.sources.readers_folder import ReadersFolder
+from srjt.data.sources.table import load_table
 from srjt.errors import SrjtError
 from srjt.readers.consensus import NEW_READER
 

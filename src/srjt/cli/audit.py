@@ -127,8 +127,8 @@ def _print_next(done: Audit, out: Path) -> None:
 
 def _table(reading: LoadedData, data: Source) -> tuple[Path | None, str]:
     """The file that holds the labels, if there is one, and its column of grades."""
-    from srjt.data.sources.columns import TABLE_SUFFIXES, choose_columns, load_table
     from srjt.data.sources.folders import find_labels
+    from srjt.data.sources.table import TABLE_SUFFIXES, choose_columns, load_table
 
     source, roles = data.labels or data.source, data.roles
     if reading.kind == "dr" and (labels := find_labels(source)) is not None:
@@ -190,8 +190,7 @@ def readers(
     the probability that it is right.
     """
     from srjt.data.grades import Grades
-    from srjt.data.sources import table as tables
-    from srjt.data.sources.columns import read_probabilities
+    from srjt.data.sources import readers_folder as tables
     from srjt.data.sources.readings import NO_READER, combine, read_readings
     from srjt.files import write_output
     from srjt.readers.agreement import agreement
@@ -208,7 +207,7 @@ def readers(
     found = read_readings(table, date_column=date_column, **how)
     readings = found.readings
     names = Grades(readings.grades, grade_names).names
-    witness = None if probabilities is None else read_probabilities(probabilities, readings)
+    witness = None if probabilities is None else tables.read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness, shared_errors=shared_errors)
     wanted = None
     if next_ is not None:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from PIL import Image, ImageDraw, ImageFont
 
-from srjt.data.duplicates import (
-    HASHED_SIZE,
-    UNKNOWN,
-    Ints,
-    across_patients,
-    identical,
-    image_hashes,
-    near_pairs,
-)
+from srjt.data.duplicates import HASHED_SIZE, UNKNOWN, across_patients, identical, image_hashes, near_pairs
 from srjt.data.images.decode import EMPTY_FILE, BadImageError, read_image, resized
-from srjt.data.manifest import Manifest, Problem
-from srjt.data.sources.columns import no_image_exists
+from srjt.data.manifest import Ints, Manifest, Problem
+from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, count_of
 from srjt.files import NOT_A_FILE, why_not_a_file
 
@@ -75,7 +70,7 @@ def contact_sheet(manifest: Manifest, *, per_grade: int = 8, tile: int = 112, se
         draw.text((MARGIN, top + tile / 2 - 22), shown, INK, font=name_font)
         count = count_of(int(manifest.class_counts[grade]), "image")
         draw.text((MARGIN, top + tile / 2 + 2), count, FAINT, font=count_font)
-        for column, example in enumerate(_examples(manifest, grade, per_grade, tile, seed)):
+        for column, example in enumerate(islice(_examples(manifest, grade, tile, seed), per_grade)):
             sheet.paste(example, (MARGIN + LABEL_WIDTH + column * (tile + GAP), top))
     return sheet
 
@@ -105,29 +100,15 @@ def pair_sheet(
     return sheet
 
 
-def _examples(manifest: Manifest, grade: int, count: int, tile: int, seed: int) -> list[Image.Image]:
-    chosen: list[Image.Image] = []
-    for row in _order(manifest, grade, seed):
-        if len(chosen) == count:
-            break
-        try:
-            chosen.append(_thumbnail(manifest, row, tile))
-        except BadImageError:
-            continue
-    return chosen
-
-
-def _order(manifest: Manifest, grade: int, seed: int) -> list[int]:
-    """The rows of a grade in a reproducible random order: the first images of all patients, then the second, …"""
-    ids = manifest.ids
-    owners = manifest.patients or ids
-    rows = [int(row) for row in np.flatnonzero(manifest.labels == grade)]
+def _examples(manifest: Manifest, grade: int, tile: int, seed: int) -> Iterator[Image.Image]:
+    """Images of a grade in a reproducible random order: the first ones of all patients, then the second, …"""
+    ids, owners = manifest.ids, manifest.patients or manifest.ids
+    rows = np.flatnonzero(manifest.labels == grade).tolist()
     rows.sort(key=lambda row: hashlib.blake2b(f"{seed}/{ids[row]}".encode()).digest())
-    count: dict[str, int] = {}  # images of each patient so far
-    round_of = {}
-    for row in rows:
-        round_of[row] = count[owners[row]] = count.get(owners[row], -1) + 1
-    return sorted(rows, key=round_of.__getitem__)
+    of_patient = pd.Series([owners[row] for row in rows], dtype=object)
+    for place in of_patient.groupby(of_patient).cumcount().argsort(kind="stable"):
+        with contextlib.suppress(BadImageError):
+            yield _thumbnail(manifest, rows[place], tile)
 
 
 def _thumbnail(manifest: Manifest, row: int, tile: int) -> Image.Image:
@@ -200,23 +181,20 @@ def examine(
     progress: Progress | None = None,
 ) -> tuple[list[Problem], Ints]:
     """``check``, and (M, 2) pairs of rows with identical or nearly identical images, contradictory ones first."""
-    problems: list[Problem] = []
     near: Ints = np.empty((0, 2), dtype=np.int64)
     if not images:
         return _few_patients(manifest, folds), near
     hashes = image_hashes(manifest, near=True, workers=workers, progress=progress)
-    ids = manifest.ids
+    ids, problems = manifest.ids, []
     if manifest.arrays is None:
         paths = manifest.paths
         unknown = np.flatnonzero((hashes.pixels == UNKNOWN).all(axis=1)).tolist()
         problems = [problem for row in unknown if (problem := _file_problem(ids[row], paths[row]))]
     if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
-        raise SrjtError(no_image_exists(manifest))
+        raise no_image_exists(manifest)
     code = identical(hashes.pixels)
-    rows_of: dict[int, list[int]] = {}
-    for row, image in enumerate(code.tolist()):
-        rows_of.setdefault(image, []).append(row)
-    groups = [rows for rows in rows_of.values() if len(rows) > 1]
+    repeated = pd.Series(np.flatnonzero(pd.Series(code).duplicated(keep=False)))
+    groups = [rows.tolist() for _, rows in repeated.groupby(code[repeated], sort=False)]
     same = f"same {'features' if manifest.are_features else 'pixels'} as"
     for rows in groups:
         kind = "identical-images-other-grade" if _contradict(manifest, rows) else "identical-images"
@@ -296,13 +274,10 @@ def _few_patients(manifest: Manifest, folds: int) -> list[Problem]:
 def _size(path: Path) -> tuple[int, int] | None:
     if why_not_a_file(path) is not None:
         return None
-    try:
-        with Image.open(path) as image:  # reads only the header
-            return image.size
-    except Exception:  # not a format of Pillow, damaged, or larger than it allows
-        pass
-    try:
+    with contextlib.suppress(Exception), Image.open(path) as image:  # reads only the header
+        return image.size
+    # not a format of Pillow, damaged, or larger than it allows
+    with contextlib.suppress(SrjtError):
         height, width, _ = read_image(path).shape
-    except SrjtError:
-        return None
-    return width, height
+        return width, height
+    return None

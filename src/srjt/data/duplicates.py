@@ -19,8 +19,8 @@ import pandas as pd
 from PIL import Image
 
 from srjt.data.images.decode import DECODER_VERSION, BadImageError, read_image
-from srjt.data.manifest import LeakageWarning, Manifest, components, connected
-from srjt.errors import warn
+from srjt.data.manifest import Ints, LeakageWarning, Manifest, components, connected
+from srjt.errors import count_of, warn
 from srjt.files import cache_folder, load_arrays, save_arrays, wait_for_lock
 
 # Identical and nearly identical images: what makes two images the same, and which samples that joins.
@@ -32,7 +32,6 @@ from srjt.files import cache_folder, load_arrays, save_arrays, wait_for_lock
 # unrelated pairs the same hash. The correlation of small grey thumbnails can; ``benchmarks/duplicates.py``
 # measures it.
 
-Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 CORRELATION = 0.9994  # thumbnails that are correlated at least this much show the same image
@@ -97,21 +96,17 @@ def near_pairs(thumbs: npt.NDArray[np.uint8], *, correlation: float = CORRELATIO
     axes = vectors[:, -AXES:]
     radius = float(np.sqrt(2 - 2 * correlation))
     tree = cKDTree(whole[usable] @ axes)
-    pairs_by_crop = [np.empty((0, 2), dtype=np.int64)]
+    pairs_by_crop = []
     for crop in range(len(CROPS)):
-        for mirrored in (False, True):
-            query = thumbs[usable, crop, :, ::-1] if mirrored else thumbs[usable, crop]
+        for query in (thumbs[usable, crop], thumbs[usable, crop, :, ::-1]):  # as it is, and mirrored
             unit = _normalised(query)
             near = cKDTree(unit @ axes).sparse_distance_matrix(tree, radius, output_type="ndarray")
-            first, second = near["i"].astype(np.int64), near["j"].astype(np.int64)
-            other = first != second
-            first, second = first[other], second[other]
-            alike = np.empty(len(first), dtype=np.bool_)
-            for start in range(0, len(first), 1 << 16):
-                part = slice(start, start + (1 << 16))
-                product = np.einsum("nd,nd->n", unit[first[part]], whole[usable[second[part]]])
-                alike[part] = product >= correlation
-            pairs_by_crop.append(np.stack([usable[first[alike]], usable[second[alike]]], axis=1))
+            near = near[near["i"] != near["j"]]
+            for start in range(0, len(near), 1 << 16):
+                first, second = (near[side][start : start + (1 << 16)] for side in "ij")
+                alike = np.einsum("nd,nd->n", unit[first], whole[usable[second]]) >= correlation
+                pairs_by_crop.append(np.stack([usable[first[alike]], usable[second[alike]]], axis=1))
+    pairs_by_crop.append(np.empty((0, 2), dtype=np.int64))
     pairs = np.sort(np.concatenate(pairs_by_crop), axis=1)
     code = np.unique(pairs[:, 0] * count + pairs[:, 1])
     return np.stack([code // count, code % count], axis=1)
@@ -163,12 +158,9 @@ def image_hashes(
     arrays, paths = manifest.arrays, manifest.paths
     if arrays is not None:
         near = near and not manifest.are_features
-        return _hash_all(len(arrays), lambda row: arrays[row], near=near, workers=workers)
+        return _hash_all(len(arrays), arrays.__getitem__, near=near, workers=workers)
     key = hashlib.sha256(f"{file_facts(paths)}\0{DECODER_VERSION}".encode("utf-8", "surrogateescape"))
-    folder = (
-        (Path(cache) if cache is not None else cache_folder()).expanduser() / "hashes" / key.hexdigest()[:32]
-    )
-
+    folder = Path(cache or cache_folder()).expanduser() / "hashes" / key.hexdigest()[:32]
     place = {} if decoded is None else {int(row): at for at, row in enumerate(decoded[1])}
 
     def read(row: int) -> npt.NDArray[np.uint8]:
@@ -178,20 +170,17 @@ def image_hashes(
             raise BadImageError(paths[row], "it was skipped")
         return np.asarray(decoded[0][place[row]])
 
-    def make() -> ImageHashes:
-        watched = progress if decoded is None else None
-        return _hash_all(len(paths), read, near=True, workers=workers, progress=watched)
-
-    if (saved := _read(folder, count=len(manifest))) is not None:
-        return saved
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:  # without a writable cache they are computed again next time
-        return make()
-    with wait_for_lock(folder, waiting=lambda: None):  # the runs of a study begin together
+    with contextlib.ExitStack() as stack:
+        # without a writable cache they are computed again next time
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(
+                wait_for_lock(folder, waiting=lambda: None)
+            )  # the runs of a study begin together
         if (saved := _read(folder, count=len(manifest))) is not None:
             return saved
-        made = make()
+        watched = progress if decoded is None else None
+        made = _hash_all(len(paths), read, near=True, workers=workers, progress=watched)
         with contextlib.suppress(OSError):
             save_arrays(folder / "hashes.npz", {"pixels": made.pixels, "thumbnails": made.thumbnails})
     return made
@@ -336,7 +325,7 @@ def describe_duplicates(manifest: Manifest, *, near: bool = False) -> str:
         return ""
     what = "rows of features" if manifest.are_features else "images"
     same = "identical or nearly identical" if near else "identical"
-    groups = f"{len(sizes):,} group{'' if len(sizes) == 1 else 's'}"
+    groups = count_of(len(sizes), "group")
     return f"{sizes.sum():,} {what} are {same} to another: they make {groups}, and a group is never split."
 
 

@@ -53,21 +53,22 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     Without names, the values must be integers from 0 or 1 without gaps, or names that end in such numbers
     ("Mayo 2"). Other values are collected in ``invalid``; an unknown order is an error.
     """
-    present = {value for value in set(values) if value.casefold() not in MISSING}
+    times = Counter(values)
+    present = [value for value in times if value.casefold() not in MISSING]
     if names is None:
-        names, code_of, note = _infer(values, present)
+        names, note = _infer(present, times)
+        codes_of = {_key(name): code for code, name in enumerate(names)}
     else:
         names = tuple(str(name).strip() for name in names)
         if len(names) < 2 or not all(names):
             raise SrjtError(f"List at least two grades, from mild to severe, not {names}.")
         if len({name.casefold() for name in names}) < len(names):
             raise SrjtError(f"A grade is listed twice: {', '.join(names)}.")
-        code_of, note = _match(present, names)
+        codes_of, note = _match(present, names)
     # A name that looks like a missing value is a grade if it is listed.
-    declared = {name.casefold(): code for code, name in enumerate(names)}
-    code_of = {value: declared.get(value.casefold(), code_of.get(value, -1)) for value in set(values)}
-    codes = np.array([code_of[value] for value in values], dtype=np.int64)
+    code_of = {value: codes_of.get(_key(value), -1) for value in times}
     invalid: dict[int, tuple[str, str]] = {}
+    codes = np.array([code_of[value] for value in values], dtype=np.int64)
     for row in np.flatnonzero(codes < 0).tolist():
         value = values[row]
         if value.casefold() in MISSING:
@@ -89,99 +90,88 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
     digits = {key: key[len(stem) :] for key, stem in stem_of.items()}
     numbered = all(0 < len(number) <= _LONGEST_NUMBER for number in digits.values())
     if len({stem.strip(" _-") for stem in stem_of.values()}) != 1 or not numbered:
-        listed = sorted(spelling.values())
-        shown = _listed(listed[:8]) + (", …" if len(listed) > 8 else "")
         raise SrjtError(
-            f"The order of the grades {shown} is not known from their names: list them from mild to severe "
-            "with `grades`, such as none,mild,severe."
+            f"The order of the grades {_listed(sorted(spelling.values()))} is not known from their names: list them "
+            "from mild to severe with `grades`, such as none,mild,severe."
         )
-    numbers = {int(number): spelling[key] for key, number in digits.items()}
-    if len(numbers) < len(spelling):
+    by_number = {int(number): spelling[key] for key, number in digits.items()}
+    if len(by_number) < len(spelling):
         raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
-    if not gaps:
-        _refuse_gaps(numbers)
-    return tuple(numbers[number] for number in sorted(numbers))
+    ordered = sorted(by_number)
+    first = min(ordered[0], 1)
+    missing = [n for n in range(first, min(ordered[-1], first + 1000)) if n not in by_number]
+    if missing and not gaps:
+        raise SrjtError(
+            f"The grades {_listed(map(str, ordered))} have a gap at {_listed(map(str, missing))}. If no sample has "
+            "such a grade, list all grades from mild to severe with `grades`; values that are not in the list are "
+            "then reported."
+        )
+    if len(ordered) < 2 and not gaps:
+        raise SrjtError(f"Only one grade occurs ({by_number[ordered[0]]}): at least two are needed.")
+    return tuple(by_number[number] for number in ordered)
 
 
 def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
     """Raise an error for grades that nobody listed and that hardly repeat: they are ids or measurements."""
     if len(names) > _MANY_GRADES and samples < _SAMPLES_PER_GRADE * len(names):
         raise SrjtError(
-            f"There are {len(names):,} different grades ({_listed(names[:4])}, …) for {samples:,} samples, which "
-            "looks like ids or measurements: choose the column with `grade_column`, or confirm the grades by listing "
-            "them from mild to severe with `grades`."
+            f"There are {len(names):,} different grades ({_listed(names)}) for {samples:,} samples, which looks like "
+            "ids or measurements: choose the column with `grade_column`, or confirm the grades by listing them from "
+            "mild to severe with `grades`."
         )
 
 
-def _infer(values: Sequence[str], present: set[str]) -> tuple[tuple[str, ...], dict[str, int], str]:
+def _infer(present: list[str], times: Mapping[str, int]) -> tuple[tuple[str, ...], str]:
+    """The grades in their order, and a note."""
     if not present:
         raise SrjtError("No sample has a grade.")
-    numeric = {value for value in present if _number(value) is not None}
+    numeric = [value for value in present if _number(value) is not None]
     # Mostly numbers: the few words among them are mistakes. Mostly words: they are the names of the grades.
-    times = Counter(values)
-    if 2 * sum(times[value] for value in numeric) >= sum(times[value] for value in present):
-        whole_of = {value: _whole(value) for value in numeric}
-        numbers = {number for number in whole_of.values() if number is not None and number >= 0}
-        if not numbers:
-            raise SrjtError(
-                f"No grade is a whole number of at least 0; the first is {_listed(sorted(present)[:1])!r}."
-            )
-        _refuse_gaps(numbers)
-        first = min(numbers)
-        code_of = {value: number - first for value, number in whole_of.items() if number in numbers}
-        names = tuple(str(number) for number in sorted(numbers))
-        note = f"whole numbers {names[0]} … {names[-1]}"
-        return names, code_of, note + (", stored as numbers from 0" if first else "")
-    names = order_names(present)
-    keys = {" ".join(name.casefold().split()): code for code, name in enumerate(names)}
-    code_of = {value: keys[" ".join(value.casefold().split())] for value in present}
-    return names, code_of, f"{', '.join(names)} (ordered by the number at the end)"
+    if 2 * sum(times[value] for value in numeric) < sum(times[value] for value in present):
+        names = order_names(present)
+        return names, f"{', '.join(names)} (ordered by the number at the end)"
+    whole = [key for key in map(_key, numeric) if key.isdecimal()]
+    if not whole:
+        raise SrjtError(
+            f"No grade is a whole number of at least 0; the first is {_listed(sorted(present)[:1])!r}."
+        )
+    names = order_names(whole)
+    from_1 = "" if names[0] == "0" else ", stored as numbers from 0"
+    return names, f"whole numbers {names[0]} … {names[-1]}{from_1}"
 
 
-def _match(present: set[str], names: tuple[str, ...]) -> tuple[dict[str, int], str]:
-    """The codes of the values by listed names; whole numbers may stand for names without numbers."""
-    keys = {" ".join(name.casefold().split()): code for code, name in enumerate(names)}
-    code_of = {value: keys[key] for value in present if (key := " ".join(value.casefold().split())) in keys}
-    by_number = {whole: code for name, code in keys.items() if (whole := _whole(name)) is not None}
-    numbers = {value: whole for value in present - set(code_of) if (whole := _whole(value)) is not None}
+def _match(present: list[str], names: tuple[str, ...]) -> tuple[dict[str, int], str]:
+    """The code of each grade by listed names, and a note; whole numbers may stand for names without numbers."""
+    codes_of = {_key(name): code for code, name in enumerate(names)}
     note = f"{', '.join(names)} (as listed)"
-    if by_number:
-        code_of |= {value: by_number[whole] for value, whole in numbers.items() if whole in by_number}
-    elif numbers and not code_of:
-        used = set(numbers.values())
-        if 0 not in used and len(names) not in used:
-            raise SrjtError(
-                f"The grades are the numbers {', '.join(map(str, sorted(used)))} and {len(names)} names are "
-                "listed, so it is unknown whether the numbers start at 0 or 1: list the numbers instead of names."
-            )
-        first = 0 if 0 in used else 1
-        code_of = {value: n - first for value, n in numbers.items() if 0 <= n - first < len(names)}
-        note = f"{', '.join(names)} (as listed, for the numbers {first} … {first + len(names) - 1})"
-    if present and not code_of:
+    if not present or any(_key(value) in codes_of for value in present):
+        return codes_of, note
+    used = {int(key) for key in map(_key, present) if key.isdecimal()}
+    if not used or any(key.isdecimal() for key in codes_of):
         raise SrjtError(
-            f"None of the grades found ({_listed(sorted(present)[:8])}) is among those listed: {', '.join(names)}."
+            f"None of the grades found ({_listed(sorted(present))}) is among those listed: {', '.join(names)}."
         )
-    return code_of, note
-
-
-def _refuse_gaps(numbers: Iterable[int]) -> None:
-    ordered = sorted(numbers)
-    first = min(ordered[0], 1)
-    missing = [n for n in range(first, min(ordered[-1], first + 1000)) if n not in set(ordered)]
-    if missing:
-        shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
-        verb = "is" if len(missing) == 1 else "are"
+    if 0 not in used and len(names) not in used:
         raise SrjtError(
-            f"The grades {', '.join(map(str, ordered[:12]))} have a gap: {shown} {verb} missing. If no sample "
-            "has it, list all grades from mild to severe with `grades`; "
-            "values that are not in the list are then reported."
+            f"The grades are the numbers {_listed(map(str, sorted(used)))} and {len(names)} names are listed, so it is "
+            "unknown whether the numbers start at 0 or 1: list the numbers instead of names."
         )
-    if len(ordered) < 2:
-        raise SrjtError(f"Only one grade occurs ({ordered[0]}): at least two are needed.")
+    first = 0 if 0 in used else 1
+    numbers = {str(first + code): code for code in range(len(names))}
+    return numbers, f"{note[:-1]}, for the numbers {first} … {first + len(names) - 1})"
 
 
 def _listed(texts: Iterable[str]) -> str:
-    return ", ".join(printable(text if len(text) <= 40 else f"{text[:39]}…") for text in texts)
+    """At most eight texts, none of them long."""
+    listed = list(texts)
+    shown = [printable(text if len(text) <= 40 else f"{text[:39]}…") for text in listed[:8]]
+    return ", ".join(shown) + (", …" if len(listed) > 8 else "")
+
+
+def _key(value: str) -> str:
+    """One spelling of each grade: "Mayo  1" is "mayo 1", and "1.0" is "1"."""
+    number = _number(value)
+    return " ".join(value.casefold().split()) if number is None or number % 1 else str(int(number))
 
 
 def _number(text: str) -> float | None:
@@ -190,11 +180,6 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return number if np.isfinite(number) else None
-
-
-def _whole(text: str) -> int | None:
-    number = _number(text)
-    return int(number) if number is not None and number.is_integer() else None
 
 
 # Labels of any type as grades 0 … C − 1: arrays, strings, ordered categoricals.

@@ -83,12 +83,11 @@ def warn_about_formulas(table: pd.DataFrame, path: Path) -> None:
 
 
 def _is_formula(text: str) -> bool:
-    if len(text) < 2 or not text.startswith(_STARTS):
-        return False
-    try:
-        float(text)
-    except ValueError:
-        return True
+    if len(text) > 1 and text.startswith(_STARTS):
+        try:
+            float(text)
+        except ValueError:
+            return True
     return False
 
 
@@ -233,10 +232,7 @@ class Manifest:
         columns = [POSTERIOR.format(grade) for grade in range(self.num_classes)]
         if not set(columns) <= set(self.table.columns):
             return None
-        try:
-            shares = self.table[columns].to_numpy(np.float64)
-        except ValueError:
-            shares = np.full((len(self), self.num_classes), np.nan)
+        shares = self.table[columns].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
         sums = shares.sum(axis=1, keepdims=True)
         if not ((shares >= 0).all() and (sums > 0).all()):
             raise SrjtError(
@@ -265,10 +261,7 @@ class Manifest:
         owners = np.array(self.patients or self.ids, dtype=object)
         group = connected(np.unique(owners, return_inverse=True)[1].astype(np.int64), self.duplicates)
         # Named after one of its patients, so that a group of one patient has the patient's name.
-        name: dict[int, str] = {}
-        for code, owner in zip(group.tolist(), owners.tolist(), strict=True):
-            name[code] = min(owner, name.get(code, owner))
-        return [name[code] for code in group.tolist()]
+        return [str(name) for name in pd.Series(owners).groupby(group).transform("min")]
 
     @property
     def paths(self) -> list[Path]:
@@ -298,12 +291,8 @@ class Manifest:
 
     def with_noisy_labels(self, noisy: npt.ArrayLike) -> Manifest:
         """The same samples with the grades ``noisy`` (N,); the present grades become ``true_grade``."""
-        known = (
-            self
-            if "true_grade" in self.table
-            else replace(self, table=self.table.assign(true_grade=self.labels))
-        )
-        return known.with_labels(noisy)
+        truth = self.labels if self.true_labels is None else self.true_labels
+        return replace(self, table=self.table.assign(true_grade=truth)).with_labels(noisy)
 
     def with_labels(self, labels: npt.ArrayLike) -> Manifest:
         """The same samples with other grades (N,)."""

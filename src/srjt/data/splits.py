@@ -7,14 +7,14 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from srjt import noise
 from srjt.data.duplicates import group_duplicates
@@ -22,7 +22,7 @@ from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import LeakageWarning, Manifest, warn_about_formulas
 from srjt.data.sources.assemble import SPLIT_NAMES
 from srjt.errors import SrjtError, count_of, unknown_name, warn
-from srjt.files import text_output
+from srjt.files import check_regular_file, text_output
 
 # Folds with train, validation and test sides that share no patient and no image, and the CSV files that
 # store them.
@@ -162,15 +162,14 @@ def official_split(manifest: Manifest) -> Split:
         unused = unused_split_column(manifest)
         hint = "" if unused is None else f" There is a column {unused}: use `split_column={unused!r}`."
         raise SrjtError(f"The data have no published split: there is no split column.{hint}")
-    column = manifest.table["split"].to_numpy(dtype=object)
-    train, validation, test = (np.flatnonzero(column == side).astype(np.int64) for side in SIDES)
-    split = Split(train=train, validation=validation, test=test)
+    split = _of_sides(manifest.table["split"].to_numpy(dtype=object))
     if not len(split.train):
         raise SrjtError("The published split has no training samples.")
-    shared = _shared_patient(manifest, split)
-    if shared is not None:
+    shared = _on_two_sides(manifest.patients, split)
+    if len(shared):
         warn(
-            f"The published split has patients on two sides ({shared} is one): its results will be too optimistic.",
+            f"The published split has patients on two sides ({shared['owner'].iloc[0]} is one): its results will be "
+            "too optimistic.",
             LeakageWarning,
         )
     _warn_of_shared_images(manifest, {"The published split": split})
@@ -247,32 +246,30 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     5
     """
     path = Path(path)
-    side_of, names = _read_sides(path)
+    rows = _read_sides(path)
     row_of = {sample: row for row, sample in enumerate(manifest.ids)}
     splits = []
-    for fold in range(len(side_of)):
-        sides = side_of[fold]
-        unknown = [sample for sample in sides if sample not in row_of]
-        if unknown and not allow_missing:
+    for fold, sides in rows.groupby("fold"):
+        known = sides["id"].isin(row_of)
+        if not known.all() and not allow_missing:
             raise SrjtError(
-                f"{path} is not a split of these data: it has {count_of(len(unknown), 'unknown id')}, "
-                f"for example {unknown[0]!r}."
+                f"{path} is not a split of these data: it has {count_of(int((~known).sum()), 'unknown id')}, "
+                f"for example {sides['id'][~known].iloc[0]!r}."
             )
-        left_out = [sample for sample in row_of if sample not in sides]
+        side_of = dict(zip(sides["id"], sides["split"], strict=True))
+        left_out = [sample for sample in row_of if sample not in side_of]
         if left_out:
             raise SrjtError(
                 f"{path} is not a split of these data: its fold {fold} lacks "
                 f"{count_of(len(left_out), 'sample')}, for example {left_out[0]!r}."
             )
-        members: dict[str, list[int]] = {side: [] for side in SIDES}
-        for sample, side in sides.items():
-            if sample in row_of:
-                members[side].append(row_of[sample])
-        train, validation, test = (np.array(sorted(members[side]), dtype=np.int64) for side in SIDES)
-        split = Split(train=train, validation=validation, test=test, held_out=names.get(fold, ""))
-        shared = _shared_patient(manifest, split)
-        if shared is not None:
-            raise SrjtError(f"{path} puts the patient {shared!r} on two sides of fold {fold}.")
+        column = np.array([side_of[sample] for sample in row_of], dtype=object)
+        split = _of_sides(column, held_out=str(sides["held_out"].iloc[0]))
+        shared = _on_two_sides(manifest.patients, split)
+        if len(shared):
+            raise SrjtError(
+                f"{path} puts the patient {shared['owner'].iloc[0]!r} on two sides of fold {fold}."
+            )
         splits.append(split)
     _warn_of_shared_images(manifest, {f"Fold {fold} of {path}": split for fold, split in enumerate(splits)})
     return splits
@@ -325,13 +322,15 @@ def _random_key(owner: str, seed: int) -> bytes:
     return hashlib.blake2b(f"{seed}/{owner}".encode("utf-8", "surrogateescape")).digest()
 
 
+def _of_sides(column: npt.NDArray[np.object_], *, held_out: str = "") -> Split:
+    """column: (N,) the side of each sample by its name."""
+    train, validation, test = (np.flatnonzero(column == side).astype(np.int64) for side in SIDES)
+    return Split(train=train, validation=validation, test=test, held_out=held_out)
+
+
 def _split(test: Mask, validation: Mask, *, held_out: str = "") -> Split:
-    return Split(
-        train=np.flatnonzero(~test & ~validation).astype(np.int64),
-        validation=np.flatnonzero(validation & ~test).astype(np.int64),
-        test=np.flatnonzero(test).astype(np.int64),
-        held_out=held_out,
-    )
+    column = np.where(test, "test", np.where(validation, "validation", "train")).astype(object)
+    return _of_sides(column, held_out=held_out)
 
 
 def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str) -> list[Split]:
@@ -361,17 +360,12 @@ def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str
     return [_split(sites == name, part == k % parts, held_out=name) for k, name in enumerate(names)]
 
 
-def _shared_patient(manifest: Manifest, split: Split) -> str | None:
-    """A patient who is on two sides, or None."""
-    patients = manifest.patients
-    if patients is None:
-        return None
-    side_of: dict[str, str] = {}
-    for side, rows in split.sides().items():
-        for patient in (patients[int(row)] for row in rows):
-            if side_of.setdefault(patient, side) != side:
-                return patient
-    return None
+def _on_two_sides(owners: Sequence[Hashable] | None, split: Split) -> pd.DataFrame:
+    """The rows of patients, or images, that are on two sides: their owner and their side."""
+    known = pd.DataFrame({"owner": pd.Series(list(owners or []), dtype=object), "side": None})
+    for side, rows in split.sides().items() if owners else ():
+        known.loc[rows, "side"] = side
+    return known[known.groupby("owner")["side"].transform("nunique") > 1].dropna()
 
 
 def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None:
@@ -379,73 +373,61 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
     if manifest.duplicates is None:
         manifest = group_duplicates(manifest)
     assert manifest.duplicates is not None
-    ids, code = manifest.ids, manifest.duplicates.tolist()
     for name, split in splits.items():
-        first_of: dict[int, tuple[str, int]] = {}
-        shared: dict[int, tuple[int, int]] = {}
-        for side, rows in split.sides().items():
-            for row in rows.tolist():
-                known_side, known_row = first_of.setdefault(code[row], (side, row))
-                if known_side != side:
-                    shared.setdefault(code[row], (known_row, row))
-        if shared:
-            one, other = next(iter(shared.values()))
+        shared = _on_two_sides(manifest.duplicates.tolist(), split)
+        if len(shared):
+            first = shared[shared["owner"] == shared["owner"].iloc[0]].drop_duplicates("side")
+            one, other = (manifest.ids[row] for row in first.index[:2])
             warn(
-                f"{name} has identical images on two sides ({count_of(len(shared), 'group')}, for example "
-                f"{ids[one]} and {ids[other]}): its results will be too optimistic.",
+                f"{name} has identical images on two sides ({count_of(shared['owner'].nunique(), 'group')}, for "
+                f"example {one} and {other}): its results will be too optimistic.",
                 LeakageWarning,
             )
             return
 
 
-def _read_sides(path: Path) -> tuple[list[dict[str, str]], dict[int, str]]:
-    """For each fold, the side of each id, and what is held out.
+def _read_sides(path: Path) -> pd.DataFrame:
+    """The columns id, fold (int), split and held_out of a file.
 
     The folder of a run has one fold: the sides that it was trained with.
     """
     if os.path.isdir(path):
-        learnt = _rows_of(path / "history.csv", ("id",), what="run")
-        held_out = path / "held_out.csv"
-        others = _rows_of(held_out, ("id", "side"), what="run") if held_out.exists() else []
-        rows = [
-            (line, {**row, "fold": "0", "split": row.get("side", "train")})
-            for line, row in (*learnt, *others)
-        ]
+        rows = _read_columns(path / "history.csv", ["id"]).assign(split="train")
+        if (path / "held_out.csv").exists():
+            others = _read_columns(path / "held_out.csv", ["id", "side"])
+            rows = pd.concat([rows, others.rename(columns={"side": "split"})], ignore_index=True)
+        rows["fold"] = "0"
     else:
-        rows = _rows_of(path, ("id", "fold", "split"), what="split")
-    folds_read: dict[int, dict[str, str]] = {}
-    names: dict[int, str] = {}
-    for line, row in rows:
-        where = f"{path}, line {line}"
-        if row["split"] not in SIDES:
-            raise SrjtError(f"{where}: the split must be train, validation or test, not {row['split']!r}.")
-        if not re.fullmatch("[0-9]{1,6}", row["fold"] or ""):
-            raise SrjtError(f"{where}: the fold must be a whole number (0, 1, 2, …), not {row['fold']!r}.")
-        if folds_read.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
-            raise SrjtError(f"{where}: {row['id']!r} is on two sides of fold {row['fold']}.")
-        names.setdefault(int(row["fold"]), row.get("held_out") or "")
-    if sorted(folds_read) != list(range(len(folds_read))) or not folds_read:
-        raise SrjtError(
-            f"{path}: the folds must be numbered 0, 1, 2, …; found {sorted(folds_read) or 'none'}."
-        )
-    return [folds_read[fold] for fold in sorted(folds_read)], names
+        rows = _read_columns(path, ["id", "fold", "split"])
+    wrong_side = ~rows["split"].isin(SIDES)
+    wrong_fold = ~rows["fold"].str.fullmatch("[0-9]{1,6}")
+    twice = rows.drop_duplicates(["id", "fold", "split"]).duplicated(["id", "fold"])
+    for wrong, sentence in (
+        (wrong_side, "the split must be train, validation or test, not {split!r}"),
+        (wrong_fold, "the fold must be a whole number (0, 1, 2, …), not {fold!r}"),
+        (twice.reindex(rows.index, fill_value=False), "{id!r} is on two sides of fold {fold}"),
+    ):
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise SrjtError(f"{path}, line {row + 2}: {sentence.format(**rows.iloc[row])}.")
+    rows["fold"] = rows["fold"].astype(int)
+    numbers = sorted(set(rows["fold"]))
+    if numbers != list(range(len(numbers))) or not numbers:
+        raise SrjtError(f"{path}: the folds must be numbered 0, 1, 2, …; found {numbers or 'none'}.")
+    return rows if "held_out" in rows else rows.assign(held_out="")
 
 
-def _rows_of(path: Path, columns: Sequence[str], *, what: str) -> list[tuple[int, dict[str, str]]]:
-    """The rows of a CSV file that has these columns, with their line numbers."""
-    if not os.path.isfile(path):
-        raise SrjtError(f"The {what} file {path} does not exist.")
+def _read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """A CSV file that has these columns, all cells as text."""
+    check_regular_file(path)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)  # a quote that is never closed would hide rows
-            if not set(columns) <= set(reader.fieldnames or ()):
-                names = f"{', '.join(columns[:-1])} and {columns[-1]}" if columns[1:] else columns[0]
-                raise SrjtError(f"{path} is not a {what} file: it needs the columns {names}.")
-            return [(reader.line_num, row) for row in reader]
-    except UnicodeDecodeError:
-        raise SrjtError(f"The {what} file {path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
-    except csv.Error as problem:
-        raise SrjtError(f"The {what} file {path} is damaged: {problem}.") from None
+        rows = pd.read_csv(path, dtype=object, na_filter=False, encoding="utf-8-sig", index_col=False)
+    except ValueError as problem:  # also of text that is not UTF-8 and of quotes that are not closed
+        reason = " ".join(str(problem).split()).rstrip(".")
+        raise SrjtError(f"{path} cannot be read as UTF-8 text with columns: {reason}.") from None
+    if not set(columns) <= set(rows.columns):
+        raise SrjtError(f"{path} does not hold a split: it needs the columns {', '.join(columns)}.")
+    return rows.fillna("")
 
 
 # Inject noise as the paper does: into training and validation labels, never into test labels.

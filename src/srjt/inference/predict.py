@@ -19,6 +19,7 @@ from srjt.data.images.decode import is_image
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
 from srjt.data.sources.assemble import GRADED, LoadedData
+from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, units_of
 from srjt.inference.options import Answering, WhichNetwork, as_columns
@@ -71,10 +72,10 @@ def _taken_by(run: Trained) -> Kind:
 
 
 def _kind(path: Path) -> Kind | None:
-    """None: a table or an array may hold either, and its reader says what it lacks."""
-    if path.suffix.lower() == ".npz":
+    """None: a table may hold either, and its reader says what it lacks."""
+    if path.suffix.lower() in FEATURE_SUFFIXES:
         return "features"
-    return "images" if os.path.isdir(path) or (path.suffix.lower() != ".npy" and is_image(path)) else None
+    return "images" if os.path.isdir(path) or is_image(path) else None
 
 
 def _features_command(path: Path, settings: str) -> str:

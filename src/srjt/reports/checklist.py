@@ -22,7 +22,7 @@ from pydantic import BaseModel, NonNegativeInt
 
 from srjt import methods
 from srjt.auditing import folder as audit_folder
-from srjt.data.sources.table import read_reader_facts
+from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_atomically
 from srjt.inference.evaluate import evaluate_sides

@@ -16,7 +16,7 @@ from typing import Any
 from srjt.auditing.audit import Audit
 from srjt.auditing.folder import begun_audit
 from srjt.data.grades import Grades
-from srjt.data.sources.table import read_reader_facts
+from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, unknown_name
 from srjt.files import explain_write_errors, write_atomically, write_json, write_output
 from srjt.inference.compare import Comparison

@@ -5,7 +5,7 @@
 
 IMAGES are image files and folders; for a model of features, one .npy or .npz file of features. Columns: image, grade,
 probabilities and the expected grade. An image that cannot be read is named on standard error, and the exit status is 1;
-so are DICOM and .npy images, which need srjt. Other files of a folder are named.
+so are DICOM images, which need srjt. Other files of a folder are named.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from PIL import Image
 
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF", "JPEG2000", "PPM")
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".jp2", ".ppm"}
-NEEDS_SRJT = {".dcm", ".dicom", ".npy"}
+NEEDS_SRJT = {".dcm", ".dicom"}
 UPRIGHT = {  # EXIF orientation → what makes it upright
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,

@@ -150,7 +150,7 @@ OnBadImage = Literal["error", "skip"]
 
 # A file with another suffix, or with none, is an image if its content is one.
 IMAGE_SUFFIXES = frozenset(
-    {".bmp", ".dcm", ".dicom", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"}
+    {".bmp", ".dcm", ".dicom", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 )
 
 # Part of the key of every store: raise it when the same file gives other pixels.
@@ -228,7 +228,7 @@ def is_image(path: str | os.PathLike[str]) -> bool:
         return True
     try:
         head = _read_head(path)
-        if head[128:] == b"DICM" or head.startswith(b"\x93NUMPY"):
+        if head[128:] == b"DICM":
             return True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the reader of the image says it
@@ -272,8 +272,6 @@ def _read_head(path: Path) -> bytes:
 def _read(path: Path, head: bytes, size: int | None) -> Image.Image:
     if head[128:] == b"DICM" or path.suffix.lower() in {".dcm", ".dicom"}:
         return Image.fromarray(read_dicom(path)).convert("RGB")
-    if head.startswith(b"\x93NUMPY") or path.suffix.lower() == ".npy":
-        return Image.fromarray(_read_npy(path)).convert("RGB")
     with Image.open(path, formats=_FORMATS) as image:
         if size is not None:
             # A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size, at least twice the target size.
@@ -294,31 +292,6 @@ def _rgb(image: Image.Image) -> Image.Image:
         rgba = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, (0, 0, 0, 255)), rgba).convert("RGB")
     return image.convert("RGB")
-
-
-def _read_npy(path: Path) -> UInt8Array:
-    """(H, W) or (H, W, 3) uint8 from an array of shape (H, W), (H, W, 1) or (H, W, 3)."""
-    try:
-        values: Any = np.load(path, mmap_mode="r", allow_pickle=False)  # a false header allocates no memory
-    except ValueError as error:
-        if "Python objects" in str(error):
-            raise ValueError("it contains Python objects (a pickle) instead of numbers") from None
-        raise
-    if not isinstance(values, np.ndarray):
-        raise ValueError("it is not a single NumPy array")
-    if values.ndim == 3 and values.shape[2] == 1:
-        values = values[:, :, 0]
-    if 0 in values.shape or values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] != 3):
-        raise ValueError(
-            f"an array image must be H×W, H×W×1 or H×W×3, not {'×'.join(map(str, values.shape))}"
-        )
-    if values.dtype.kind == "f" and not (values.min() >= 0 and values.max() <= 1):
-        raise ValueError(
-            f"a float array must lie in [0, 1]; its values range from {values.min():g} to {values.max():g}"
-        )
-    if values.dtype.kind not in "fbu" or (values.dtype.kind == "u" and values.dtype.itemsize > 2):
-        raise ValueError(f"an array image must be uint8, uint16, bool or float in [0, 1], not {values.dtype}")
-    return to_8bit(values)
 
 
 def _reason(error: Exception) -> str:

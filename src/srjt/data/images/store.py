@@ -4,24 +4,23 @@ and built so that no crash, second process or full disk can corrupt it.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Literal, get_args
+from typing import BinaryIO, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from PIL import Image
 from pydantic import BaseModel
 
@@ -38,9 +37,17 @@ from srjt.data.images.decode import (
     resized,
 )
 from srjt.data.manifest import Features, Manifest, as_features
-from srjt.data.sources.columns import no_image_exists
+from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, cores, unknown_name
-from srjt.files import cache_folder, explain_write_errors, read_json, sync_folder, wait_for_lock, write_json
+from srjt.files import (
+    cache_folder,
+    explain_write_errors,
+    is_locked,
+    read_json,
+    sync_folder,
+    wait_for_lock,
+    write_json,
+)
 
 # Build the image store of one folder so that no crash, second process or full disk can corrupt it.
 #
@@ -52,20 +59,11 @@ from srjt.files import cache_folder, explain_write_errors, read_json, sync_folde
 # .lock            locked during the build; the system releases it even after kill -9
 
 Progress = Callable[[int, int], None]  # (images done, images in all)
+Decoded = Iterator[tuple[int, str]]  # row, and why it is bad: "" if it is not
 
 CHUNK = 128  # images between two marks
 PROCESSES = 6  # cores from which on processes are faster than threads
 MANY = 1000  # files for which it is worth starting them
-TO_WRITE = os.O_RDWR | getattr(os, "O_BINARY", 0)  # Windows would translate line ends
-_SEEKING = threading.Lock()
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinishedStore:
-    """A complete store: its ``.npy`` file, and the rows that are not in it with the reasons."""
-
-    pixels: Path
-    skipped: dict[int, str]
 
 
 class StoreFile(BaseModel, extra="forbid"):
@@ -74,240 +72,184 @@ class StoreFile(BaseModel, extra="forbid"):
     pixels: Literal["pixels.npy", "trimmed.npy"]
     count: int
     size: int
-    skipped: list[tuple[int, str]]
+    skipped: list[tuple[int, str]]  # the rows that are not in it, with the reasons
     modified: int  # when the pixels were last changed, in nanoseconds: a hash of all would take too long
 
 
-def find_finished(folder: Path, *, count: int, size: int) -> FinishedStore | None:
-    """The store of ``count`` images in this folder; None unless it is complete."""
-    try:
-        found = read_json(folder / "store.json", StoreFile)
-        pixels, skipped = folder / found.pixels, dict(found.skipped)
-        facts = pixels.stat()
-        complete = facts.st_size == _file_bytes(count - len(skipped), size)
-        complete = complete and facts.st_mtime_ns == found.modified  # else somebody has changed it since
-    except (OSError, SrjtError):
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """The store of ``count`` images in a folder. read: the pixels of a row. files: those that a process can decode."""
+
+    folder: Path
+    count: int
+    size: int
+    resize: Resize
+    read: Callable[[int], UInt8Array]
+    files: Sequence[Path] | None
+    workers: int
+    progress: Progress | None
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of an image."""
+        return 3 * self.size * self.size
+
+    def header(self, count: int) -> bytes:
+        """The header of a ``.npy`` file, so that ``np.load`` can open it."""
+        buffer = BytesIO()
+        shape = (count, self.size, self.size, 3)
+        np.lib.format.write_array_header_1_0(buffer, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        return buffer.getvalue()
+
+    def finished(self) -> StoreFile | None:
+        """What the folder holds; None unless it is complete, and has not been changed since."""
+        with suppress(OSError, SrjtError):
+            store = read_json(self.folder / "store.json", StoreFile)
+            facts, rows = (self.folder / store.pixels).stat(), self.count - len(store.skipped)
+            whole = facts.st_size == len(self.header(rows)) + rows * self.row_bytes
+            return store if whole and facts.st_mtime_ns == store.modified else None
         return None
-    return FinishedStore(pixels=pixels, skipped=skipped) if complete else None
 
+    def marks(self) -> npt.NDArray[np.bool_]:
+        """(N,) the rows whose pixels are safely in ``pixels.npy``."""
+        with suppress(OSError):
+            marks = np.frombuffer((self.folder / "done").read_bytes(), np.uint8)
+            if len(marks) == self.count:
+                return np.asarray(marks == 1)
+        return np.zeros(self.count, np.bool_)
 
-@contextmanager
-def lock_store(folder: Path, *, waiting: Progress | None, count: int) -> Iterator[None]:
-    """Lock this folder, creating it if necessary. While another process has it, ``waiting`` gets its progress."""
-    warned = False
+    def waiting(self) -> None:
+        """Called while another process builds the store: tell its progress."""
+        if self.progress is not None:
+            self.progress(int(self.marks().sum()), self.count)
 
-    def report_waiting() -> None:
-        nonlocal warned
-        if not warned:
-            log = logging.getLogger(__name__)
-            log.warning("Another process is building the image store %s; waiting for it.", folder)
-            warned = True
-        if waiting is not None:
-            waiting(int(np.count_nonzero(_read_marks(folder, count))), count)
+    def decode_missing(self) -> dict[int, str]:
+        """Decode every row that is not done yet; returns ``{row: reason}`` of unreadable ones. Needs the lock.
 
-    with ExitStack() as stack:
-        advice = "Set the environment variable SRJT_CACHE to another folder."
-        with explain_write_errors(f"Cannot keep decoded images in {folder}", advice):
-            folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(wait_for_lock(folder, waiting=report_waiting))
-        yield
+        Threads do it, or have a process each do it; each writes its own rows, so memory holds one image for each. They
+        write by position and not through a memory map, where a full disk would be a SIGBUS and not an error.
+        """
+        done = self._prepare_files()
+        todo = np.flatnonzero(~done).tolist()
+        free = shutil.disk_usage(self.folder).free
+        if len(todo) * self.row_bytes > free:
+            raise OSError(f"only {free:,} bytes are free there")
+        bad: dict[int, str] = {}
+        unmarked: list[int] = []
+        ended: SimpleQueue[tuple[int, str] | BaseException] = SimpleQueue()
+        stopped = threading.Event()
 
+        def work(decoded: Decoded) -> None:
+            try:
+                for end in decoded:
+                    ended.put(end)
+                    if stopped.is_set():
+                        return
+            except BaseException as problem:  # of the caller
+                ended.put(problem)
 
-def write_at(file: int, content: bytes | UInt8Array | npt.NDArray[np.bool_], offset: int) -> None:
-    """Write at a position, from any thread. Unlike through a memory map, a full disk is an error and not a SIGBUS."""
-    view = memoryview(content if isinstance(content, bytes) else content.data).cast("B")
-    while view:  # an almost full disk accepts a part of it before it refuses
-        if hasattr(os, "pwrite"):
-            written = os.pwrite(file, view, offset)
-        else:  # Windows: seek and write must not be interleaved
-            with _SEEKING:
-                os.lseek(file, offset, os.SEEK_SET)
-                written = os.write(file, view)
-        view, offset = view[written:], offset + written
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="decode")
+        try:
+            if self.files is not None and self.workers >= PROCESSES and len(todo) >= MANY:
+                for first in range(self.workers):
+                    pool.submit(work, self._in_process(todo[first :: self.workers]))
+            else:
+                part = 1 + len(todo) // (100 * self.workers)
+                for start in range(0, len(todo), part):
+                    pool.submit(work, self._decode(todo[start : start + part]))
+            with (
+                open(self.folder / "pixels.npy", "r+b") as pixels,
+                open(self.folder / "done", "r+b") as marks,
+            ):
+                for decoded in range(self.count - len(todo) + 1, self.count + 1):
+                    end = ended.get()
+                    if isinstance(end, BaseException):
+                        raise end
+                    row, reason = end
+                    if reason:
+                        bad[row] = reason
+                    done[row] = not reason
+                    unmarked.append(row)
+                    if self.progress is not None:
+                        self.progress(decoded, self.count)
+                    if len(unmarked) == CHUNK or decoded == self.count:
+                        os.fsync(pixels.fileno())  # a mark must never reach the disk before its pixels
+                        first, last = min(unmarked), max(unmarked)
+                        _write_at(marks, done[first : last + 1].tobytes(), first)
+                        unmarked.clear()
+        finally:
+            stopped.set()
+            pool.shutdown(cancel_futures=True)
+        return bad
 
+    def _decode(self, rows: Iterable[int]) -> Decoded:
+        offset = len(self.header(self.count))
+        with open(self.folder / "pixels.npy", "r+b") as pixels:
+            for row in rows:
+                try:
+                    _write_at(pixels, self.read(row).data, offset + row * self.row_bytes)
+                    yield row, ""
+                except BadImageError as error:
+                    yield row, error.reason
 
-def decode_missing(
-    folder: Path,
-    *,
-    read: Callable[[int], UInt8Array],
-    files: Sequence[Path] | None,
-    resize: Resize,
-    count: int,
-    size: int,
-    workers: int,
-    progress: Progress | None,
-) -> dict[int, str]:
-    """Decode every row that is not done yet; returns ``{row: reason}`` of unreadable ones. Needs the lock.
-
-    read: the pixels of a row. Threads do it, or have a process each do it, from these files; each writes its own rows,
-    so memory holds one image for each.
-    """
-    header, row_bytes = _header(count, size), 3 * size * size
-    done = _prepare_files(folder, count=count, size=size)
-    todo = np.flatnonzero(~done).tolist()
-    needed = len(todo) * row_bytes
-    _check_space(folder, needed)
-    bad: dict[int, str] = {}
-    unmarked: list[int] = []
-    ended: SimpleQueue[tuple[int, str] | BaseException] = SimpleQueue()  # row, and why it is bad
-    stopped = threading.Event()
-
-    def in_process(rows: list[int]) -> None:
-        assert files is not None
-        left, place = dict.fromkeys(rows), folder / "pixels.npy"
-        todo = [(row, files[row]) for row in rows]
+    def _in_process(self, rows: list[int]) -> Decoded:
+        assert self.files is not None
+        left, place, offset = dict.fromkeys(rows), self.folder / "pixels.npy", len(self.header(self.count))
+        todo = [(row, self.files[row]) for row in rows]
         with (
             suppress(OSError, ValueError),  # too many processes, or one that died within a line
-            decoding_process(todo, pixels=place, offset=len(header), size=size, resize=resize) as decoded,
+            decoding_process(
+                todo, pixels=place, offset=offset, size=self.size, resize=self.resize
+            ) as decoded,
         ):
             for row in decoded:
-                if stopped.is_set():
-                    return
                 del left[row]
-                ended.put((row, ""))
-        decode(list(left))
+                yield row, ""
+        yield from self._decode(left)
 
-    def decode(rows: list[int]) -> None:
-        try:
-            for row in rows:
-                if stopped.is_set():
-                    return
-                try:
-                    picture = read(row)
-                except BadImageError as error:
-                    ended.put((row, error.reason))
-                    continue
-                with _explain_write_errors(folder, needed):
-                    write_at(pixels, picture, len(header) + row * row_bytes)
-                ended.put((row, ""))
-        except BaseException as problem:  # of the caller
-            ended.put(problem)
-
-    def mark() -> None:
-        with _explain_write_errors(folder, needed):
-            os.fsync(pixels)  # a mark must never reach the disk before its pixels
-            write_at(marks, done[min(unmarked) : max(unmarked) + 1], min(unmarked))
-        unmarked.clear()
-
-    pixels = os.open(folder / "pixels.npy", TO_WRITE)
-    marks = os.open(folder / "done", TO_WRITE)
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
-    try:
-        with _explain_write_errors(folder, needed):
-            write_at(pixels, header, 0)
-        if files is not None and workers >= PROCESSES and len(todo) >= MANY:
-            for first in range(workers):
-                pool.submit(in_process, todo[first::workers])
-        else:
-            part = 1 + len(todo) // (100 * workers)
-            for start in range(0, len(todo), part):
-                pool.submit(decode, todo[start : start + part])
-        for decoded in range(count - len(todo) + 1, count + 1):
-            end = ended.get()
-            if isinstance(end, BaseException):
-                raise end
-            row, reason = end
-            if reason:
-                bad[row] = reason
-            else:
-                done[row] = True
-            unmarked.append(row)
-            if progress is not None:
-                progress(decoded, count)
-            if len(unmarked) == CHUNK or decoded == count:
-                mark()
-    finally:
-        stopped.set()
-        pool.shutdown(cancel_futures=True)
-        # Not if that was interrupted: a thread would write into the next file that gets the number.
-        os.close(pixels)
-        os.close(marks)
-    return bad
-
-
-def mark_finished(folder: Path, *, bad: dict[int, str], count: int, size: int) -> FinishedStore:
-    """Mark the store as complete, without its ``bad`` rows. Needs the lock."""
-    name = "pixels.npy"
-    if bad:
-        name = "trimmed.npy"
-        _write_trimmed(folder, good=np.setdiff1d(np.arange(count), list(bad)), size=size)
-    content = {
-        "pixels": name,
-        "count": count - len(bad),
-        "size": size,
-        "skipped": sorted(bad.items()),
-        "modified": (folder / name).stat().st_mtime_ns,
-    }
-    with _explain_write_errors(folder, count * 3 * size * size):
-        write_json(folder / "store.json", content)
-    (folder / "done").unlink(missing_ok=True)
-    if bad:
-        (folder / "pixels.npy").unlink(missing_ok=True)
-    return FinishedStore(pixels=folder / name, skipped=dict(sorted(bad.items())))
-
-
-def _prepare_files(folder: Path, *, count: int, size: int) -> npt.NDArray[np.bool_]:
-    """(N,) which rows are done. Files that are missing or have the wrong size are created."""
-    (folder / "store.json").unlink(missing_ok=True)  # a damaged store must not look complete meanwhile
-    pixels, total = folder / "pixels.npy", _file_bytes(count, size)
-    if not pixels.exists() or pixels.stat().st_size != total:
-        (folder / "done").unlink(missing_ok=True)
-        sync_folder(folder)  # no old mark may outlive its pixels
-        with _explain_write_errors(folder, total):
+    def _prepare_files(self) -> npt.NDArray[np.bool_]:
+        """(N,) which rows are done. Files that are missing or have the wrong size are created."""
+        (self.folder / "store.json").unlink(
+            missing_ok=True
+        )  # a damaged store must not look complete meanwhile
+        pixels, header = self.folder / "pixels.npy", self.header(self.count)
+        total = len(header) + self.count * self.row_bytes
+        if not pixels.exists() or pixels.stat().st_size != total:
+            (self.folder / "done").unlink(missing_ok=True)
+            sync_folder(self.folder)  # no old mark may outlive its pixels
             pixels.touch()
-            os.truncate(pixels, total)
-    done = _read_marks(folder, count)
-    with _explain_write_errors(folder, total):
-        (folder / "done").write_bytes(done.tobytes())
-    return done
+        with open(pixels, "r+b") as file:
+            file.write(header)
+            file.truncate(total)
+        done = self.marks()
+        (self.folder / "done").write_bytes(done.tobytes())
+        return done
+
+    def finish(self, bad: dict[int, str]) -> StoreFile:
+        """Mark the store as complete, without its ``bad`` rows. Needs the lock."""
+        name: Literal["pixels.npy", "trimmed.npy"] = "pixels.npy"
+        good = np.setdiff1d(np.arange(self.count), list(bad))
+        if bad:
+            name, pixels = "trimmed.npy", np.load(self.folder / "pixels.npy", mmap_mode="r")
+            with (self.folder / name).open("wb") as file:
+                file.write(self.header(len(good)))
+                for start in range(0, len(good), CHUNK):
+                    file.write(pixels[good[start : start + CHUNK]].tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+        modified, skipped = (self.folder / name).stat().st_mtime_ns, sorted(bad.items())
+        store = StoreFile(pixels=name, count=len(good), size=self.size, skipped=skipped, modified=modified)
+        write_json(self.folder / "store.json", store.model_dump())
+        (self.folder / "done").unlink(missing_ok=True)
+        if bad:
+            (self.folder / "pixels.npy").unlink(missing_ok=True)
+        return store
 
 
-def _read_marks(folder: Path, count: int) -> npt.NDArray[np.bool_]:
-    try:
-        marks = np.frombuffer((folder / "done").read_bytes(), np.uint8)
-    except OSError:
-        marks = np.zeros(0, np.uint8)
-    return marks == 1 if len(marks) == count else np.zeros(count, np.bool_)
-
-
-def _write_trimmed(folder: Path, *, good: npt.NDArray[np.int64], size: int) -> None:
-    row_bytes = 3 * size * size
-    _check_space(folder, len(good) * row_bytes)
-    pixels = np.load(folder / "pixels.npy", mmap_mode="r")
-    with _explain_write_errors(folder, len(good) * row_bytes), (folder / "trimmed.npy").open("wb") as file:
-        file.write(_header(len(good), size))
-        for start in range(0, len(good), CHUNK):
-            file.write(pixels[good[start : start + CHUNK]].tobytes())
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _header(count: int, size: int) -> bytes:
-    """The header of the ``.npy`` file, so that ``np.load`` can open it."""
-    buffer = BytesIO()
-    shape = (count, size, size, 3)
-    np.lib.format.write_array_header_1_0(buffer, {"descr": "|u1", "fortran_order": False, "shape": shape})
-    return buffer.getvalue()
-
-
-def _file_bytes(count: int, size: int) -> int:
-    return len(_header(count, size)) + count * 3 * size * size
-
-
-def _check_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        with _explain_write_errors(folder, needed):
-            raise OSError(f"only {free:,} bytes are free there")
-
-
-def _explain_write_errors(folder: Path, needed: int) -> AbstractContextManager[None]:
-    """Disk full, over quota, file too large: one sentence."""
-    return explain_write_errors(
-        f"The image store needs {needed:,} bytes in {folder}",
-        "Free some space and run the command again (finished images are kept), or set the environment variable "
-        "SRJT_CACHE to another folder.",
-    )
+def _write_at(file: BinaryIO, content: bytes | memoryview, offset: int) -> None:
+    file.seek(offset)
+    file.write(content)
+    file.flush()
 
 
 # The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped from disk.
@@ -423,77 +365,77 @@ def open_store(
         facts, read = file_facts(files), lambda row: read_image(files[row], size=size, resize=resize)
     rule = f"{facts}\0{size}\0{resize}\0{DECODER_VERSION}"
     key = hashlib.sha256(rule.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "images" / key
-    decode = partial(
-        decode_missing, read=read, files=paths, resize=resize, workers=workers, progress=progress
+    build = Build(
+        folder=Path(cache or cache_folder()).expanduser() / "images" / key,
+        count=len(manifest),
+        size=size,
+        resize=resize,
+        read=read,
+        files=paths,
+        workers=workers,
+        progress=progress,
     )
-    store = _open_or_build(folder, manifest, decode, size, on_bad_image, progress)
-    pixels = np.load(store.pixels, mmap_mode="r")
-    kept = np.setdiff1d(np.arange(len(manifest)), list(store.skipped)).astype(np.int64)
+    store = _open_or_build(build, manifest, on_bad_image)
+    pixels = np.load(build.folder / store.pixels, mmap_mode="r")
+    kept = np.setdiff1d(np.arange(len(manifest)), [row for row, _ in store.skipped]).astype(np.int64)
     if find_duplicates and manifest.arrays is None:
         as_hashed = (size, resize) == (HASHED_SIZE, "squash")  # else the files are decoded once more
-        hashes = image_hashes(
-            manifest,
-            cache=cache,
-            workers=workers,
-            progress=progress,
-            decoded=(pixels, kept) if as_hashed else None,
-        )
+        decoded = (pixels, kept) if as_hashed else None
+        hashes = image_hashes(manifest, cache=cache, workers=workers, progress=progress, decoded=decoded)
         manifest = with_hashes(manifest, hashes)
     ids = manifest.ids
-    skipped = [(ids[row], reason) for row, reason in store.skipped.items()]
+    skipped = [(ids[row], reason) for row, reason in store.skipped]
     if skipped:
         manifest = manifest.select(kept)
-    return ImageStore(pixels=pixels, manifest=manifest, skipped=skipped, path=folder)
+    return ImageStore(pixels=pixels, manifest=manifest, skipped=skipped, path=build.folder)
 
 
-def _open_or_build(
-    folder: Path,
-    manifest: Manifest,
-    decode: Callable[..., dict[int, str]],
-    size: int,
-    on_bad_image: OnBadImage,
-    progress: Progress | None,
-) -> FinishedStore:
-    count = len(manifest)
-    store = find_finished(folder, count=count, size=size)
+def _open_or_build(build: Build, manifest: Manifest, on_bad_image: OnBadImage) -> StoreFile:
+    store = build.finished()
     if store is None:
-        with lock_store(folder, waiting=progress, count=count):
-            store = find_finished(folder, count=count, size=size)  # by the process we waited for
-            if store is None:
-                bad = decode(folder, count=count, size=size)
-                if bad:
-                    _list_bad_images(folder, manifest, bad)
-                if bad and (on_bad_image == "error" or len(bad) == count):
-                    # The store is not marked as finished: the next call tries only these files again.
-                    raise _bad_images(folder, manifest, bad)
-                store = mark_finished(folder, bad=bad, count=count, size=size)
+        advice = (
+            "Free some space and run the command again (finished images are kept), or set the environment variable "
+            "SRJT_CACHE to another folder."
+        )
+        needed = f"The image store needs {build.count * build.row_bytes:,} bytes in {build.folder}"
+        with explain_write_errors(needed, advice):
+            build.folder.mkdir(parents=True, exist_ok=True)
+            if is_locked(build.folder):
+                log = logging.getLogger(__name__)
+                log.warning("Another process is building the image store %s; waiting for it.", build.folder)
+            with wait_for_lock(build.folder, waiting=build.waiting):
+                store = build.finished()  # by the process we waited for
+                if store is None:
+                    bad = build.decode_missing()
+                    if bad:
+                        _list_bad_images(build.folder, manifest, bad)
+                    if bad and (on_bad_image == "error" or len(bad) == build.count):
+                        # The store is not marked as finished: the next call tries only these files again.
+                        raise _bad_images(build.folder, manifest, bad)
+                    store = build.finish(bad)
     if store.skipped and on_bad_image == "error":
-        raise _bad_images(folder, manifest, store.skipped)
+        raise _bad_images(build.folder, manifest, dict(store.skipped))
     return store
 
 
 def _list_bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> None:
-    ids, paths = manifest.ids, manifest.paths
-    with (folder / "bad_images.csv").open(
-        "w", newline="", encoding="utf-8", errors="surrogateescape"
-    ) as file:
-        table = csv.writer(file)
-        table.writerow(["id", "image", "reason"])
-        table.writerows([ids[row], paths[row], reason] for row, reason in sorted(bad.items()))
+    rows = (
+        manifest.table[["id"]]
+        .assign(image=list(map(str, manifest.paths)), reason=pd.Series(bad, dtype=object))
+        .dropna()
+    )
+    rows.to_csv(folder / "bad_images.csv", index=False, errors="surrogateescape")
 
 
 def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtError:
     paths = manifest.paths
+    if not any(map(os.path.exists, paths)):
+        return no_image_exists(manifest)
     named = "; ".join(f"{paths[row]}: {reason}" for row, reason in sorted(bad.items())[:NAMED])
     more = f"; and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
-    if not any(map(os.path.exists, paths)):
-        return SrjtError(no_image_exists(manifest))
-    advice = (
-        "Repair them, or leave them out with `on_bad_image='skip'`."
-        if len(bad) < len(manifest)
-        else "None of them can be read."
-    )
+    advice = "None of them can be read."
+    if len(bad) < len(manifest):
+        advice = "Repair them, or leave them out with `on_bad_image='skip'`."
     listed = f" The full list is in {folder / 'bad_images.csv'}." if more else ""
     return SrjtError(
         f"{len(bad):,} of {len(manifest):,} images cannot be read ({named}{more}). {advice}{listed}"

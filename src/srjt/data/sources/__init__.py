@@ -19,15 +19,14 @@ import pandas as pd
 from srjt.data.images.decode import OnBadImage
 from srjt.data.manifest import Manifest, as_features, drop_unusable, left_out_counts
 from srjt.data.options import ReadOptions
-from srjt.data.sources import columns, features, folders, table
+from srjt.data.sources import features, folders, table
 from srjt.data.sources.assemble import (
     LoadedData,
     TorchDataset,
     as_colour,
-    dataset_images,
+    dataset_arrays,
     from_arrays,
     is_dataset,
-    read_dataset,
 )
 from srjt.data.sources.features import read_ungraded_features
 from srjt.data.sources.folders import read_images, with_patients_of_headers
@@ -42,32 +41,21 @@ class Source(NamedTuple):
     """A kind of source: ``recognise`` looks at a path, ``read`` reads it by those options that the source ``takes``."""
 
     recognise: Callable[[Path], bool]
-    read: Callable[[Path, ReadOptions], LoadedData]
+    read: Callable[[Any, ReadOptions], LoadedData]
     takes: frozenset[str] = frozenset({"grades"})
 
 
 GRADES = frozenset({"grades"})
-OF_FEATURES = GRADES | {
-    "feature_columns", "grade_column", "patient_column", "true_grade_column", "verified_grade_column",
-    "split_column",
-}  # fmt: skip
 ALL = frozenset(ReadOptions.__dataclass_fields__) - {"kind"}
-OF_TABLES = ALL - {"labels", "feature_columns"}
 
-# The first source that recognises a path reads it.
+# The first source that recognises a path reads it. A table in memory is a table or features.
 SOURCES: dict[str, Source] = {
     "dr": Source(folders.is_dr, folders.read_dr, GRADES | {"images"}),
     "features": Source(features.is_features, features.read_features, ALL),
-    "medmnist": Source(folders.is_medmnist, folders.read_medmnist, GRADES),
-    "table": Source(table.is_table, table.read_table, OF_TABLES),
-    "limuc": Source(folders.is_limuc, folders.read_limuc, GRADES),
-    "folders": Source(folders.is_folders, folders.read_folders, GRADES),
-}
-
-# A table in memory is read by one of these.
-FRAMES: dict[str, tuple[Callable[[pd.DataFrame, ReadOptions], LoadedData], frozenset[str]]] = {
-    "table": (table.read_table, OF_TABLES),
-    "features": (features.read_feature_frame, OF_FEATURES),
+    "medmnist": Source(folders.is_medmnist, folders.read_medmnist),
+    "table": Source(table.is_table, features.read_table, ALL - {"labels", "feature_columns"}),
+    "limuc": Source(folders.is_limuc, folders.read_limuc),
+    "folders": Source(folders.is_folders, folders.read_folders),
 }
 
 
@@ -110,23 +98,28 @@ def read(
     if asked.kind is not None and asked.kind not in SOURCES:
         raise unknown_name("kind of source", asked.kind, sorted(SOURCES))
     if isinstance(source, pd.DataFrame):
-        kind, name, kinds = _kind_of_frame(source, asked), "the table", {k: v[1] for k, v in FRAMES.items()}
+        name = table.IN_MEMORY
     else:
-        path, name = as_path(source, "Labels are read from a path or a DataFrame"), str(source)
-        kind, kinds = _kind_of_path(path, asked), {k: v.takes for k, v in SOURCES.items()}
+        source = as_path(source, "Labels are read from a path or a DataFrame")
+        name = str(source)
+        if not os.path.exists(source):  # also for a name that is too long or contains NUL
+            raise SrjtError(f"{name} does not exist.")
+        if not source.is_dir():
+            check_regular_file(source)
+    kind = asked.kind or _kind_of(source, asked)
+    if isinstance(source, pd.DataFrame) and kind not in ("table", "features"):
+        raise SrjtError(f"A table in memory cannot be read as {kind}.")
     if asked.images is not None and not os.path.isdir(asked.images):
         raise SrjtError(f"The image folder {asked.images} does not exist.")
-    for option in (name for name in asked.given if name != "kind" and name not in kinds[kind]):
-        others = ", ".join(other for other, taken in kinds.items() if option in taken)
-        raise SrjtError(
-            f"`{option}` applies to {others or 'files'}, but {name} is read as {kind}: leave it out, or choose another "
-            "`kind`."
-        )
-    if isinstance(source, pd.DataFrame):
-        reading, origin = FRAMES[kind][0](source, asked), ""
-    else:
-        reading, origin = SOURCES[kind].read(path, asked), str(path)
-    reading = with_patients_of_headers(reading, progress=progress)
+    for option in asked.given:
+        if option not in SOURCES[kind].takes | {"kind"}:
+            others = ", ".join(other for other, its in SOURCES.items() if option in its.takes)
+            raise SrjtError(
+                f"`{option}` applies to {others}, but {name} is read as {kind}: leave it out, or choose another "
+                "`kind`."
+            )
+    reading = with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
+    origin = "" if isinstance(source, pd.DataFrame) else name
     left_out = left_out_counts(reading.problems)
     labels = str(asked.labels or "")
     manifest = replace(reading.manifest, source=origin, labels_source=labels, left_out=left_out)
@@ -153,34 +146,22 @@ def _read_mapped(
     return replace(reading, manifest=replace(reading.manifest, table=frame, grades=tuple(wanted)))
 
 
-def _kind_of_frame(frame: pd.DataFrame, asked: ReadOptions) -> str:
+def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:
+    """The kind of source that this is; the names of columns are a weaker sign than images that the user names."""
     of_images = asked.image_column is not None or asked.images is not None
-    by_names = not of_images and features.has_features(list(map(str, frame.columns)))
-    kind = asked.kind or ("features" if asked.feature_columns is not None or by_names else "table")
-    if kind not in FRAMES:
-        raise SrjtError(f"A table in memory cannot be read as {kind}.")
-    return kind
-
-
-def _kind_of_path(path: Path, asked: ReadOptions) -> str:
-    if not os.path.exists(path):  # also for a name that is too long or contains NUL
-        raise SrjtError(f"{path} does not exist.")
-    if not path.is_dir():
-        check_regular_file(path)
-    if asked.kind is not None:
-        return asked.kind
+    if isinstance(source, pd.DataFrame):
+        by_names = not of_images and features.has_features(list(map(str, source.columns)))
+        return "features" if asked.feature_columns is not None or by_names else "table"
     if asked.labels is not None or asked.feature_columns is not None:
-        if path.is_dir():
+        if source.is_dir():
             option = "labels" if asked.feature_columns is None else "feature_columns"
-            raise SrjtError(f"`{option}` is for a file of features, and {path} is a folder: leave it out.")
+            raise SrjtError(f"`{option}` is for a file of features, and {source} is a folder: leave it out.")
         return "features"
-    kind = next((kind for kind, source in SOURCES.items() if source.recognise(path)), None)
+    kind = next((kind for kind in SOURCES if SOURCES[kind].recognise(source)), None)
     if kind is None:
-        suffixes = ", ".join((*columns.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))
-        raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({suffixes}).")
-    # the names of columns are a weaker sign than images that the user names
-    of_images = asked.image_column is not None or asked.images is not None
-    return "table" if kind == "features" and of_images and table.is_table(path) else kind
+        suffixes = ", ".join((*table.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))
+        raise SrjtError(f"{source} is neither a folder nor a file of a known kind ({suffixes}).")
+    return "table" if kind == "features" and of_images and table.is_table(source) else kind
 
 
 # What ``srjt.train`` and ``srjt.predict`` accept as data, read into a manifest.
@@ -193,6 +174,7 @@ UnlabelledData: TypeAlias = (
     Manifest | LoadedData | PathLike | Sequence[PathLike] | pd.DataFrame | npt.NDArray[Any] | TorchDataset
 )
 KNOWN = "a manifest, a path, a DataFrame, arrays or a torch dataset"
+FILES = (str, os.PathLike, pd.DataFrame)
 
 
 def labelled_samples(
@@ -207,14 +189,15 @@ def labelled_samples(
         return data
     if isinstance(data, LoadedData):
         reading = data
-    elif isinstance(data, (str, os.PathLike, pd.DataFrame)):
+    elif isinstance(data, FILES):
         reading = read(data, grades=grades, progress=progress)
     elif isinstance(data, tuple) and len(data) == 2:
         reading = from_arrays(data[0], data[1], names=grades)
     elif isinstance(data, np.ndarray):
         raise SrjtError("An array has no grades: pass the pair (images, grades).")
     elif is_dataset(data):
-        reading = read_dataset(data, grades=grades)
+        images, labels = dataset_arrays(data, labelled=True)
+        reading = from_arrays(images, labels, names=grades)
     else:
         raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
     return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
@@ -235,28 +218,27 @@ def unlabelled_samples(
     """
     if isinstance(data, LoadedData):
         return data
+    sources = [data] if isinstance(data, FILES) else data
     if isinstance(data, Manifest):
-        return LoadedData(manifest=data, problems=(), kind="manifest", notes=())
-    if isinstance(data, (str, os.PathLike, pd.DataFrame)):
-        data = [data]
-    if isinstance(data, (list, tuple)) and all(
-        isinstance(source, (str, os.PathLike, pd.DataFrame)) for source in data
-    ):
-        if not data:
+        manifest = data
+    elif isinstance(sources, (list, tuple)) and all(isinstance(source, FILES) for source in sources):
+        if not sources:
             raise SrjtError("The list of paths is empty.")
         if not features:
-            return read_images(list(data), columns=columns, grades=grades)
-        if len(data) > 1:
+            return read_images(sources, columns=columns, grades=grades)
+        if len(sources) > 1:
             raise SrjtError("This run reads features: pass one file of features.")
-        source = data[0] if isinstance(data[0], pd.DataFrame) else Path(data[0])
-        rows = read_ungraded_features(source, wanted=wanted, columns=columns, grades=grades)
-        return LoadedData(manifest=rows, problems=(), kind="features", notes=())
-    if is_dataset(data):
-        data = dataset_images(data)
-    if not isinstance(data, np.ndarray):
-        raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
-    array = as_features(data) if data.ndim == 2 else as_colour(data)
-    ids = [str(row) for row in range(len(array))]
-    table = pd.DataFrame({"id": ids, "image": ids, "grade": np.zeros(len(ids), dtype=np.int64)})
-    manifest = Manifest(table=table, grades=grades, arrays=array)
-    return LoadedData(manifest=manifest, problems=(), kind="arrays", notes=())
+        source = sources[0] if isinstance(sources[0], pd.DataFrame) else Path(sources[0])
+        manifest = read_ungraded_features(source, wanted=wanted, columns=columns, grades=grades)
+    else:
+        array = dataset_arrays(data)[0] if is_dataset(data) else data
+        if not isinstance(array, np.ndarray):
+            raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
+        ids = [str(row) for row in range(len(array))]
+        manifest = Manifest(
+            table=pd.DataFrame({"id": ids, "image": ids, "grade": 0}),
+            grades=grades,
+            arrays=as_features(array) if array.ndim == 2 else as_colour(array),
+        )
+    kind = "features" if manifest.are_features else "images"
+    return LoadedData(manifest=manifest, problems=(), kind=kind, notes=())

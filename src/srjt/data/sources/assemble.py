@@ -361,73 +361,49 @@ TorchDataset: TypeAlias = MapDataset | StreamedDataset
 
 def is_dataset(data: object) -> TypeGuard[TorchDataset]:
     """Whether this is a dataset of either style; containers have the same methods, but are not meant as datasets."""
-    return is_streamed(data) or (
-        isinstance(data, MapDataset) and not isinstance(data, (np.ndarray, list, tuple, dict))
+    from torch.utils.data import IterableDataset
+
+    containers = (np.ndarray, list, tuple, dict)
+    return isinstance(data, IterableDataset) or (
+        isinstance(data, MapDataset) and not isinstance(data, containers)
     )
 
 
-def is_streamed(data: object) -> TypeGuard[StreamedDataset]:
-    """Whether this is an ``IterableDataset``, which has no samples by index."""
-    from torch.utils.data import IterableDataset
-
-    return isinstance(data, IterableDataset)
-
-
-def _samples_of(dataset: TorchDataset) -> list[Any]:
-    if is_streamed(dataset):
-        return list(dataset)
-    assert isinstance(dataset, MapDataset)
-    return [dataset[row] for row in range(len(dataset))]
-
-
-def read_dataset(dataset: TorchDataset, *, grades: Sequence[str] | None = None) -> LoadedData:
-    """The images, or rows of features, and labels of a dataset, in memory. Random transforms are drawn once."""
-    samples = _samples_of(dataset)
-    if not all(isinstance(sample, (tuple, list)) and len(sample) >= 2 for sample in samples):
+def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Array, list[object]]:
+    """The images, or rows of features, and the labels of a dataset, in memory. Random transforms are drawn once."""
+    by_index = (dataset[row] for row in range(len(dataset))) if isinstance(dataset, MapDataset) else dataset
+    samples = list(by_index)
+    if not samples:
+        raise SrjtError("The dataset has no samples.")
+    pairs = [sample if isinstance(sample, (tuple, list)) else (sample,) for sample in samples]
+    if labelled and any(len(pair) < 2 for pair in pairs):
         raise SrjtError("A dataset to learn from must return (image, label) for each sample.")
-    labels = [_label(sample[1], row=row) for row, sample in enumerate(samples)]
-    return from_arrays(_stack([sample[0] for sample in samples]), labels, names=grades)
-
-
-def dataset_images(dataset: TorchDataset) -> Array:
-    """The images, or rows of features, of a dataset whose labels are not needed."""
-    samples = _samples_of(dataset)
-    return _stack([sample[0] if isinstance(sample, (tuple, list)) else sample for sample in samples])
+    images = [_pixels(pair[0], row=row) for row, pair in enumerate(pairs)]
+    for row, image in enumerate(images):
+        if image.shape != images[0].shape:
+            raise SrjtError(
+                f"The images of the dataset differ in size ({images[0].shape} and, at index {row}, {image.shape}): let "
+                "its transform resize them."
+            )
+    return np.stack(images), [_label(pair[1], row=row) for row, pair in enumerate(pairs) if labelled]
 
 
 def _label(label: object, *, row: int) -> object:
     """A label may be a tensor or an array of one number."""
-    if not hasattr(label, "item"):
-        return label
     try:
-        return label.item()
+        return label.item() if hasattr(label, "item") else label
     except (RuntimeError, ValueError):
         raise SrjtError(
             f"The label at index {row} of the dataset is not one grade: return a number or a name."
         ) from None
 
 
-def _stack(images: list[object]) -> Array:
-    if not images:
-        raise SrjtError("The dataset has no samples.")
-    arrays = [_pixels(image, row=row) for row, image in enumerate(images)]
-    for row, array in enumerate(arrays):
-        if array.shape != arrays[0].shape:
-            raise SrjtError(
-                f"The images of the dataset differ in size ({arrays[0].shape} and, at index {row}, {array.shape}): let "
-                "its transform resize them."
-            )
-    return np.stack(arrays)
-
-
 def _pixels(image: object, *, row: int) -> Array:
-    """(H, W, 3) uint8, or (F,) features. Tensors are (C, H, W), with values from 0 to 1 or from 0 to 255."""
-    if isinstance(image, Image.Image):
-        return np.asarray(image.convert("RGB"))
-    array = as_array(image)
+    """(H, W) or (H, W, C) uint8, or (F,) features. Tensors are (C, H, W), with values from 0 to 1 or from 0 to 255."""
+    array = np.asarray(image.convert("RGB")) if isinstance(image, Image.Image) else as_array(image)
     if array.ndim == 1:
         return array
-    if array.ndim == 3 and array.shape[0] in (1, 3) and not isinstance(image, np.ndarray):
+    if array.ndim == 3 and array.shape[0] in (1, 3) and is_tensor(image):
         array = np.moveaxis(array, 0, -1)  # a tensor has its channels first
     if array.dtype.kind == "f":
         if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
@@ -440,5 +416,4 @@ def _pixels(image: object, *, row: int) -> Array:
         raise SrjtError(
             f"The sample at index {row} is neither an image nor a row of features: shape {array.shape}, {array.dtype}."
         )
-    pixels = array if array.ndim == 3 else array[..., None]
-    return np.repeat(pixels, 3, axis=-1) if pixels.shape[-1] == 1 else pixels
+    return array

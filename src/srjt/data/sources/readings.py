@@ -1,36 +1,38 @@
-"""Tables with several readers: find the columns, read the dates, settle rows that repeat or contradict each
-other, and say how the table was understood.
+"""Tables with several readers: find the columns, read the dates, settle rows that repeat or contradict each other, and
+combine the readings of each image into one row.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.grades import MISSING, Grading, grade_values, refuse_too_many
-from srjt.data.manifest import Problem
-from srjt.data.sources.columns import (
+from srjt.data.grades import MISSING, grade_values, refuse_too_many
+from srjt.data.manifest import POSTERIOR, Problem
+from srjt.data.options import ReadOptions
+from srjt.data.sources.table import (
     SYNONYMS,
-    TextTable,
+    Table,
     choose_columns,
-    from_frame,
     load_table,
-    looks_like_grades,
-    values_of,
-    with_common_values,
+    match_columns,
+    missing_column,
 )
-from srjt.errors import SrjtError, count_of, unknown_name
+from srjt.errors import SrjtError, count_of
 from srjt.files import as_path
 from srjt.readers.consensus import Consensus, consensus
 from srjt.readers.readings import Readings
+
+Ints = npt.NDArray[np.int64]
+Times = npt.NDArray[np.datetime64]
 
 # Find the columns of a table with several readers: one row per reading (long), or one column per reader
 # (wide).
@@ -47,16 +49,15 @@ READING_SYNONYMS: dict[str, tuple[str, ...]] = {
     "reader": tuple(word + end for word in READER_WORDS for end in ("", "id", "name")),
     "patient": SYNONYMS["patient"],
     "reference": (
-        *("reference", "referencegrade", "referencestandard", "adjudicated", "adjudicatedgrade"),
         *(
+            "reference",
+            "referencegrade",
+            "referencestandard",
+            "adjudicated",
+            "adjudicatedgrade",
             "adjudication",
-            "histology",
-            "histologygrade",
-            "biopsy",
-            "goldstandard",
-            "goldgrade",
-            "groundtruth",
         ),
+        *("histology", "histologygrade", "biopsy", "goldstandard", "goldgrade", "groundtruth"),
     ),
     "date": ("date", "readingdate", "readdate", "readat", "gradedat", "reviewedat", "datetime", "timestamp"),
 }
@@ -68,6 +69,7 @@ _NO_READER = frozenset(
         *("new", "name", "names", "text", "id", "date", "time", "count", "comment", "reader", "certainty"),
     )
 )  # fmt: skip
+NO_READER = "(not given)"  # the name of a reader without one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,47 +94,37 @@ class ReadingColumns:
 
 
 def reading_columns(
-    frame: pd.DataFrame,
+    table: Table,
+    given: Mapping[str, str | None],
     *,
-    source: str,
     grade_column: str | Sequence[str] | None = None,
     images: bool = False,
-    **others: str | None,
 ) -> ReadingColumns:
     """Choose the columns of a table of readings: those that the user gives, others by their usual names.
 
-    grade_column: a name or a pattern such as ``"grade_*"``, or several of them: a wide table. images: an item is an
-    image, also if the table has a column of items. others: ``image_column``, ``reader_column`` and so on.
+    given: the column of a role. grade_column: a name or a pattern such as ``"grade_*"``, or several of them: a wide
+    table. images: an item is an image, also if the table has a column of items.
     """
-    columns = [str(column) for column in frame.columns]
+    columns = list(table.frame.columns)
     patterns = [grade_column] if isinstance(grade_column, str) else list(grade_column or ())
-    matched = _matching(columns, patterns, source=source)
-    given = {name.removesuffix("_column"): column for name, column in others.items()}
-    given["grade"] = matched[0] if len(matched) == 1 else None
-    known = dict(READING_SYNONYMS)
-    if images or given.get("image") is not None:
-        del known["item"]
-    several = set(matched) if len(matched) > 1 else set()
-    free = [column for column in columns if column not in several]
-    chosen, notes = choose_columns(free, given, source=source, required=(), synonyms=known)
+    matched = match_columns(columns, patterns, role="grade", source=table.name)
     wide = matched if len(matched) > 1 else []
+    synonyms = dict(READING_SYNONYMS)
+    if images or given.get("image") is not None:
+        del synonyms["item"]
+    chosen, notes = choose_columns(
+        [column for column in columns if column not in wide],
+        {**given, "grade": matched[0] if len(matched) == 1 else None},
+        source=table.name,
+        required=(),
+        synonyms=synonyms,
+    )
     if not matched and "reader" not in chosen:
-        wide = wide_columns(frame)
-    if not wide and "grade" not in chosen:
-        raise SrjtError(
-            f"No column of {source} looks like the grade: give its name with `grade_column`, or the columns of all "
-            f"readers. Columns: {', '.join(columns)}."
-            f"{looks_like_grades(frame, taken=tuple(chosen.values()), combine=False)}"
-        )
+        wide = wide_columns(table.frame)
     item = chosen.get("item") or chosen.get("image")
-    if item is None and not wide:
-        raise SrjtError(
-            f"No column of {source} looks like the image: give its name with `image_column`. "
-            f"Columns: {', '.join(columns)}."
-        )
-    notes = [note for note in notes if not note.startswith("reference:")]  # said with their number
-    if wide:
-        notes = [note for note in notes if not note.startswith(("grade:", "reader:", "date:"))]
+    if not wide and ("grade" not in chosen or item is None):
+        raise missing_column("image" if "grade" in chosen else "grade", columns, source=table.name)
+    said_later = ("reference:", "grade:", "reader:", "date:") if wide else ("reference:",)
     return ReadingColumns(
         item=item,
         noun="item" if chosen.get("item") else "image",
@@ -143,7 +135,7 @@ def reading_columns(
         patient=chosen.get("patient"),
         reference=chosen.get("reference"),
         date=None if wide else chosen.get("date"),
-        notes=tuple(notes),
+        notes=tuple(note for note in notes if not note.startswith(said_later)),
     )
 
 
@@ -159,39 +151,32 @@ def wide_columns(frame: pd.DataFrame) -> list[str]:
             groups.setdefault(f"{words[0]} …", []).append(column)
         elif len(words) > 1 and words[-1] in SYNONYMS["grade"] and not _NO_READER & set(words[:-1]):
             groups.setdefault(f"… {words[-1]}", []).append(column)
-    # the columns that have a value in common with another one: "score_site" is no reader's grade
-    same_scale = [
-        with_common_values({name: values_of(frame[name]) for name in names}) for names in groups.values()
-    ]
+    same_scale = []
+    for names in groups.values():
+        # the columns that have a value in common with another one: "score_site" is no reader's grade
+        values = {
+            name: {cell for cell in set(frame[name]) if cell.casefold() not in MISSING} for name in names
+        }
+        columns_with = Counter(value for cells in values.values() for value in cells)
+        same_scale.append([name for name in names if any(columns_with[value] > 1 for value in values[name])])
     widest = max(same_scale, key=len, default=[])
     return widest if len(widest) > 1 else []
 
 
 def has_grade_column(frame: pd.DataFrame) -> bool:
     """Whether a column has a usual name of a grade, without that of a reader."""
-    columns = [str(column) for column in frame.columns]
-    return bool(choose_columns(columns, {}, source="", required=(), synonyms={"grade": SYNONYMS["grade"]})[0])
+    synonyms = {"grade": SYNONYMS["grade"]}
+    return bool(choose_columns(list(frame.columns), {}, source="", required=(), synonyms=synonyms)[0])
 
 
-def refuse_columns_of_readers(frame: pd.DataFrame, *, source: str) -> None:
+def refuse_columns_of_readers(table: Table) -> None:
     """An error for a table without a column of grades but with one for each of several readers."""
-    readers = [] if has_grade_column(frame) else wide_columns(frame)
+    readers = [] if has_grade_column(table.frame) else wide_columns(table.frame)
     if readers:
         raise SrjtError(
-            f"{source} has the grades of {len(readers)} readers ({_few(readers)}): combine them with "
+            f"{table.name} has the grades of {len(readers)} readers ({_few(readers)}): combine them with "
             "`several_readings='consensus'`, compare them with srjt readers, or choose one with `grade_column`."
         )
-
-
-def _matching(columns: Sequence[str], patterns: Sequence[str], *, source: str) -> list[str]:
-    """The columns with these names, or that match these patterns, in the order of the table."""
-    found: set[str] = set()
-    for pattern in patterns:
-        matches = [pattern] if pattern in columns else fnmatch.filter(columns, pattern)
-        if not matches:
-            raise unknown_name(f"column (for the grade, in {source})", pattern, columns)
-        found |= set(matches)
-    return [column for column in columns if column in found]
 
 
 def _reader_names(columns: Sequence[str]) -> dict[str, str]:
@@ -211,33 +196,30 @@ def _common(parts: Sequence[Sequence[str]]) -> int:
 
 # The dates of readings. Day and month are never guessed.
 
-Times = npt.NDArray[np.datetime64]
-
 # besides ISO 8601; a column has one of them
 FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M")
 
 
 def parse_dates(cells: Sequence[str], *, column: str) -> Times:
     """(M,) times in seconds, UTC where a zone is given; NaT for an empty cell, or one that is no date."""
-    found = _parse(cells, "ISO8601")
-    filled = np.array([bool(cell) for cell in cells])
-    if filled.any() and not (~np.isnat(found)).any():
-        read = {pattern: _parse(cells, pattern) for pattern in FORMATS}
-        best = max(int((~np.isnat(times)).sum()) for times in read.values())
-        good = [pattern for pattern, times in read.items() if (~np.isnat(times)).sum() == best]
-        first = next(cell for cell in cells if cell)
-        if not best:
-            raise SrjtError(
-                f"The column {column!r} holds no date that can be read; the first is {first[:40]!r}: write them as "
-                "2024-05-31, or choose another column with `date_column`."
-            )
-        found = read[good[0]]
-        if any((read[other] != found)[~np.isnat(found)].any() for other in good[1:]):
-            raise SrjtError(
-                f"The dates in the column {column!r}, such as {first[:40]!r}, may be day/month or month/day: write "
-                "them as 2024-05-31."
-            )
-    return found
+    times = _parse(cells, "ISO8601")
+    first = next((cell for cell in cells if cell), "")
+    if not first or not np.isnat(times).all():
+        return times
+    read = [_parse(cells, pattern) for pattern in FORMATS]
+    dated = [int((~np.isnat(times)).sum()) for times in read]
+    if not max(dated):
+        raise SrjtError(
+            f"The column {column!r} holds no date that can be read; the first is {first[:40]!r}: write them as "
+            "2024-05-31, or choose another column with `date_column`."
+        )
+    best, *others = [times for times, count in zip(read, dated, strict=True) if count == max(dated)]
+    if any((other != best)[~np.isnat(best)].any() for other in others):
+        raise SrjtError(
+            f"The dates in the column {column!r}, such as {first[:40]!r}, may be day/month or month/day: write "
+            "them as 2024-05-31."
+        )
+    return best
 
 
 def _parse(cells: Sequence[str], pattern: str) -> Times:
@@ -245,140 +227,7 @@ def _parse(cells: Sequence[str], pattern: str) -> Times:
     return times.dt.tz_localize(None).to_numpy().astype("datetime64[s]")
 
 
-# Rows of a table of readings that repeat or contradict each other.
-
-Ints = npt.NDArray[np.int64]
-
-
-def repeated_rows(
-    items: list[str],
-    names: list[str],
-    cells: list[str],
-    times: npt.NDArray[np.datetime64],
-    lines: Sequence[str],
-    usable: npt.NDArray[np.bool_],
-    problems: list[Problem],
-) -> npt.NDArray[np.bool_]:
-    """(N,) rows of a long table that repeat a reading with its date. Without dates a second reading may look so."""
-    keys = pd.DataFrame({"item": items, "reader": names, "grade": cells, "time": times})
-    repeated = keys.duplicated().to_numpy() & usable & ~np.isnat(times)
-    for row in np.flatnonzero(repeated).tolist():
-        detail = f"{lines[row]}: the same reading of {names[row]} at the same time"
-        problems.append(Problem("duplicate-row", items[row], detail))
-    return np.asarray(repeated, dtype=bool)
-
-
-def _first_values(codes: Ints, row_items: Ints) -> tuple[Ints, Ints, Ints]:
-    """(N,) codes of rows and their items, −1: none → the first code of each item (I,), −1 without one; the items with
-    another code, and the first such code of each."""
-    rows = np.flatnonzero(row_items >= 0)
-    first = np.full(int(row_items.max()) + 1, -1, dtype=np.int64)
-    named, places = np.unique(row_items[rows], return_index=True)
-    first[named] = codes[rows[places]]
-    other = rows[codes[rows] != first[row_items[rows]]]
-    items, places = np.unique(row_items[other], return_index=True)
-    return first, items, codes[other[places]]
-
-
-def item_groups(cells: list[str], items: list[str], row_items: Ints, problems: list[Problem]) -> list[str]:
-    """(I,) the patient of each item; an unknown one is a patient of its own."""
-    codes, names = pd.factorize(np.array(cells, dtype=object))
-    unknown = np.isin(codes, [code for code, name in enumerate(names) if name.casefold() in MISSING])
-    rows = np.flatnonzero(row_items >= 0)
-    example = rows[np.unique(row_items[rows], return_index=True)[1]]  # a row of each item
-    own = [f"unknown: {items[row]}" for row in example.tolist()]
-    codes[unknown] = len(names) + np.maximum(row_items[unknown], 0)
-    patients = [*names, *own]
-    first, conflicting, second = _first_values(codes, row_items)
-    for item, code in zip(conflicting.tolist(), second.tolist(), strict=True):
-        detail = f"patients {patients[first[item]]} and {patients[code]}: the first is used"
-        problems.append(Problem("conflicting-patients", items[example[item]], detail))
-    return [patients[code] for code in first.tolist()]
-
-
-def item_references(
-    codes: Ints, items: list[str], row_items: Ints, grades: Sequence[str], problems: list[Problem]
-) -> Ints:
-    """(I,) the reference of each item, −1 where there is none or where its rows contradict each other."""
-    reference = np.full(int(row_items.max()) + 1, -1, dtype=np.int64)
-    filled = np.flatnonzero((codes >= 0) & (row_items >= 0))  # an empty cell contradicts nothing
-    if not len(filled):
-        return reference
-    first, conflicting, second = _first_values(codes[filled], row_items[filled])
-    reference[: len(first)] = first
-    name_of = dict(zip(row_items[filled].tolist(), (items[row] for row in filled.tolist()), strict=True))
-    for item, code in zip(conflicting.tolist(), second.tolist(), strict=True):
-        detail = f"references {grades[first[item]]} and {grades[code]}: none is used"
-        problems.append(Problem("conflicting-reference", name_of[item], detail))
-    reference[conflicting] = -1
-    return reference
-
-
-# How a table with several readers was understood, in sentences.
-
-NO_READER = "(not given)"  # the name of a reader without one
-
-
-def table_notes(
-    readings: Readings, chosen: ReadingColumns, *, source: str, empty: int, grading: Grading
-) -> list[str]:
-    """How the table was understood."""
-    columns = _few([repr(column) for column in chosen.grades.values()])
-    count = len(readings.readers)
-    by = "" if readings.readers == [NO_READER] else f" by {count_of(count, 'reader')}"
-    notes = [
-        f"{source}: one column per reader ({columns})" if chosen.wide else f"{source}: one row per reading",
-        *chosen.notes,
-        f"{count_of(len(readings), 'reading')} of {count_of(len(readings.items), chosen.noun)}{by}, "
-        f"{_readings_of_each(readings, chosen.noun)}",
-        f"grades: {grading.note}",
-    ]
-    if chosen.item is None:
-        notes.append("no column of images: each row is an image of its own")
-    if not chosen.wide and chosen.reader is None:
-        several = np.bincount(readings.item).max() > 1
-        who = ": the readings count as those of different readers who are equally good" if several else ""
-        notes.append(f"no column of readers{who}")
-    elif NO_READER in readings.readers:
-        unnamed = int((readings.reader == readings.readers.index(NO_READER)).sum())
-        notes.append(f"readings without a reader count as those of one reader, {NO_READER!r}: {unnamed:,}")
-    if empty:
-        notes.append(f"empty cells, readings that were not made: {empty:,}")
-    if readings.reference is not None:
-        known = int((readings.reference >= 0).sum())
-        notes.append(
-            f"reference: column {chosen.reference!r}; {chosen.noun}s with a trusted grade: {known:,}"
-        )
-    if readings.times is not None:
-        notes.append(f"dates: readings without one that can be read: {np.isnat(readings.times).sum():,}")
-    return notes
-
-
-def describe_readers(readings: Readings, chosen: ReadingColumns) -> str:
-    """What the table says about its readers, in one sentence; "" if nothing tells of several readers."""
-    if len(readings.readers) < 2 and np.bincount(readings.item).max() < 2:
-        return ""
-    if chosen.wide:
-        where = f"columns {_few(list(chosen.grades.values()))}"
-    else:
-        where = f"column {chosen.reader}" if chosen.reader else "not named"
-    count = len(readings.readers)
-    return f"{count_of(count, 'reader')} ({where}), {_readings_of_each(readings, chosen.noun)}."
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
-
-
-def _readings_of_each(readings: Readings, noun: str) -> str:
-    each = np.bincount(readings.item)
-    low, high = int(each.min()), int(each.max())
-    if low == high:
-        return f"{count_of(low, 'reading')} of each {noun}"
-    return f"{low:,} to {high:,} readings of each {noun}"
-
-
-# Tables with several readers: their readings, and one row per image with the consensus of its readers.
+# The readings of a table.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,10 +265,15 @@ class ReadingsTable:
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
     frame: pd.DataFrame
-    lines: Sequence[str]
     rows: Ints
     row_items: Ints
     columns: ReadingColumns
+
+    @property
+    def first_rows(self) -> Ints:
+        """(I,) the first row of each item."""
+        read = np.flatnonzero(self.row_items >= 0)
+        return read[np.unique(self.row_items[read], return_index=True)[1]]
 
 
 def read_readings(
@@ -467,24 +321,17 @@ def read_readings(
     >>> found.readings.readers, len(found.readings)
     (['kim', 'lee'], 3)
     """
-    if isinstance(source, pd.DataFrame):
-        loaded, name = from_frame(source), "the table"
-    else:
-        path = as_path(source, "Readings are read from a path or a DataFrame")
-        loaded, name = load_table(path / "labels.csv" if path.is_dir() else path), path.name
-    if not len(loaded.frame):
-        raise SrjtError(f"{name[0].upper()}{name[1:]} has no rows.")
-    return readings_of(
-        loaded,
-        source=name,
-        grades=grades,
-        image_column=image_column,
-        grade_column=grade_column,
-        reader_column=reader_column,
-        patient_column=patient_column,
-        reference_column=reference_column,
-        date_column=date_column,
-    )
+    if not isinstance(source, pd.DataFrame):
+        source = as_path(source, "Readings are read from a path or a DataFrame")
+    given = {
+        "image": image_column,
+        "reader": reader_column,
+        "patient": patient_column,
+        "reference": reference_column,
+        "date": date_column,
+    }
+    table = load_table(source)
+    return _readings_of(table, reading_columns(table, given, grade_column=grade_column), grades)
 
 
 def combine(readings: Readings, **options: Any) -> Consensus:
@@ -496,66 +343,73 @@ def combine(readings: Readings, **options: Any) -> Consensus:
     return consensus(readings, repeats="independent" if crowd else "one reading", **options)
 
 
-def readings_of(
-    loaded: TextTable, *, source: str, grades: Sequence[str] | None = None, **columns: Any
-) -> ReadingsTable:
-    """The readings of a table that is loaded already. columns: the options of ``reading_columns``."""
-    frame, lines = loaded.frame, loaded.lines
-    chosen = reading_columns(frame, source=source, **columns)
-    problems = list(loaded.problems)
-    items = list(lines) if chosen.item is None else frame[chosen.item].tolist()
-    nameless = {item for item in set(items) if item.casefold() in MISSING}
-    unnamed = np.array([item in nameless for item in items])
-    without = np.flatnonzero(unnamed).tolist()
-    problems += [Problem("missing-image", lines[row], "the row has no image") for row in without]
+def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | None) -> ReadingsTable:
+    frame, lines = table.frame, table.lines
+    problems = list(table.problems)
+    items = np.array(lines if chosen.item is None else frame[chosen.item], dtype=object)
+    unnamed = pd.Series(items).str.casefold().isin(MISSING).to_numpy()
+    problems += [
+        Problem("missing-image", lines[row], "the row has no image")
+        for row in np.flatnonzero(unnamed).tolist()
+    ]
     if unnamed.all():
-        raise SrjtError(f"No row of {source} names its image: choose another column with `image_column`.")
+        raise SrjtError(f"No row of {table.name} names its image: choose another column with `image_column`.")
 
-    readers = list(chosen.grades) if chosen.wide else [NO_READER] * len(frame)
-    if not chosen.wide and chosen.reader is not None:
-        readers = [name or NO_READER for name in frame[chosen.reader]]
     # wide tables row by row, so that an item's readings stay together
     cells = frame[list(chosen.grades.values())].to_numpy(dtype=object).reshape(-1).tolist()
     rows = np.repeat(np.arange(len(frame)), len(chosen.grades))
-    names = readers * len(frame) if chosen.wide else readers
+    names = np.array([NO_READER] * len(cells), dtype=object)
+    if chosen.wide:
+        names = np.tile(np.array(list(chosen.grades), dtype=object), len(frame))
+    elif chosen.reader is not None:
+        names = np.array([name or NO_READER for name in frame[chosen.reader]], dtype=object)
     references = frame[chosen.reference].tolist() if chosen.reference else []
     # all readings and references at once: a grade may occur in only one column
-    try:
-        grading = grade_values([*cells, *references], names=grades)
-    except SrjtError as problem:
-        raise SrjtError(f"{problem}{_only_one_reader_says(cells, names, wide=chosen.wide)}") from None
+    grading = grade_values([*cells, *references], names=grades)
     if grades is None:
-        refuse_too_many(grading.names, samples=len(cells) + len(references))
+        refuse_too_many(grading.names, samples=len(grading.codes))
     codes, reference_codes = grading.codes[: len(cells)], grading.codes[len(cells) :]
-    empty = 0
-    for position, (kind, detail) in grading.invalid.items():
-        at = position if position < len(cells) else position - len(cells)
-        row = int(rows[at]) if position < len(cells) else at
-        if kind == "missing-grade":
-            empty += position < len(cells)
-            continue
-        whose = names[at] if position < len(cells) else f"column {chosen.reference}"
-        problems.append(
-            Problem(kind, items[row], f"{lines[row]}, {whose}: {detail}; this reading is left out")
-        )
+    for place, (kind, detail) in grading.invalid.items():
+        if kind != "missing-grade":
+            of_reader = place < len(cells)
+            row = rows[place] if of_reader else place - len(cells)
+            whose = names[place] if of_reader else f"column {chosen.reference}"
+            detail = f"{lines[row]}, {whose}: {detail}; this reading is left out"
+            problems.append(Problem(kind, items[row], detail))
 
     usable = (codes >= 0) & ~unnamed[rows]
     times = parse_dates(frame[chosen.date].tolist(), column=chosen.date) if chosen.date else None
-    if times is not None:
-        usable &= ~repeated_rows(items, names, cells, times, lines, usable, problems)
+    if times is not None:  # without dates a second reading may look like a repeated row
+        keys = pd.DataFrame({"item": items, "reader": names, "grade": cells, "time": times})
+        repeated = keys.duplicated().to_numpy() & usable & ~np.isnat(times)
+        for row in np.flatnonzero(repeated).tolist():
+            detail = f"{lines[row]}: the same reading of {names[row]} at the same time"
+            problems.append(Problem("duplicate-row", items[row], detail))
+        usable &= ~repeated
     if not usable.any():
         raise SrjtError(
-            f"{source} has no reading that can be used: every grade is missing or not one of the scale."
+            f"{table.name} has no reading that can be used: every grade is missing or not one of the scale."
         )
     kept = rows[usable]
-    item_codes, item_names = pd.factorize(np.array(items, dtype=object)[kept])
-    reader_codes, reader_names = pd.factorize(np.array(names, dtype=object)[usable])
+    item_codes, item_names = pd.factorize(items[kept])
+    reader_codes, reader_names = pd.factorize(names[usable])
     row_items = np.where(unnamed, -1, pd.Index(item_names).get_indexer(pd.Index(items)))
     groups = reference = None
     if chosen.group is not None:
-        groups = item_groups(frame[chosen.group].tolist(), items, row_items, problems)
+        patients = frame[chosen.group].where(~frame[chosen.group].str.casefold().isin(MISSING))
+        two = _first_two(patients, row_items)
+        for item, first, second in two[two[1].notna()].itertuples(name=None):
+            detail = f"patients {first} and {second}: the first is used"
+            problems.append(Problem("conflicting-patients", item_names[item], detail))
+        groups = two[0].fillna(pd.Series("unknown: " + item_names)).tolist()
     if references:
-        reference = item_references(reference_codes, items, row_items, grading.names, problems)
+        two = _first_two(pd.Series(reference_codes).where(reference_codes >= 0), row_items)
+        reference = two[0].where(two[1].isna()).fillna(-1).to_numpy(np.int64)
+        for item, *pair in two[two[1].notna()].astype(int).itertuples(name=None):
+            both = " and ".join(grading.names[code] for code in pair)
+            problems.append(
+                Problem("conflicting-reference", item_names[item], f"references {both}: none is used")
+            )
     readings = Readings(
         items=item_names.tolist(),
         readers=reader_names.tolist(),
@@ -567,27 +421,167 @@ def readings_of(
         reference=reference,
         times=None if times is None else times[usable],
     )
-    notes = table_notes(readings, chosen, source=source, empty=empty, grading=grading)
+    empty = sum(
+        kind == "missing-grade" and place < len(cells) for place, (kind, _) in grading.invalid.items()
+    )
     return ReadingsTable(
         readings=readings,
         problems=tuple(problems),
-        notes=(*loaded.notes, *notes),
+        notes=(*table.notes, *_notes(readings, chosen, table.name, empty=empty), f"grades: {grading.note}"),
         frame=frame,
-        lines=lines,
         rows=kept,
         row_items=row_items,
         columns=chosen,
     )
 
 
-def _only_one_reader_says(cells: list[str], names: list[str], *, wide: bool) -> str:
-    """Values that one reader alone has used: where a scale is broken, it is most often there."""
-    users: dict[str, set[str]] = {}
-    for cell, name in zip(cells, names, strict=True):
-        if cell.casefold() not in MISSING:
-            users.setdefault(cell, set()).add(name)
-    alone = sorted((next(iter(who)), cell) for cell, who in users.items() if len(who) == 1)
-    if len(set(names)) < 2 or not 0 < len(alone) <= 3:
+def _first_two(values: pd.Series[Any], row_items: Ints) -> pd.DataFrame:
+    """(N,) values of rows, NaN: none, and their items → (I, 2) the first two different values of each item."""
+    pairs = pd.DataFrame({"item": row_items, "value": values.to_numpy()})
+    pairs = pairs[(row_items >= 0) & pairs["value"].notna()].drop_duplicates()
+    place = pairs.groupby("item").cumcount()
+    two = pairs[place < 2].assign(place=place).pivot(index="item", columns="place", values="value")
+    return two.reindex(index=range(row_items.max() + 1), columns=range(2))
+
+
+def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: int) -> list[str]:
+    """How the table was understood."""
+    columns = _few([repr(column) for column in chosen.grades.values()])
+    by = "" if readings.readers == [NO_READER] else f" by {count_of(len(readings.readers), 'reader')}"
+    notes = [
+        f"{source}: one column per reader ({columns})" if chosen.wide else f"{source}: one row per reading",
+        *chosen.notes,
+        f"{count_of(len(readings), 'reading')} of {count_of(len(readings.items), chosen.noun)}{by}, "
+        f"{_readings_of_each(readings, chosen.noun)}",
+    ]
+    if chosen.item is None:
+        notes.append("no column of images: each row is an image of its own")
+    if readings.readers == [NO_READER]:
+        several = np.bincount(readings.item).max() > 1
+        who = ": the readings count as those of different readers who are equally good" if several else ""
+        notes.append(f"no column of readers{who}")
+    elif NO_READER in readings.readers:
+        unnamed = int((readings.reader == readings.readers.index(NO_READER)).sum())
+        notes.append(f"readings without a reader count as those of one reader, {NO_READER!r}: {unnamed:,}")
+    if empty:
+        notes.append(f"empty cells, readings that were not made: {empty:,}")
+    if readings.reference is not None:
+        trusted = int((readings.reference >= 0).sum())
+        notes.append(
+            f"reference: column {chosen.reference!r}; {chosen.noun}s with a trusted grade: {trusted:,}"
+        )
+    if readings.times is not None:
+        notes.append(f"dates: readings without one that can be read: {np.isnat(readings.times).sum():,}")
+    return notes
+
+
+def describe_readers(readings: Readings, chosen: ReadingColumns) -> str:
+    """What the table says about its readers, in one sentence; "" if nothing tells of several readers."""
+    if len(readings.readers) < 2 and np.bincount(readings.item).max() < 2:
         return ""
-    said = ", ".join(f"{cell!r} ({who})" for who, cell in alone)
-    return f" Only one {'column' if wide else 'reader'} has {said}."
+    where = f"column {chosen.reader}" if chosen.reader else "not named"
+    if chosen.wide:
+        where = f"columns {_few(list(chosen.grades.values()))}"
+    count = count_of(len(readings.readers), "reader")
+    return f"{count} ({where}), {_readings_of_each(readings, chosen.noun)}."
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
+
+
+def _readings_of_each(readings: Readings, noun: str) -> str:
+    each = np.bincount(readings.item)
+    range_ = "" if each.min() == each.max() else f"{each.min():,} to "
+    return f"{range_}{count_of(int(each.max()), 'reading')} of each {noun}"
+
+
+def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
+    """The readings of these samples, which become the items in this order; the others are left out."""
+    place = pd.Index(ids).get_indexer(pd.Index(readings.items))
+    order = pd.Index(readings.items).get_indexer(pd.Index(ids))
+    known = readings.rows(place[readings.item] >= 0)
+    reference, groups = readings.reference, readings.groups
+    return replace(
+        known,
+        items=list(ids),
+        item=place[known.item],
+        groups=None
+        if groups is None
+        else [groups[item] if item >= 0 else name for item, name in zip(order, ids, strict=True)],
+        reference=None if reference is None else np.where(order >= 0, reference[order], -1),
+    )
+
+
+# One row per image with the consensus of its readers.
+
+
+def combines_readings(options: ReadOptions) -> bool:
+    """Whether the readings of an image are combined. An error for options without effect."""
+    if options.several_readings == "consensus":
+        return True
+    columns = options.grade_column
+    if isinstance(columns, tuple) and len(columns) > 1:
+        raise SrjtError(
+            f"`grade_column` names {len(columns)} columns: add `several_readings='consensus'` to combine them, or "
+            "choose one."
+        )
+    for name in ("reader_column", "reference_column"):
+        if getattr(options, name) is not None:
+            raise SrjtError(
+                f"`{name}` is for several readings of an image: add `several_readings='consensus'`, or "
+                "leave it out."
+            )
+    return False
+
+
+def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Readings]:
+    """A table with one row per image, in the order of the readings' items; its column of grades; all readings.
+
+    The grade of an image is the consensus of its readers. The columns ``readings`` (how many), ``certainty`` and
+    ``p_true_0`` … (the probability of each true grade) are added; those that differ between the readings of an image
+    are left out.
+    """
+    roles = {name: options.roles[name] for name in ("image", "patient")}
+    given = {**roles, "reader": options.reader_column, "reference": options.reference_column}
+    chosen = reading_columns(table, given, grade_column=options.grade_column, images=True)
+    reading = _readings_of(table, chosen, options.grades)
+    readings, agreed, rows = reading.readings, combine(reading.readings), reading.row_items
+    column = "consensus_grade" if chosen.wide else chosen.grades[""]
+    count = np.bincount(readings.item, minlength=len(readings.items))
+    added = {
+        column: [readings.grades[grade] for grade in agreed.grade],
+        "readings": [str(number) for number in count],
+        "certainty": [f"{p:.6f}" for p in agreed.certainty],
+        **{
+            POSTERIOR.format(grade): [f"{p:.9f}" for p in shares]
+            for grade, shares in enumerate(agreed.posterior.T)
+        },
+    }
+    # what describes a reading and not an image is left out
+    own = {chosen.item, chosen.group, *chosen.grades.values()}
+    others = [name for name in table.frame.columns if name not in own]
+    groups = table.frame.loc[rows >= 0, others].groupby(rows[rows >= 0])
+    varying = [
+        name for name in others if name in (chosen.reader, chosen.date) or groups[name].nunique().max() > 1
+    ]
+    kept = table.frame.drop(columns=[*varying, *({column} & set(table.frame.columns))]).iloc[
+        reading.first_rows
+    ]
+    kept = kept.reset_index(drop=True).rename(
+        columns={name: f"{name}_source" for name in added if name in kept}
+    )
+    left_out = f"; left out, because they differ between readings: {', '.join(varying)}" if varying else ""
+    unread = [
+        Problem("missing-grade", table.lines[row], "no reading of this image can be used")
+        for row in np.flatnonzero(rows < 0).tolist()
+        if chosen.item is None or table.frame[chosen.item].iloc[row]
+    ]
+    combined = replace(
+        table,
+        frame=pd.concat([kept, pd.DataFrame(added, dtype=str)], axis=1),
+        lines=[table.lines[row] for row in reading.first_rows],
+        problems=[*reading.problems, *unread],
+        notes=[*reading.notes, f"grade: the consensus of the readings of each {chosen.noun}{left_out}"],
+    )
+    return combined, column, readings

@@ -1,149 +1,47 @@
-"""Labels in a CSV, TSV, Excel or Parquet file: one row per image, or one row per image with the consensus of its
-readers; and the folder of ``srjt readers``, which ``srjt review`` reads too.
+"""A table as it comes: a CSV, TSV, Excel or Parquet file or a DataFrame as text, its columns by their usual names, and
+the image files that it names.
 """
 
 from __future__ import annotations
 
-import io
+import csv
+import fnmatch
 import os
-from collections.abc import Mapping, Sequence
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
-from pydantic import BaseModel
 
-from srjt.data.grades import Grades
-from srjt.data.manifest import POSTERIOR, Manifest, Problem, neutralise_formula, warn_about_formulas
-from srjt.data.options import ReadOptions
-from srjt.data.sources.assemble import GRADED, SPLIT_NAMES, LoadedData, assemble
-from srjt.data.sources.columns import (
-    TABLE_SUFFIXES,
-    TextTable,
-    choose_columns,
-    find_image_folder,
-    from_frame,
-    load_table,
-    locate_images,
-    relative_name,
-)
-from srjt.data.sources.readings import ReadingsTable, combine, readings_of, refuse_columns_of_readers
-from srjt.errors import SrjtError
-from srjt.files import (
-    check_regular_file,
-    explain_write_errors,
-    read_json,
-    write_atomically,
-    write_json,
-    write_output,
-)
-from srjt.readers.consensus import Consensus
-from srjt.readers.readings import Readings
+from srjt.data.grades import as_text
+from srjt.data.images.decode import IMAGE_SUFFIXES
+from srjt.data.manifest import Features, Manifest, Problem, warn_about_formulas
+from srjt.data.sources.assemble import GRADED, SPLIT_NAMES
+from srjt.errors import SrjtError, count_of, missing_extra, unknown_name
+from srjt.files import check_regular_file, write_output
 
-# One row per image with the consensus of its readers, from a table with several readings of each image.
+TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
+IN_MEMORY = "the table"
+CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "split")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsensusRows:
-    """A table with one row per image, in the order of the readings' items, and the column of the consensus."""
+class Table:
+    """N rows of text: nothing is converted to numbers, so that patient 007 stays 007. And N rows of features, where
+    the source has some."""
 
-    table: TextTable
-    grade_column: str
-    readings: Readings
-
-
-def combines_readings(options: ReadOptions) -> bool:
-    """Whether the readings of an image are combined. An error for options without effect."""
-    if options.several_readings == "consensus":
-        return True
-    columns = options.grade_column
-    if isinstance(columns, tuple) and len(columns) > 1:
-        raise SrjtError(
-            f"`grade_column` names {len(columns)} columns: add `several_readings='consensus'` to combine them, or "
-            "choose one."
-        )
-    for name in ("reader_column", "reference_column"):
-        if getattr(options, name) is not None:
-            raise SrjtError(
-                f"`{name}` is for several readings of an image: add `several_readings='consensus'`, or "
-                "leave it out."
-            )
-    return False
-
-
-def consensus_rows(loaded: TextTable, options: ReadOptions, *, source: str) -> ConsensusRows:
-    """Combine the readings of each image.
-
-    The grade of an image is the consensus of its readers. The columns ``readings`` (how many), ``certainty`` and
-    ``p_true_0`` … (the probability of each true grade) are added; those that differ between the readings of an image
-    are left out.
-    """
-    names = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column")
-    columns = {name: getattr(options, name) for name in names}
-    reading = readings_of(loaded, source=source, grades=options.grades, images=True, **columns)
-    agreed = combine(reading.readings)
-    rows, chosen = reading.row_items, reading.columns
-    read = np.flatnonzero(rows >= 0)
-    first = read[np.unique(rows[read], return_index=True)[1]]  # of each item
-    column = "consensus_grade" if chosen.wide else chosen.grades[""]
-    varying = _varying(reading)
-    dropped = {*varying, column}
-    kept = [name for name in reading.frame.columns if name not in dropped]
-    table = reading.frame[kept].iloc[first].reset_index(drop=True)
-    added = _columns(agreed, reading)
-    table = table.rename(columns={name: f"{name}_source" for name in added if name in table})
-    table[column] = [reading.readings.grades[grade] for grade in agreed.grade]
-    left_out = f"; left out, because they differ between readings: {', '.join(varying)}" if varying else ""
-    notes = [*reading.notes, f"grade: the consensus of the readings of each {chosen.noun}{left_out}"]
-    unread = [
-        Problem("missing-grade", reading.lines[row], "no reading of this image can be used")
-        for row in np.flatnonzero(rows < 0).tolist()
-        if chosen.item is None or reading.frame[chosen.item].iloc[row]
-    ]
-    return ConsensusRows(
-        table=replace(
-            loaded,
-            frame=pd.concat([table, added], axis=1),
-            lines=[reading.lines[row] for row in first],
-            problems=[*reading.problems, *unread],
-            notes=notes,
-        ),
-        grade_column=column,
-        readings=reading.readings,
-    )
-
-
-def _varying(reading: ReadingsTable) -> list[str]:
-    """The columns that describe a reading, not an image; the image's own and its patient's are kept."""
-    chosen = reading.columns
-    always = {chosen.reader, chosen.date} - {None}
-    own = {chosen.item, chosen.group, *chosen.grades.values()} | always
-    others = [name for name in reading.frame.columns if name not in own]
-    read = reading.row_items >= 0
-    groups = reading.frame.loc[read, others].groupby(reading.row_items[read])
-    differ = {name for name in others if groups[name].nunique().max() > 1}
-    return [name for name in reading.frame.columns if name in always | differ]
-
-
-def _columns(agreed: Consensus, reading: ReadingsTable) -> pd.DataFrame:
-    readings = reading.readings
-    count = np.bincount(readings.item, minlength=len(readings.items))
-    cells = {
-        "readings": [str(number) for number in count],
-        "certainty": [f"{p:.6f}" for p in agreed.certainty],
-    }
-    for grade in range(len(readings.grades)):
-        cells[POSTERIOR.format(grade)] = [f"{p:.9f}" for p in agreed.posterior[:, grade]]
-    return pd.DataFrame(cells, dtype=str)
-
-
-# Labels in a CSV, TSV, Excel or Parquet file.
-
-IN_MEMORY = "the table"
-CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "split")
+    name: str  # of the file, for messages
+    folder: Path = field(default_factory=Path)
+    frame: pd.DataFrame
+    lines: Sequence[str]  # (N,) the position of each row in the source, such as "line 7"
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    features: Features | None = None  # (N, F)
+    feature_names: tuple[str, ...] = ()  # (F,); empty: an array without names
+    grades: tuple[str, ...] | None = None  # mildest first, if the source lists them
+    made: str = ""  # how the features were computed
 
 
 def is_table(path: Path) -> bool:
@@ -151,67 +49,168 @@ def is_table(path: Path) -> bool:
     return (path / "labels.csv").is_file() if path.is_dir() else path.suffix.lower() in TABLE_SUFFIXES
 
 
-def read_table(path: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
-    """Read the table ``path``, or ``labels.csv`` in it, or a table in memory.
+def load_table(source: Path | pd.DataFrame) -> Table:
+    """All cells of a file, of ``labels.csv`` in a folder, or of a table in memory, as text.
 
-    Image names are relative to ``images``, or to the table (in memory: to the present folder), or to a folder such as
-    ``train_images`` in them.
+    Rows with too many or too few cells are left out, as problems.
     """
-    loaded, source, folder = _load(path)
-    combined, given, grades = None, options.roles, options.grades
-    if combines_readings(options):
-        combined = consensus_rows(loaded, options, source=source)
-        loaded, grades = combined.table, combined.readings.grades
-        given["grade"] = combined.grade_column
-    if given["grade"] is None:
-        refuse_columns_of_readers(loaded.frame, source=source)
-    chosen, notes = choose_columns(list(loaded.frame.columns), given, source=source, frame=loaded.frame)
-    notes = check_split_column(loaded.frame, chosen, notes, given=options.split_column is not None)
-    if combined:  # its notes tell of these columns already
-        notes = [note for note in notes if not note.startswith(("image:", "grade:", "patient:"))]
+    table = open_table(source)
+    is_text = not isinstance(source, pd.DataFrame) and source.suffix.lower() != ".parquet"
+    return table if is_text else replace(table, frame=as_cells(table.frame))
 
-    root = (options.images or folder).absolute()
-    names = [relative_name(name, root) for name in loaded.frame[chosen["image"]]]
-    root = find_image_folder(names, root)
-    located, problems = locate_images(names, root)
-    ids, id_column = _ids(loaded.frame, set(chosen.values()), names)
-    cells = {role: loaded.frame[column] for role, column in chosen.items()} | {"image": located}
-    reading = assemble(
-        pd.DataFrame({"id": ids, **cells, **other_columns(loaded.frame, chosen, id_column)}),
-        kind="table",
-        root=root,
-        grades=grades,
-        lines=loaded.lines,
-        notes=[
-            f"{source if source == IN_MEMORY else f'table {source}'}, images below {root}",
-            *loaded.notes,
-            *notes,
-        ],
-        problems=[*loaded.problems, *problems],
-    )
-    if combined is None:
-        return reading
-    return replace(
-        reading,
-        notes=reading.notes[:-1],  # the scale is not listed twice
-        readings=replace(combined.readings, items=ids),
+
+def open_table(source: Path | pd.DataFrame) -> Table:
+    """As ``load_table``, but the cells of Parquet and of a table in memory stay what they are."""
+    if isinstance(source, pd.DataFrame):
+        return _from_frame(source, name=IN_MEMORY, folder=Path().absolute())
+    path = source / "labels.csv" if source.is_dir() else source
+    check_regular_file(path)
+    if path.suffix.lower() == ".parquet":
+        return _from_frame(_read_parquet(path), name=path.name, folder=path.parent)
+    rows, lines, malformed, notes = _read_excel(path) if path.suffix.lower() == ".xlsx" else _read_csv(path)
+    header, *body = rows or [[]]
+    _refuse_repeated(header, path.name)
+    for row, cells in enumerate(body):
+        if len(cells) != len(header):
+            malformed[row] = f"{count_of(len(cells), 'cell')} where the header has {len(header)}"
+    problems = [Problem("malformed-row", lines[row + 1], malformed[row]) for row in sorted(malformed)]
+    good = [row for row in range(len(body)) if row not in malformed]
+    if not good:
+        why = f": {problems[0].where}: {problems[0].detail}" if problems else ", below its header"
+        raise SrjtError(f"There are no rows in {path} that can be used{why}.")
+    return Table(
+        name=path.name,
+        folder=path.parent,
+        frame=pd.DataFrame([body[row] for row in good], columns=header, dtype=str),
+        lines=[lines[row + 1] for row in good],
+        problems=problems,
+        notes=notes,
     )
 
 
-def _load(table: Path | pd.DataFrame) -> tuple[TextTable, str, Path]:
-    """The cells, the name of the table for messages, and its folder."""
-    if isinstance(table, pd.DataFrame):
-        if not len(table):
-            raise SrjtError("The table has no rows.")
-        return from_frame(table), IN_MEMORY, Path()
-    path = table / "labels.csv" if table.is_dir() else table
-    if table.is_dir() and not path.is_file():
-        raise SrjtError(f"{table} is a folder without a labels.csv: give the path of the table.")
-    return load_table(path), path.name, path.parent
+def as_cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same table with all cells as text."""
+    return pd.DataFrame({name: frame[name].map(as_text).astype(str) for name in frame}, index=frame.index)
+
+
+def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path) -> Table:
+    names = [str(column) for column in frame.columns]
+    _refuse_repeated(names, name)
+    if not len(frame):
+        raise SrjtError(f"There are no rows in {name}.")
+    lines = [f"row {row}" for row in range(len(frame))]
+    frame = frame.set_axis(names, axis=1).reset_index(drop=True)
+    return Table(name=name, folder=folder, frame=frame, lines=lines)
+
+
+def _refuse_repeated(columns: Sequence[str], source: str) -> None:
+    repeated = pd.Index(columns)[pd.Index(columns).duplicated()]
+    if len(repeated):
+        raise SrjtError(f"There are two columns named {repeated[0]!r} in {source}.")
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise missing_extra("pyarrow", "parquet", "Reading Parquet files") from None
+    try:
+        return pd.read_parquet(path, engine="pyarrow")
+    except Exception as problem:  # damaged files make pyarrow raise almost any exception
+        raise _unreadable(path, "Parquet", problem) from None
+
+
+def _unreadable(path: Path, kind: str, problem: Exception) -> SrjtError:
+    reason = " ".join(str(problem).split()) or type(problem).__name__
+    return SrjtError(f"{path} cannot be read as {kind}: {reason.rstrip('.')}.")
+
+
+# The rows of a file that are not empty, the header first; their positions; by row below the header, the reason
+# against some of them; and notes.
+Rows = tuple[list[list[str]], list[str], dict[int, str], list[str]]
+
+
+def _read_excel(path: Path) -> Rows:
+    """The first sheet. Of a formula the value counts that Excel computed last, and cells beyond the header count only
+    if they are filled."""
+    try:
+        from openpyxl import load_workbook
+    except ImportError:
+        raise missing_extra("openpyxl", "excel", "Reading Excel files") from None
+    rows: list[list[str]] = []
+    lines = []
+    try:
+        workbook = load_workbook(path, read_only=True, data_only=True)
+        try:
+            sheet, *others = workbook.worksheets
+            sheet.reset_dimensions()  # a file may claim all 16,384 columns: only cells that exist are read
+            for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
+                cells = [as_text(value) for value in values]
+                width = max((place for place, cell in enumerate(cells, start=1) if cell), default=0)
+                if width:
+                    header = rows[0] if rows else []
+                    rows.append(cells[:width] + [""] * (len(header) - width))
+                    lines.append(f"row {number}")
+        finally:
+            workbook.close()
+    except Exception as problem:  # damaged archives and XML make openpyxl raise almost any exception
+        raise _unreadable(path, "an Excel file", problem) from None
+    left = f"; {count_of(len(others), 'other sheet is', 'other sheets are')} not read" if others else ""
+    return rows, lines, {}, [f"sheet {sheet.title!r}{left}"]
+
+
+def _read_csv(path: Path) -> Rows:
+    rows: list[list[str]] = []
+    lines: list[str] = []
+    several_lines: dict[int, int] = {}  # a row with a cell of several lines → the line in which it ends
+    line = 0
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            first = file.readline()
+            file.seek(0)
+            # Spreadsheets write semicolons in countries where the comma is the decimal point.
+            delimiter = max("\t;,", key=first.count)
+            # strict: a quote that is never closed is an error; otherwise it hides all rows that follow
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            for cells in reader:
+                start, line = line + 1, reader.line_num
+                if any(cells):
+                    if line > start:
+                        several_lines[len(rows)] = line
+                    rows.append([*map(str.strip, cells)])
+                    lines.append(f"line {start}")
+    except UnicodeDecodeError:
+        raise SrjtError(f"{path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
+    except csv.Error as problem:
+        reason = "a quote is opened and never closed" if "end of data" in str(problem) else str(problem)
+        raise SrjtError(
+            f"{path} cannot be read as a table: {reason}, in the row that begins in line {line + 1}."
+        ) from None
+    reason = "the quoted cell that ends in line {} contains other rows: a quote is not closed"
+    with_rows = _rows_with_rows(rows, several_lines, delimiter)
+    return rows, lines, {row - 1: reason.format(several_lines[row]) for row in with_rows}, []
+
+
+def _rows_with_rows(rows: list[list[str]], several_lines: Collection[int], delimiter: str) -> Iterator[int]:
+    """The rows with a cell that contains other rows: one of its further lines has as many cells as the header, and
+    one of these, such as a grade, is in the same column of another row. Prose hardly ever is so."""
+    if not several_lines or len(rows[0]) < 2:
+        return
+    others = [cells for row, cells in enumerate(rows) if row and row not in several_lines]
+    seen = [
+        {cells[column] for cells in others if column < len(cells)} - {""} for column in range(len(rows[0]))
+    ]
+    for row in several_lines:
+        lines = [line for cell in rows[row] for line in cell.splitlines()[1:]]
+        for cells in csv.reader(lines, delimiter=delimiter):
+            pairs = zip(cells, seen, strict=False)
+            if len(cells) == len(seen) and any(cell.strip() in values for cell, values in pairs):
+                yield row
+                break
 
 
 def write_table(manifest: Manifest, path: Path) -> None:
-    """Write a manifest as a CSV file that ``read_table`` reads without options.
+    """Write a manifest as a CSV file that ``srjt.data.read`` reads without options.
 
     Grades are written by name. Image paths are relative to the file's folder, or absolute if they are elsewhere.
     """
@@ -220,47 +219,113 @@ def write_table(manifest: Manifest, path: Path) -> None:
         if column in table:
             table[column] = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
     if manifest.arrays is None:
-        table["image"] = [_path_from(path.parent.absolute(), image.absolute()) for image in manifest.paths]
+        # never with "..", which is wrong below a linked folder
+        paths, folder = [image.absolute() for image in manifest.paths], path.parent.absolute()
+        table["image"] = [
+            (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix()
+            for image in paths
+        ]
     warn_about_formulas(table, path)
-    write_output(
-        path, table.to_csv(index=False).encode("utf-8", "surrogateescape")
-    )  # file names may be any bytes
+    # file names may be any bytes
+    write_output(path, table.to_csv(index=False).encode("utf-8", "surrogateescape"))
 
 
-def _path_from(folder: Path, image: Path) -> str:
-    # Never with "..", which is wrong below a linked folder.
-    return (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix()
+# Choose the columns of a table: those that the user gives, others by their usual names.
+
+# The more specific name first: if a table has both "grade" and "severity", "grade" is used.
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "image": (
+        *("image", "imagepath", "path", "filepath", "file", "filename", "imagename", "imagefile"),
+        *("imageid", "img", "imgpath", "imgname", "idcode", "name", "id"),
+    ),
+    "grade": (
+        *("grade", "label", "level", "severity", "score", "class", "stage", "diagnosis"),
+        *("mayo", "mayoscore", "mes", "retinopathygrade", "target"),
+    ),
+    "patient": (
+        *("patient", "patientid", "patientname", "subject", "subjectid", "participant", "participantid"),
+        *("person", "personid", "case", "caseid", "pid"),
+    ),
+    # not "adjudicated" or "consensus": such grades exist for the difficult images, and a random sample is needed
+    "verified_grade": ("verifiedgrade", "verifiedlabel", "gradeverified", "labelverified"),
+    "true_grade": ("truegrade", "truelabel", "cleangrade", "cleanlabel"),
+    "split": ("split", "officialsplit", "subset", "partition", "set", "usage"),
+}
+REQUIRED = ("image", "grade")
+SHOWN = 12  # columns that an error lists
 
 
-def _ids(frame: pd.DataFrame, taken: set[str], names: list[str]) -> tuple[list[str], str | None]:
-    """The ids of the table if it has unique ones in a column that is not otherwise used, else the image names."""
-    for column in frame.columns:
-        if column.casefold() in ("id", "sample_id") and column not in taken:
-            own = frame[column]
-            if own.is_unique and (own != "").all():
-                return own.tolist(), str(column)
-    return names, None
+def choose_columns(
+    columns: Sequence[str],
+    given: Mapping[str, str | None],
+    *,
+    source: str,
+    required: Sequence[str] = REQUIRED,
+    synonyms: Mapping[str, Sequence[str]] = SYNONYMS,
+) -> tuple[dict[str, str], list[str]]:
+    """The column of each role (image, grade, patient, verified_grade, …), and a note on each choice.
+
+    given: the column of a role, where the user named it. synonyms: the usual names of each role, in plain small
+    letters.
+    """
+    chosen = {role: column for role, column in given.items() if column is not None}
+    for role, column in chosen.items():
+        if column not in columns:
+            raise unknown_name(f"column (for the {role.replace('_', ' ')}, in {source})", column, columns)
+    notes = []
+    plain = {plain_name(column): column for column in reversed(columns)}
+    for role, names in synonyms.items():
+        how = "as given"
+        if role not in chosen:
+            free = [plain[name] for name in names if name in plain and plain[name] not in chosen.values()]
+            if not free:
+                continue
+            chosen[role] = free[0]
+            unused = [repr(column) for column in free[1:] if column.casefold() != "id"]
+            how = f"by its name{', not ' if unused else ''}{', '.join(unused)}"
+        notes.append(f"{role.replace('_', ' ')}: column {chosen[role]!r} ({how})")
+    for role in required:
+        if role not in chosen:
+            raise missing_column(role, columns, source=source, features=required == REQUIRED)
+    return chosen, notes
 
 
-def other_columns(
-    frame: pd.DataFrame, chosen: Mapping[str, str], id_column: str | None
-) -> dict[str, pd.Series[str]]:
-    """The columns without a role, to be kept. A table is made of them at once: one by one takes quadratic time."""
-    taken = {*chosen.values(), id_column}
-    return {
-        f"{column}_source" if column in CANONICAL else column: frame[column]
-        for column in map(str, frame.columns)
-        if column not in taken
-    }
+def missing_column(role: str, columns: Sequence[str], *, source: str, features: bool = False) -> SrjtError:
+    """The error for a table without the column of a role. features: whether its columns may be features."""
+    others = ", or those of all readers," if role == "grade" else ""
+    hint = " Columns of features are named with `feature_columns`." if role == "image" and features else ""
+    return SrjtError(
+        f"No column of {source} looks like the {role}: give its name{others} with `{role}_column`. {_listed(columns)}"
+        f"{hint}"
+    )
 
 
-def check_split_column(
-    frame: pd.DataFrame, chosen: dict[str, str], notes: list[str], *, given: bool
-) -> list[str]:
+def _listed(columns: Sequence[str]) -> str:
+    more = f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
+    return f"Columns: {', '.join(columns[:SHOWN])}{more}."
+
+
+def plain_name(column: str) -> str:
+    """A name in small letters, without spaces and punctuation: "Patient-ID" is patientid."""
+    return re.sub(r"[\W_]+", "", column.casefold())
+
+
+def match_columns(columns: Sequence[str], patterns: Sequence[str], *, role: str, source: str) -> list[str]:
+    """The columns with these names, or that match these patterns, in the order of the table."""
+    matching: set[str] = set()
+    for pattern in patterns:
+        names = [pattern] if pattern in columns else fnmatch.filter(columns, pattern)
+        if not names:
+            raise SrjtError(f"No column of {source} matches {pattern!r}, for the {role}. {_listed(columns)}")
+        matching.update(names)
+    return [column for column in columns if column in matching]
+
+
+def check_split_column(table: Table, chosen: dict[str, str], notes: list[str], *, given: bool) -> list[str]:
     """Check that the split column holds train, validation or test; one that was only guessed is dropped if not."""
     if "split" not in chosen:
         return notes
-    values = {value.casefold() for value in frame[chosen["split"]]} - {""}
+    values = {value.casefold() for value in table.frame[chosen["split"]]} - {""}
     strange = sorted(values - set(SPLIT_NAMES))
     if not strange and values:
         return notes
@@ -273,234 +338,100 @@ def check_split_column(
     return [note for note in notes if not note.startswith("split:")]
 
 
-# The readings of some samples, in the order of the samples.
+def other_columns(frame: pd.DataFrame, taken: Collection[str | None]) -> dict[str, pd.Series[str]]:
+    """The columns without a role, to be kept. A table is made of them at once: one by one takes quadratic time."""
+    return {
+        f"{column}_source" if column in CANONICAL else column: frame[column]
+        for column in frame.columns
+        if column not in taken
+    }
 
 
-def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
-    """The readings of these samples, which become the items in this order; the others are left out."""
-    row_of = {name: row for row, name in enumerate(ids)}
-    place = np.array([row_of.get(name, -1) for name in readings.items], dtype=np.int64)
-    known = readings.rows(place[readings.item] >= 0)
-    item_of = {name: item for item, name in enumerate(readings.items)}
-    order = np.array([item_of.get(name, -1) for name in ids], dtype=np.int64)
-    reference, groups = readings.reference, readings.groups
-    return replace(
-        known,
-        items=list(ids),
-        item=place[known.item],
-        groups=None
-        if groups is None
-        else [groups[item] if item >= 0 else name for item, name in zip(order, ids, strict=True)],
-        reference=None if reference is None else np.where(order >= 0, reference[order], -1),
-    )
+def kept_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Those of the ``columns`` that a table to predict has; its own id, image, grade and patient get another name."""
+    ours = ("id", "image", "grade", "patient")
+    names = {
+        column: f"{column}_source" if column in ours else column for column in columns if column in frame
+    }
+    return frame[list(names)].set_axis(list(names.values()), axis=1)
 
 
-# The folder of ``srjt readers``, which ``srjt review`` reads too.
-#
-# readers.json     the scale, the readers with their effects, agreement, consensus in figures
-# consensus.csv    one row per image: the consensus, its certainty and p_true_0 …; a table for srjt train
-# readings.csv     one row per reading, with the probability that it is right
-# worklist.csv     what to read next, and by whom
-# report.html      the page
+def check_wanted(columns: Sequence[str], table: pd.DataFrame, *, known: Sequence[str]) -> None:
+    """Raise an error if ``table``, read from sources with the columns ``known``, lacks one of the wanted columns.
 
-FORMAT = 3
-_COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadersFolder:
-    """The images that several readers have graded, as far as a review needs them."""
-
-    folder: Path
-    grades: Grades
-    ids: list[str]
-    images: list[str]  # (I,) absolute; "" if there is no file
-    readers: frozenset[str]
-    line_of: dict[str, int] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "line_of", {name: line for line, name in enumerate(self.ids)})
-
-
-def consensus_table(
-    reading: ReadingsTable, agreed: Consensus, *, images: list[str] | None = None
-) -> pd.DataFrame:
-    """One row per item: id, image, grade, patient, reference, readings, certainty, p_true_0 …
-
-    images: (I,) the image of each item. Default: as the table names them.
+    Nothing is known of images that no table lists: whoever needs the column says so.
     """
-    readings, chosen = reading.readings, reading.columns
-    table = pd.DataFrame({"id": _safe(readings.items), "image": _safe(images or item_images(reading))})
-    table["grade"] = _cells(readings.grades, agreed.grade)
-    if chosen.patient is not None and readings.groups is not None:
-        table["patient"] = _safe(readings.groups)
-    if readings.reference is not None:
-        table["reference"] = _cells([*readings.grades, ""], readings.reference)
-    table["readings"] = np.bincount(readings.item, minlength=len(readings.items))
-    table["certainty"] = np.round(agreed.certainty, 6)
-    for grade in range(len(readings.grades)):
-        table[POSTERIOR.format(grade)] = np.round(agreed.posterior[:, grade], 9)
-    return table
+    missing = [name for name in columns if name not in table and f"{name}_source" not in table]
+    if missing and known:
+        raise unknown_name("column (of the data to predict)", missing[0], known)
 
 
-def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
-    """One row per reading, in the order of the source: item, reader, grade, date, … and how probable it is."""
-    readings, chosen = reading.readings, reading.columns
-    table = pd.DataFrame({chosen.noun: _cells(readings.items, readings.item)})
-    if chosen.noun == "item" and chosen.image is not None:
-        table["image"] = _safe(reading.frame[chosen.image].iloc[reading.rows].tolist())
-    table["reader"] = _cells(readings.readers, readings.reader)
-    table["grade"] = _cells(readings.grades, readings.grade)
-    if readings.times is not None:
-        table["date"] = ["" if np.isnat(time) else str(time) for time in readings.times]
-    if chosen.patient is not None and readings.groups is not None:
-        table["patient"] = _cells(readings.groups, readings.item)
-    if readings.reference is not None:
-        table["reference"] = _cells([*readings.grades, ""], readings.reference[readings.item])
-    table["consensus"] = _cells(readings.grades, agreed.grade[readings.item])
-    table["probability"] = np.round(agreed.posterior[readings.item, readings.grade], 6)
-    return table
+# Find the image files that a table names.
+
+# Where images are, beside a table. The first folder that has some of them is used.
+IMAGE_FOLDERS = ("", "images", "train_images", "img", "imgs", "train", "test_images", "test")
 
 
-def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
-    """What to read next (item, reader, gain) as a file: the item by its noun, and no formulas."""
-    return pd.DataFrame(
-        {
-            noun: _safe(wanted["item"].tolist()),
-            "reader": _safe(wanted["reader"].tolist()),
-            "gain": wanted["gain"].round(6),
-        }
-    )
+def find_image_folder(names: Sequence[str], directory: Path) -> Path:
+    """``directory``, or the folder in it that has images of these names: archives are unpacked to different places."""
+    sample = [name for name in names if name][:: max(1, len(names) // 20)]
+    for folder in (directory / name for name in IMAGE_FOLDERS):
+        if any(os.path.isfile(folder / image) for image in locate_images(sample, folder)[0]):
+            return folder
+    return directory
 
 
-def item_images(reading: ReadingsTable) -> list[str]:
-    """(I,) the image of each item, as the table names it."""
-    column = reading.columns.image
-    if column is None:
-        return reading.readings.items
-    rows = np.flatnonzero(reading.row_items >= 0)
-    first = rows[np.unique(reading.row_items[rows], return_index=True)[1]]
-    return [str(name) for name in reading.frame[column].iloc[first]]
+def locate_images(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]:
+    """Find the files of names without a suffix ("10_left"), and files without the suffix of their name.
 
-
-def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
-    """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there is no such file."""
-    names = [relative_name(name, directory.absolute()) for name in item_images(reading)]
-    root = find_image_folder(names, directory.absolute())
-    located, _ = locate_images(names, root)
-    folders: dict[str, set[str]] = {}  # a listing is much faster than a question for each of a million names
-
-    def found_at(file: str) -> str:
-        folder, name = os.path.split(file)
-        if folder not in folders:
-            place = os.path.join(root, folder)
-            folders[folder] = set(os.listdir(place)) if os.path.isdir(place) else set()
-        path = os.path.join(root, file) if name in folders[folder] else ""
-        return path if os.path.isfile(path) else ""
-
-    return [found_at(file) or name for name, file in zip(names, located, strict=True)]
-
-
-def write_readers_folder(
-    folder: Path, *, facts: dict[str, Any], tables: dict[str, pd.DataFrame], overwrite: bool = False
-) -> None:
-    """Write ``readers.json`` and the tables, by file name.
-
-    A folder with other files is refused. One of the same readings is refreshed; one of other readings, or with another
-    worklist, is refused unless ``overwrite``.
+    A name for which there is no file is unchanged.
     """
-    ours = {"readers.json", "report.html", "decisions.sqlite", "worklist.csv", *tables}
-    if folder.is_dir() and not (folder / "readers.json").exists():
-        others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-        if set(others) - ours:
-            raise SrjtError(f"{folder} contains other files: choose another `out`.")
-    if not overwrite and (folder / "readers.json").exists():
-        _refuse_other_readings(folder, facts, tables)
-    with explain_write_errors(f"{folder} cannot be written"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, table in tables.items():
-            content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
-            write_atomically(folder / name, content, follow_links=False)
-        write_json(folder / "readers.json", {"format": FORMAT, **facts})
+    files: dict[str, dict[str, list[str]]] = {}
+    located, problems = [], []
+    for name in names:
+        folder, file = posixpath.split(name)
+        if folder not in files:
+            files[folder] = _files_by_stem(root / folder)
+        stem = _stem(file)
+        matching = files[folder].get(stem, [])
+        if file in matching:
+            matching = [file]
+        elif stem != file:  # another suffix would be another image
+            matching = [stem] if stem in matching else []
+        if len(matching) > 1:
+            problems.append(Problem("ambiguous-image", name, f"{', '.join(matching)}: the first is used"))
+        located.append(posixpath.join(folder, matching[0]) if matching else name)
+    return located, problems
 
 
-def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
-    """An error if the folder holds what would be lost."""
-    before = read_reader_facts(folder)
-    same_network = before["probabilities_sha256"] == facts["probabilities_sha256"]
-    if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
-        raise SrjtError(
-            f"{folder} contains the consensus of other readings or with another network: choose another `out`, or pass "
-            "`overwrite=True` to overwrite it."
-        )
-    if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
-        raise SrjtError(
-            f"{folder / 'worklist.csv'} is another worklist, which somebody may be reading: choose another file with "
-            "`worklist`, or pass `overwrite=True` to overwrite it."
-        )
+def _files_by_stem(folder: Path) -> dict[str, list[str]]:
+    by_stem: dict[str, list[str]] = {}
+    if os.path.isdir(folder):  # False for a name that is too long or contains NUL
+        for name in sorted(os.listdir(folder)):
+            by_stem.setdefault(_stem(name), []).append(name)
+    return by_stem
 
 
-def _same(path: Path, table: pd.DataFrame) -> bool:
-    """Whether the file is not there, or holds the same rows, except for what is computed."""
-    if not path.exists():
-        return True
-    check_regular_file(path)
-    written = io.StringIO(table.to_csv(index=False))
-    form: dict[str, Any] = {"dtype": str, "keep_default_na": False, "encoding_errors": "surrogateescape"}
-    try:
-        old, new = pd.read_csv(path, **form), pd.read_csv(written, **form)
-    except (OSError, ValueError):
-        return False
-    old, new = (frame.drop(columns=_COMPUTED, errors="ignore") for frame in (old, new))
-    return bool(old.equals(new))
+def _stem(file: str) -> str:
+    """The name of a file without the suffix of an image."""
+    stem, suffix = os.path.splitext(file)
+    return stem if suffix.lower() in IMAGE_SUFFIXES else file
 
 
-class _Reader(BaseModel, extra="allow"):
-    name: str
+def relative_name(name: str, root: Path) -> str:
+    """One spelling per file: forward slashes, no "./", relative to ``root`` if it is below it."""
+    if not name:
+        return ""
+    name = posixpath.normpath(name.replace("\\", "/"))
+    if not os.path.isabs(name):  # before a Path is made: there may be millions of names
+        return name
+    path = Path(name)
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else name
 
 
-class ReadersFile(BaseModel, extra="allow"):
-    """``readers.json``."""
-
-    format: Literal[3]
-    grades: list[str]
-    readers: list[_Reader]
-    probabilities_sha256: str | None
-
-
-def read_reader_facts(folder: Path) -> dict[str, Any]:
-    """The contents of ``readers.json``."""
-    file = read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
-    return file.model_dump(exclude_unset=True)
-
-
-def read_readers_folder(folder: Path) -> ReadersFolder:
-    """Read the folder that ``srjt readers … --out folder`` has written."""
-    facts = read_reader_facts(folder)
-    path = folder / "consensus.csv"
-    check_regular_file(path)
-    try:
-        frame = pd.read_csv(
-            path, usecols=["id", "image"], dtype=str, keep_default_na=False, encoding_errors="surrogateescape"
-        )
-    except (OSError, ValueError) as problem:
-        raise SrjtError(f"{path} cannot be read ({problem}): run srjt readers again.") from None
-    if not frame["id"].is_unique:
-        raise SrjtError(f"{path} has no unique ids: run srjt readers again.")
-    images = [name if os.path.isabs(name) else "" for name in frame["image"]]
-    return ReadersFolder(
-        folder=folder,
-        grades=Grades(facts["grades"]),
-        ids=frame["id"].tolist(),
-        images=images,
-        readers=frozenset(reader["name"] for reader in facts["readers"]),
+def no_image_exists(manifest: Manifest) -> SrjtError:
+    """The error if no image is where it is looked for."""
+    return SrjtError(
+        f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: give their folder with "
+        "`images`, or the columns with `feature_columns` if the table has features."
     )
-
-
-def _safe(cells: Sequence[str]) -> list[str]:
-    return [neutralise_formula(cell) for cell in cells]
-
-
-def _cells(names: Sequence[str], codes: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-    """The name of each code, safe in a spreadsheet; −1 is the last name. Names are fewer than cells."""
-    return np.array(_safe(names), dtype=object)[codes]

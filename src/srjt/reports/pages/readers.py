@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.grades import Grades
+from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.data.sources.readings import NO_READER
-from srjt.data.sources.table import read_readers_folder
 from srjt.errors import count_of
 from srjt.ordinal.metrics import Interval
 from srjt.readers.agreement import COEFFICIENTS, WHICH, Agreement

@@ -1,0 +1,252 @@
+"""The folder of ``srjt readers``, which ``srjt review`` reads too, and the probabilities of a network beside readers.
+
+readers.json     the scale, the readers with their effects, agreement, consensus in figures
+consensus.csv    one row per image: the consensus, its certainty and p_true_0 …; a table for srjt train
+readings.csv     one row per reading, with the probability that it is right
+worklist.csv     what to read next, and by whom
+report.html      the page
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from pydantic import BaseModel
+
+from srjt.data.grades import Grades
+from srjt.data.manifest import POSTERIOR, neutralise_formula
+from srjt.data.sources.readings import ReadingsTable
+from srjt.data.sources.table import find_image_folder, load_table, locate_images, relative_name
+from srjt.errors import SrjtError
+from srjt.files import check_regular_file, explain_write_errors, read_json, write_atomically, write_json
+from srjt.readers.consensus import Consensus
+from srjt.readers.readings import Readings
+
+FORMAT = 3
+_COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadersFolder:
+    """The images that several readers have graded, as far as a review needs them."""
+
+    folder: Path
+    grades: Grades
+    ids: list[str]
+    images: list[str]  # (I,) absolute; "" if there is no file
+    readers: frozenset[str]
+    line_of: dict[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "line_of", {name: line for line, name in enumerate(self.ids)})
+
+
+def consensus_table(
+    reading: ReadingsTable, agreed: Consensus, *, images: list[str] | None = None
+) -> pd.DataFrame:
+    """One row per item: id, image, grade, patient, reference, readings, certainty, p_true_0 …
+
+    images: (I,) the image of each item. Default: as the table names them.
+    """
+    readings = reading.readings
+    every = np.arange(len(readings.items))
+    table = pd.DataFrame(
+        {"id": _cells(readings.items, every), "image": _cells(images or _images(reading), every)}
+    )
+    table["grade"] = _cells(readings.grades, agreed.grade)
+    _add_known(table, reading, every)
+    table["readings"] = np.bincount(readings.item, minlength=len(readings.items))
+    table["certainty"] = np.round(agreed.certainty, 6)
+    for grade in range(len(readings.grades)):
+        table[POSTERIOR.format(grade)] = np.round(agreed.posterior[:, grade], 9)
+    return table
+
+
+def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
+    """One row per reading, in the order of the source: item, reader, grade, date, … and how probable it is."""
+    readings, chosen = reading.readings, reading.columns
+    table = pd.DataFrame({chosen.noun: _cells(readings.items, readings.item)})
+    if chosen.noun == "item" and chosen.image is not None:
+        table["image"] = _cells(reading.frame[chosen.image].tolist(), reading.rows)
+    table["reader"] = _cells(readings.readers, readings.reader)
+    table["grade"] = _cells(readings.grades, readings.grade)
+    if readings.times is not None:
+        table["date"] = ["" if np.isnat(time) else str(time) for time in readings.times]
+    _add_known(table, reading, readings.item)
+    table["consensus"] = _cells(readings.grades, agreed.grade[readings.item])
+    table["probability"] = np.round(agreed.posterior[readings.item, readings.grade], 6)
+    return table
+
+
+def _add_known(table: pd.DataFrame, reading: ReadingsTable, items: npt.NDArray[np.int64]) -> None:
+    """Add the patient and the reference of each row's item, where there are some."""
+    readings = reading.readings
+    if reading.columns.patient is not None and readings.groups is not None:
+        table["patient"] = _cells(readings.groups, items)
+    if readings.reference is not None:
+        table["reference"] = _cells([*readings.grades, ""], readings.reference[items])
+
+
+def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
+    """What to read next (item, reader, gain) as a file: the item by its noun, and no formulas."""
+    names = {noun: wanted["item"].map(neutralise_formula), "reader": wanted["reader"].map(neutralise_formula)}
+    return pd.DataFrame({**names, "gain": wanted["gain"].round(6)})
+
+
+def _images(reading: ReadingsTable) -> list[str]:
+    """(I,) the image of each item, as the table names it."""
+    column = reading.columns.image
+    return (
+        reading.readings.items if column is None else reading.frame[column].iloc[reading.first_rows].tolist()
+    )
+
+
+def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
+    """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there is no such file."""
+    names = [relative_name(name, directory.absolute()) for name in _images(reading)]
+    root = find_image_folder(names, directory.absolute())
+    paths = [os.path.join(root, file) for file in locate_images(names, root)[0]]
+    return [path if os.path.isfile(path) else name for path, name in zip(paths, names, strict=True)]
+
+
+def write_readers_folder(
+    folder: Path, *, facts: dict[str, Any], tables: dict[str, pd.DataFrame], overwrite: bool = False
+) -> None:
+    """Write ``readers.json`` and the tables, by file name.
+
+    A folder with other files is refused. One of the same readings is refreshed; one of other readings, or with another
+    worklist, is refused unless ``overwrite``.
+    """
+    ours = {"readers.json", "report.html", "decisions.sqlite", "worklist.csv", *tables}
+    ended = (folder / "readers.json").exists()
+    if folder.is_dir() and not ended:
+        others = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+        if others - ours:
+            raise SrjtError(f"{folder} contains other files: choose another `out`.")
+    if ended and not overwrite:
+        _refuse_other_readings(folder, facts, tables)
+    with explain_write_errors(f"{folder} cannot be written"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
+            write_atomically(folder / name, content, follow_links=False)
+        write_json(folder / "readers.json", {"format": FORMAT, **facts})
+
+
+def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
+    """An error if the folder holds what would be lost."""
+    before = read_reader_facts(folder)
+    same_network = before["probabilities_sha256"] == facts["probabilities_sha256"]
+    if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
+        raise SrjtError(
+            f"{folder} contains the consensus of other readings or with another network: choose another `out`, or pass "
+            "`overwrite=True` to overwrite it."
+        )
+    if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
+        raise SrjtError(
+            f"{folder / 'worklist.csv'} is another worklist, which somebody may be reading: choose another file with "
+            "`worklist`, or pass `overwrite=True` to overwrite it."
+        )
+
+
+def _same(path: Path, table: pd.DataFrame) -> bool:
+    """Whether the file is not there, or holds the same rows, except for what is computed."""
+    if not path.exists():
+        return True
+    check_regular_file(path)
+    try:
+        old, new = _read_text(path), _read_text(io.StringIO(table.to_csv(index=False)))
+    except (OSError, ValueError):
+        return False
+    old, new = (frame.drop(columns=_COMPUTED, errors="ignore") for frame in (old, new))
+    return bool(old.equals(new))
+
+
+def _read_text(file: Path | io.StringIO, **options: Any) -> pd.DataFrame:
+    form: dict[str, Any] = {"dtype": str, "keep_default_na": False, "encoding_errors": "surrogateescape"}
+    return pd.DataFrame(pd.read_csv(file, **form, **options))
+
+
+class _Reader(BaseModel, extra="allow"):
+    name: str
+
+
+class ReadersFile(BaseModel, extra="allow"):
+    """``readers.json``."""
+
+    format: Literal[3]
+    grades: list[str]
+    readers: list[_Reader]
+    probabilities_sha256: str | None
+
+
+def read_reader_facts(folder: Path) -> dict[str, Any]:
+    """The contents of ``readers.json``."""
+    file = read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
+    return file.model_dump(exclude_unset=True)
+
+
+def read_readers_folder(folder: Path) -> ReadersFolder:
+    """Read the folder that ``srjt readers … --out folder`` has written."""
+    facts = read_reader_facts(folder)
+    path = folder / "consensus.csv"
+    check_regular_file(path)
+    try:
+        frame = _read_text(path, usecols=["id", "image"])
+    except (OSError, ValueError) as problem:
+        raise SrjtError(f"{path} cannot be read ({problem}): run srjt readers again.") from None
+    if not frame["id"].is_unique:
+        raise SrjtError(f"{path} has no unique ids: run srjt readers again.")
+    return ReadersFolder(
+        folder=folder,
+        grades=Grades(facts["grades"]),
+        ids=frame["id"].tolist(),
+        images=[name if os.path.isabs(name) else "" for name in frame["image"]],
+        readers=frozenset(reader["name"] for reader in facts["readers"]),
+    )
+
+
+def _cells(names: Sequence[str], codes: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """The name of each code, safe in a spreadsheet; −1 is the last name."""
+    return np.array([neutralise_formula(name) for name in names], dtype=object)[codes]
+
+
+def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64]:
+    """(I, C) the probabilities of each item's grades, from a table such as ``srjt predict`` writes.
+
+    The table names the item (``id`` or ``image``) and has a column ``p_<grade>`` for each grade. An item that it does
+    not name has the mean of the others, which says nothing about it.
+    """
+    frame = load_table(path).frame
+    if {"quality", "suggested"} <= set(frame.columns):
+        raise SrjtError(
+            f"{path} is the list of an audit, whose probabilities follow from the labels too, so that they would "
+            "count twice: give the predictions of networks alone, or run srjt audit --several-readings consensus."
+        )
+    names = [f"p_{grade}" for grade in readings.grades]
+    if missing := [name for name in names if name not in frame]:
+        raise SrjtError(f"{path} has no column {missing[0]!r}: it must have {', '.join(names)}.")
+    values = frame[names].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
+    if not ((values >= 0).all() and (values.sum(axis=1) > 0).all() and np.isfinite(values).all()):
+        raise SrjtError(f"The columns {', '.join(names)} of {path} must hold probabilities.")
+    for column in ("id", "image", "item"):
+        row_of = {} if column not in frame else {name: row for row, name in enumerate(frame[column])}
+        # predictions name the files, a table of readings often their names alone
+        row_of |= {Path(name).name: row for name, row in row_of.items()}
+        rows = np.array([row_of.get(name, row_of.get(Path(name).name, -1)) for name in readings.items])
+        if (rows >= 0).any():
+            known = values[rows[rows >= 0]] / values[rows[rows >= 0]].sum(axis=1, keepdims=True)
+            probabilities = np.tile(known.mean(axis=0), (len(rows), 1))
+            probabilities[rows >= 0] = known
+            return probabilities
+    raise SrjtError(
+        f"{path} names none of the images that were read; the first of them is {readings.items[0]!r}."
+    )
