@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -41,7 +42,7 @@ from srjt.methods import lookup
 from srjt.studies import study
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
-from srjt.studies.plan import BarWatcher, StudyPlan, open_data
+from srjt.studies.plan import StudyPlan, StudyWatcher, open_data
 from srjt.studies.results import collect_results
 from srjt.training.config import TrainConfig, load_preset
 from srjt.training.crossfit import cross_fit
@@ -117,7 +118,8 @@ def workers(args: argparse.Namespace) -> None:
                 planned = [planned[i] for i in np.linspace(0, whole - 1, args.runs).round().astype(int)]
             slots = study.Slots.detect(jobs=args.jobs, device=args.device)
             start = time.perf_counter()
-            outcome = study.run_locally(folder, planned, slots=slots, watcher=BarWatcher())
+            execute = partial(study.run_locally, slots=slots)
+            outcome = study.train_runs(folder, planned, execute, watcher=StudyWatcher())
             wall = time.perf_counter() - start
             if set(outcome.values()) != {"done"}:
                 raise SystemExit(f"{name}: some runs failed: {outcome}")

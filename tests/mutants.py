@@ -102,8 +102,8 @@ MUTANTS = (
     Mutant(
         "plan: images of a patient as if they were independent",
         "inference/sample_size.py",
-        "deviation=math.sqrt(variance * effect / (images * share)),",
-        "deviation=math.sqrt(variance / (images * share)),",
+        "deviation = math.sqrt(variance * effect / (images * share))",
+        "deviation = math.sqrt(variance / (images * share))",
         ("inference/test_sample_size.py::test_assumed_values_by_closed_forms",),
     ),
     Mutant(

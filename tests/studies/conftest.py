@@ -11,7 +11,7 @@ import pytest
 
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
-from srjt.studies.plan import BarWatcher, PlannedRun, StudyPlan, open_data
+from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, open_data
 from srjt.studies.study import Slots, run_locally, train_runs
 
 Small = Callable[..., StudyConfig]
@@ -27,7 +27,7 @@ TRAIN = {
 }
 
 
-class Witness(BarWatcher):
+class Witness(StudyWatcher):
     """Records what happens to a study."""
 
     def __init__(self) -> None:

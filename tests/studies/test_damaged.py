@@ -25,7 +25,7 @@ from srjt.studies.folder import (
     write_error_report,
     write_plan,
 )
-from srjt.studies.plan import BarWatcher, open_data
+from srjt.studies.plan import StudyWatcher, open_data
 from srjt.studies.ray import write_files
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
@@ -170,7 +170,7 @@ def test_a_disk_that_cannot_be_written_is_one_sentence(
             tmp_path / "study",
             command="srjt study",
             execute=choose_executor("local", jobs=1, device="cpu"),
-            watcher=BarWatcher(),
+            watcher=StudyWatcher(),
         )
 
 

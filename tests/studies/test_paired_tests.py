@@ -92,12 +92,6 @@ def test_where_nothing_varies_there_is_no_test(values: list[float], difference: 
     assert test.t is test.p_value is test.low is test.high is None
 
 
-@pytest.mark.parametrize("wrong", [{"test_train_ratio": -0.1}, {"test_train_ratio": 0.3, "confidence": 95.0}])
-def test_impossible_arguments_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(SrjtError, match=r"size of the test set|between 0 and 1"):
-        corrected_t_test([0.1, 0.2], **wrong)
-
-
 def test_only_common_runs_are_paired_and_seeds_averaged_within_a_fold() -> None:
     table = scores(
         {

@@ -32,7 +32,6 @@ from srjt.studies.plan import (
     open_data,
     open_kept_data,
     run_seconds,
-    time_on,
 )
 from srjt.training.single_run import Cost
 
@@ -422,9 +421,3 @@ def test_runs_with_as_many_networks_share_a_measurement(
     started = [(run.method.name, run.fold) for run in longest_first(planned_runs)]
     assert started[:4] == [("co-teaching+ours", 0), ("jocor", 0), ("co-teaching+ours", 1), ("jocor", 1)]
     assert started[6:8] == [("standard", 0), ("garg", 0)]
-
-
-def test_a_free_device_takes_the_next_run() -> None:
-    assert time_on(1, [1.0, 2.0, 3.0]) == 6.0
-    assert time_on(2, [3.0, 1.0, 1.0, 1.0, 2.0]) == 5.0
-    assert time_on(8, [4.0, 1.0]) == 4.0

@@ -26,7 +26,7 @@ from srjt.files import lock_folder
 from srjt.studies import ray as ray_driver
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import error_file, run_folder, run_planned, write_plan
-from srjt.studies.plan import BarWatcher, PlannedRun, open_data
+from srjt.studies.plan import PlannedRun, StudyWatcher, open_data
 from srjt.studies.ray import Report, RunTask, run_on_ray, train_on_node
 from srjt.studies.results import StudyResults, collect_results
 from srjt.studies.study import train_runs
@@ -97,7 +97,7 @@ def limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limit:
     return limit
 
 
-class Watcher(BarWatcher):
+class Watcher(StudyWatcher):
     """Records everything; ``act`` is called until it returns true."""
 
     def __init__(self, act: Callable[[Sequence[PlannedRun]], bool] = lambda running: True) -> None:

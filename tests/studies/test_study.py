@@ -21,7 +21,7 @@ from srjt.files import lock_folder
 from srjt.studies import folder as worker
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import error_file, lock_study, read_study, run_folder, run_status, write_plan
-from srjt.studies.plan import BarWatcher, PlannedRun, open_data
+from srjt.studies.plan import PlannedRun, StudyWatcher, open_data
 from srjt.studies.results import collect_results
 from srjt.studies.study import Slots, choose_executor, resolve_config
 from srjt.training.workers import WorkerPool
@@ -44,7 +44,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-class Recorder(BarWatcher):
+class Recorder(StudyWatcher):
     def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
         self.events = [f"{done} of {len(planned_runs)} done"]
 
@@ -291,7 +291,7 @@ def limit(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return limit
 
 
-class Murderer(BarWatcher):
+class Murderer(StudyWatcher):
     """Kills the process of the first run when it has done two epochs."""
 
     def __init__(self, folder: Path, number: int, limit: Limit) -> None:
@@ -348,7 +348,7 @@ def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
 
     workers = set()
 
-    class Counts(BarWatcher):
+    class Counts(StudyWatcher):
         def ended(self, planned: PlannedRun, status: str) -> None:
             workers.update(process.pid for process in multiprocessing.active_children())
 
@@ -375,7 +375,7 @@ def test_asked_to_stop_in_the_middle(
     config = small(methods=("standard", "garg"), only_folds=(0,), train=train)
     planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
 
-    class Stops(BarWatcher):
+    class Stops(StudyWatcher):
         asked, over = False, list[tuple[str, str]]()
 
         def updated(self, running: Sequence[PlannedRun]) -> None:
@@ -425,7 +425,7 @@ def test_a_run_that_somebody_works_on_has_its_turn_later(small: Small, run: Run,
 
     begun: list[str] = []
 
-    class Releases(BarWatcher):
+    class Releases(StudyWatcher):
         def started(self, planned: PlannedRun) -> None:
             begun.append(planned.key)
 

@@ -95,7 +95,7 @@ def run(
     from srjt.progress import Bar, Lines, TerminalBar
     from srjt.settings import parse_overrides
     from srjt.studies.folder import error_file, run_status
-    from srjt.studies.plan import BarWatcher, open_data
+    from srjt.studies.plan import StudyWatcher, open_data
     from srjt.studies.study import choose_executor, resolve_config, run_study
 
     if time_ and not dry_run:
@@ -146,7 +146,7 @@ def run(
     )
     try:
         outcome = run_study(
-            data, out, command=shlex.join(["srjt", *sys.argv[1:]]), execute=execute, watcher=BarWatcher(bar)
+            data, out, command=shlex.join(["srjt", *sys.argv[1:]]), execute=execute, watcher=StudyWatcher(bar)
         )
     finally:
         bar.close()
@@ -202,16 +202,15 @@ def _print_runs(folder: Path, planned_runs: Sequence[PlannedRun]) -> None:
 
 
 def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
-    """Measure a few steps; print the time of all runs, on one device and on eight."""
-    from srjt.studies.plan import longest_first, run_seconds, time_on
+    """Measure a few steps; print the time of all runs."""
+    from srjt.studies.plan import run_seconds
     from srjt.training.devices import choose_device, device_name
 
     chosen = choose_device(device)
-    seconds = run_seconds(data, longest_first(planned_runs), device=chosen)
+    seconds = sum(run_seconds(data, planned_runs, device=chosen))
     say(
-        f"{count_of(len(seconds), 'training')}: about {duration(sum(seconds))} on {device_name(chosen)}, "
-        f"{duration(time_on(8, seconds))} on eight such devices. Start-up, compiling, decoding and noise estimates "
-        "are not included."
+        f"{count_of(len(planned_runs), 'training')}: about {duration(seconds)} on {device_name(chosen)}. Start-up, "
+        "compiling, decoding and noise estimates are not included."
     )
 
 

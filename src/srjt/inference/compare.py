@@ -248,7 +248,7 @@ def compare(
     methods = _same_but_seed(opened)
     if len(methods) == 1:  # trainings of one method: each is compared with the first
         methods = [[place] for place in range(len(opened))]
-    units = len(first.ids) if groups is None else len(set(groups))
+    units = len(set(groups or first.ids))
     shown = [names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods]
     draws = [[metrics[place] for place in rows] for rows in methods]
     return Comparison(
@@ -295,33 +295,19 @@ def _differences(
     """methods: for each the draws of every training."""
     found = []
     for metric in METRICS:
-        (first, first_scores), *others = (
-            (
-                np.mean([draws[metric] for draws in trainings], axis=0),
-                [draws[metric][0] for draws in trainings],
-            )
-            for trainings in methods
-        )
+        means = [np.mean([draws[metric] for draws in trainings], axis=0) for trainings in methods]
+        scores = [[draws[metric][0] for draws in trainings] for trainings in methods]
         rows = []
-        for other, scores in others:
-            off, trainings = other - first, [first_scores, scores]
+        for name, mean, own in zip(names[1:], means[1:], scores[1:], strict=True):
+            off, trainings = mean - means[0], [scores[0], own]
             if max(map(len, trainings)) > 1:
-                rows.append((other[0], *t_interval(off, patients=patients, trainings=trainings, level=level)))
+                tested = t_interval(off, patients=patients, trainings=trainings, level=level)
             else:
-                rows.append((other[0], percentile_interval(off, level=level), _p_value(off[1:])))
-        adjusted = holm([p for _, _, p in rows])
-        for place, (value, difference, p) in enumerate(rows):
-            found.append(
-                Difference(
-                    run=names[place + 1],
-                    metric=metric,
-                    value=float(value),
-                    first=float(first[0]),
-                    difference=difference,
-                    p_value=p,
-                    adjusted=float(adjusted[place]),
-                )
-            )
+                tested = percentile_interval(off, level=level), _p_value(off[1:])
+            ends = {"value": float(mean[0]), "first": float(means[0][0]), "adjusted": np.nan}
+            rows.append(Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends))
+        adjusted = holm([row.p_value for row in rows])
+        found += [replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
     return sorted(found, key=lambda row: names.index(row.run))
 
 

@@ -17,24 +17,7 @@ import numpy.typing as npt
 from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import Answers, NoValidationError, describe_labels
 from srjt.inference.options import Answering
-from srjt.ordinal.decisions import (
-    NetBenefit,
-    PrecisionRecall,
-    RiskCoverage,
-    Roc,
-    abstention_cut,
-    areas,
-    decision_confidence,
-    net_benefit,
-    operating_point,
-    precision_recall_curve,
-    proportion_interval,
-    referral_probability,
-    risk_coverage_curve,
-    roc_curve,
-    thin,
-    threshold_for_sensitivity,
-)
+from srjt.ordinal import decisions
 from srjt.ordinal.metrics import Interval
 from srjt.training.trained import Trained
 
@@ -102,7 +85,7 @@ class ReferralRule:
         return {"threshold": self.threshold}
 
     def scores(self, answers: Answers) -> Floats:
-        return referral_probability(answers.probabilities, refer_from=self.position)
+        return decisions.referral_probability(answers.probabilities, refer_from=self.position)
 
     def applies(self, answers: Answers) -> Bools:
         if self.threshold is None:
@@ -122,11 +105,13 @@ class ReferralRule:
             samples=len(answers),
             positives=int(positive.sum()),
             referred=int(sent.sum()),
-            operating_point=operating_point(positive, sent, groups=answers.groups),
-            areas=areas(positive, score, groups=answers.groups, resamples=resamples) if both else {},
-            roc=roc_curve(positive, score) if both else None,
-            precision_recall=precision_recall_curve(positive, score) if both else None,
-            net_benefit=net_benefit(positive, score),
+            operating_point=decisions.operating_point(positive, sent, groups=answers.groups),
+            areas=decisions.areas(positive, score, groups=answers.groups, resamples=resamples)
+            if both
+            else {},
+            roc=decisions.roc_curve(positive, score) if both else None,
+            precision_recall=decisions.precision_recall_curve(positive, score) if both else None,
+            net_benefit=decisions.net_benefit(positive, score),
         )
 
 
@@ -161,8 +146,8 @@ def referral_rule(
             f"No sample of the validation side has grade {run.grades[position]} or higher, so no threshold for a "
             "sensitivity can be found there: give a threshold."
         )
-    score = referral_probability(side.probabilities, refer_from=position)
-    chosen, positives, reached = threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
+    score = decisions.referral_probability(side.probabilities, refer_from=position)
+    chosen, positives, reached = decisions.threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
     found = (
         f"The threshold is found on the validation side ({count_of(len(side), 'answer' if options.per else 'sample')}, "
         f"{positives:,} to refer) for a sensitivity of at least {sensitivity:g} on new samples."
@@ -207,9 +192,9 @@ class Decision:
     referred: int
     operating_point: dict[str, Interval]
     areas: dict[str, Interval]
-    roc: Roc | None
-    precision_recall: PrecisionRecall | None
-    net_benefit: NetBenefit
+    roc: decisions.Roc | None
+    precision_recall: decisions.PrecisionRecall | None
+    net_benefit: decisions.NetBenefit
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; long curves are thinned."""
@@ -228,7 +213,7 @@ def plain_values(values: dict[str, Any]) -> dict[str, Any]:
             fields = value._asdict().items()  # type: ignore[attr-defined]
             # the first threshold of a ROC curve is infinite, which JSON does not know
             plain[name] = {
-                key: [x if np.isfinite(x) else None for x in thin(y).tolist()] for key, y in fields
+                key: [x if np.isfinite(x) else None for x in decisions.thin(y).tolist()] for key, y in fields
             }
         else:
             plain[name] = None if isinstance(value, float) and np.isnan(value) else value
@@ -259,7 +244,7 @@ class DoubtRule:
         if self.refer is None:
             return answers.probabilities[np.arange(len(answers)), answers.grades]
         threshold = self.refer.threshold
-        return decision_confidence(
+        return decisions.decision_confidence(
             self.refer.scores(answers), threshold=0.5 if threshold is None else threshold
         )
 
@@ -283,15 +268,15 @@ class DoubtRule:
             wrong = np.not_equal(sent, positive)
         cut, found = self.cut, "The confidence is found on the validation side."
         if self.problem is not None and self.share is not None:
-            cut = abstention_cut(confidence, share=self.share)
+            cut = decisions.abstention_cut(confidence, share=self.share)
             found = f"The confidence is found on these samples: {self.problem.reason}."
         kept = confidence >= (-np.inf if cut is None else cut)
         scores: dict[str, Interval] = {}
         if cut is not None and kept.any():
             groups = answers.groups_of(np.flatnonzero(kept))
-            scores = {"accuracy": proportion_interval(~wrong[kept], groups=groups)}
+            scores = {"accuracy": decisions.proportion_interval(~wrong[kept], groups=groups)}
             if sent is not None:
-                scores |= operating_point(positive[kept], sent[kept], groups=groups)
+                scores |= decisions.operating_point(positive[kept], sent[kept], groups=groups)
         errors = wrong.sum() if cut is not None else 0
         return Abstention(
             about="grade" if self.refer is None else "referral",
@@ -301,7 +286,7 @@ class DoubtRule:
             share=float((~kept).mean()),
             errors_left=float((wrong & ~kept).sum() / errors) if errors else float("nan"),
             kept=scores,
-            curve=risk_coverage_curve(confidence, wrong),
+            curve=decisions.risk_coverage_curve(confidence, wrong),
         )
 
 
@@ -314,7 +299,7 @@ def doubt_rule(refer: ReferralRule | None, share: float | None, validation: Vali
         side = validation("The cut of abstention")
     except NoValidationError as problem:
         return replace(rule, problem=problem)
-    return replace(rule, cut=abstention_cut(rule.confidence(side), share=share))
+    return replace(rule, cut=decisions.abstention_cut(rule.confidence(side), share=share))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +333,7 @@ class Abstention:
     share: float
     errors_left: float
     kept: dict[str, Interval]
-    curve: RiskCoverage
+    curve: decisions.RiskCoverage
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; a long curve is thinned."""

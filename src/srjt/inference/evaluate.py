@@ -42,14 +42,8 @@ from srjt.inference.prepare import (
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.quality import NoiseBounds
-from srjt.ordinal import Purpose
-from srjt.ordinal.calibration import (
-    SMALLEST,
-    CalibrationBin,
-    calibration_bins,
-    expected_calibration_error,
-    ranked_probability_score,
-)
+from srjt.ordinal import Purpose, calibration
+from srjt.ordinal.calibration import SMALLEST, CalibrationBin
 from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline, bootstrap_metrics
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
@@ -496,7 +490,7 @@ def judge(
     labels, p, grades = answers.labels, answers.probabilities, run.grades
     naive, uncalibrated = None, list[CalibrationBin]()
     if answers.outputs is not None and fitted.recalibration is not None:
-        uncalibrated = calibration_bins(
+        uncalibrated = calibration.calibration_bins(
             probabilities_of(answers.outputs[0], prepared.options.network), labels
         )
     if run.facts is not None and not per:  # the naive grades are those of images
@@ -514,9 +508,9 @@ def judge(
         grade_rule=prepared.grade_in_words,
         intervals=_intervals(answers, resamples=resamples),
         confusion=answers.confusion.tolist(),
-        calibration_error=expected_calibration_error(p, labels),
-        ranked_probability_score=ranked_probability_score(p, labels),
-        calibration=calibration_bins(p, labels),
+        calibration_error=calibration.expected_calibration_error(p, labels),
+        ranked_probability_score=calibration.ranked_probability_score(p, labels),
+        calibration=calibration.calibration_bins(p, labels),
         recalibration=prepared.recalibration,
         ranges=evaluate_ranges(answers, fitted.ranges, resamples=resamples),
         images=images,

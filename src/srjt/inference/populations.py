@@ -18,23 +18,10 @@ from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, unknown_name
 from srjt.inference.answers import Answers
 from srjt.inference.prepare import Prepared, judging_labels, prepare
-from srjt.ordinal.calibration import (
-    CalibrationBin,
-    calibration_bins,
-    expected_calibration_error,
-    patient_weights,
-)
+from srjt.ordinal import calibration, metrics
+from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.metrics import (
-    METRICS,
-    Interval,
-    bootstrap_metrics,
-    holm,
-    patient_codes,
-    patient_draws,
-    percentile_interval,
-    t_interval,
-)
+from srjt.ordinal.metrics import METRICS, Interval, holm
 from srjt.progress import Plain, plain
 from srjt.training.trained import Trained
 
@@ -227,7 +214,7 @@ def judge_subgroups(
     Subgroups
     """
     labels, count, num_classes = answers.labels, len(answers), answers.classes
-    owner = patient_codes(answers.groups, count)
+    owner = metrics.patient_codes(answers.groups, count)
     patients = int(owner.max()) + 1
     confidence = answers.probabilities.max(axis=1)
     right = answers.probabilities.argmax(axis=1) == labels
@@ -253,7 +240,7 @@ def judge_subgroups(
     whole = sums(np.arange(count))[1]
     drawn: list[list[Floats]] = [[] for _ in parts]
     totals = []
-    for weights in patient_draws(patients, max(resamples, 2), seed=seed):
+    for weights in metrics.patient_draws(patients, max(resamples, 2), seed=seed):
         totals.append(weights @ whole)
         for place, (members, of_group) in enumerate(own):
             drawn[place].append(weights[:, members] @ of_group)
@@ -266,16 +253,16 @@ def judge_subgroups(
         gaps: dict[str, Gap] = {}
         if len(members) >= TOO_FEW:
             values = _metrics(group, num_classes)
-            scores = {metric: percentile_interval(found) for metric, found in values.items()}
+            scores = {metric: metrics.percentile_interval(found) for metric, found in values.items()}
             scores["calibration_error"] = _calibration_error(group, cells)
             if inside is not None:
                 owners = answers.groups_of(rows)
-                equal = patient_weights(owners, len(rows))
+                equal = calibration.patient_weights(owners, len(rows))
                 scores["coverage"] = proportion_interval(inside[rows], groups=owners, weights=equal)
             if outside >= TOO_FEW:
                 rest = _metrics(total - group, num_classes)
                 for metric, found in values.items():
-                    tested = t_interval(found - rest[metric], patients=min(len(members), outside))
+                    tested = metrics.t_interval(found - rest[metric], patients=min(len(members), outside))
                     gaps[metric] = Gap(difference=tested[0], p_value=tested[1], adjusted=math.nan)
         groups.append(
             Subgroup(
@@ -297,7 +284,7 @@ def _calibration_error(sums: Floats, cells: int) -> Interval:
     the value."""
     with np.errstate(invalid="ignore", divide="ignore"):
         errors = np.abs(sums[:, cells:]).sum(axis=1) / sums[:, :cells].sum(axis=1)
-    value, low, high = percentile_interval(errors)
+    value, low, high = metrics.percentile_interval(errors)
     return Interval(value, max(0.0, 2 * value - high), max(value, 2 * value - low))
 
 
@@ -419,7 +406,7 @@ def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int 
 
 def _scores(answers: Answers, *, resamples: int) -> Scores:
     labels, p = answers.labels, answers.probabilities
-    intervals = bootstrap_metrics(
+    intervals = metrics.bootstrap_metrics(
         labels,
         answers.grades,
         num_classes=answers.classes,
@@ -428,7 +415,7 @@ def _scores(answers: Answers, *, resamples: int) -> Scores:
     )
     return Scores(
         intervals=intervals,
-        calibration_error=expected_calibration_error(p, labels),
-        calibration=calibration_bins(p, labels),
+        calibration_error=calibration.expected_calibration_error(p, labels),
+        calibration=calibration.calibration_bins(p, labels),
         confusion=answers.confusion.tolist(),
     )

@@ -14,24 +14,11 @@ import numpy.typing as npt
 from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import Answers, probabilities_of
 from srjt.inference.options import WhichNetwork
+from srjt.noise import quality
 from srjt.noise.matrices import transition_of
-from srjt.noise.quality import (
-    LabelNoise,
-    NoiseBounds,
-    given_noise,
-    highest_grade_posterior,
-    highest_grade_weights,
-    inverse_weights,
-    posterior_weights,
-)
-from srjt.ordinal.calibration import (
-    Recalibration,
-    choose_recalibration,
-    grade_ranges,
-    patient_weights,
-    range_scores,
-    range_threshold,
-)
+from srjt.noise.quality import LabelNoise, NoiseBounds, posterior_weights
+from srjt.ordinal import calibration
+from srjt.ordinal.calibration import range_scores, range_threshold
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.decoding import LearnedPooling, Pooling, highest_per_unit, pool_probabilities
 from srjt.ordinal.metrics import Interval, patient_codes, patient_draws, percentile_interval
@@ -92,7 +79,7 @@ class RangeRule:
     why: str
     by: str = ""
     parts: dict[str, RangeRule] = field(default_factory=dict)
-    temperature: Recalibration | None = None
+    temperature: calibration.Recalibration | None = None
     pooled: Pooled | None = None
 
     def ranges(
@@ -119,7 +106,7 @@ class RangeRule:
         """
         p = np.asarray(probabilities)
         if not self.parts:
-            return grade_ranges(self.scores(p, units=units), self.thresholds)
+            return calibration.grade_ranges(self.scores(p, units=units), self.thresholds)
         assert parts is not None
         if units is None or self.pooled is None:
             units, values = np.arange(len(p)), np.array([str(one) for one in parts])
@@ -257,7 +244,7 @@ def image_evidence(side: HeldOut, noise: NoiseBounds | None, label_noise: LabelN
     why = f"if at most {noise.rates[1]:.0%} of the calibration labels are wrong"
     if label_noise == "class-conditional":
         joints = (noise.joint, noise.lowest(), noise.highest())
-        candidates.insert(0, _all_or_none([inverse_weights(side.labels, one) for one in joints]))
+        candidates.insert(0, _all_or_none([quality.inverse_weights(side.labels, one) for one in joints]))
         why = f"if {_rate(noise)} of the calibration labels are wrong, by their true grade alone"
     return replace(evidence, basis="corrected", why=why, candidates=candidates)
 
@@ -277,7 +264,7 @@ def unit_evidence(side: HeldOut, units: Ints, noise: NoiseBounds | None, label_n
     by_unit = not ((verified > 0) & ~every).any() or len(np.unique(sizes)) == 1
     first = np.unique(units, return_index=True)[1].tolist()
     groups = None if side.groups is None else [side.groups[row] for row in first]
-    shares = patient_weights(groups, len(sizes))
+    shares = calibration.patient_weights(groups, len(sizes))
     right = np.eye(side.probabilities.shape[2])[highest]
     evidence = Evidence(
         labels=highest,
@@ -295,18 +282,18 @@ def unit_evidence(side: HeldOut, units: Ints, noise: NoiseBounds | None, label_n
     misled: list[Floats] = []
     for matrix in matrices:
         try:
-            misled.append(highest_grade_posterior(labels, units, matrix, certain=certain))
+            misled.append(quality.highest_grade_posterior(labels, units, matrix, certain=certain))
         except SrjtError:
             why = f"{ANY_NEAR} (labels of one patient contradict the estimated noise)"
             return replace(evidence, basis="conservative", why=why, candidates=[])
-        together = posterior_weights(highest, given_noise(matrix, mix).joint)
+        together = posterior_weights(highest, quality.given_noise(matrix, mix).joint)
         misled.append(np.where(every[:, None], right, together))
     wrong = f"if {_rate(noise)} of the calibration labels are wrong"
     if label_noise != "class-conditional":
         return replace(
             evidence, basis="corrected", why=f"{wrong}, one by one or together", candidates=[misled]
         )
-    inverse = [highest_grade_weights(labels, units, matrix, certain=certain) for matrix in matrices]
+    inverse = [quality.highest_grade_weights(labels, units, matrix, certain=certain) for matrix in matrices]
     why = f"{wrong}, by the image's true grade alone"
     return replace(evidence, basis="corrected", why=why, candidates=[_all_or_none(inverse), misled])
 
@@ -396,7 +383,7 @@ def calibrate_ranges(
     rule = RangeRule(
         coverage=coverage,
         thresholds=np.full(p.shape[1], np.inf),
-        patients=round(float(patient_weights(evidence.groups, answers).sum())),
+        patients=round(float(calibration.patient_weights(evidence.groups, answers).sum())),
         answers=answers,
         samples=len(side),
         by_patient=side.patients is not None,
@@ -404,7 +391,7 @@ def calibrate_ranges(
         why=evidence.why,
         by=by,
         # of an over-confident network almost all scores are 1, and ranges would be needlessly wide
-        temperature=choose_recalibration(p, side.labels, groups=side.groups, vector=False),
+        temperature=calibration.choose_recalibration(p, side.labels, groups=side.groups, vector=False),
         pooled=pooled,
     )
     scores = rule.scores(p, units=units)
@@ -428,7 +415,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints | No
         thresholds=thresholds,
         basis="verified",
         why="if the verified ones were drawn at random",
-        patients=round(float(patient_weights(groups, len(rows)).sum())),
+        patients=round(float(calibration.patient_weights(groups, len(rows)).sum())),
         answers=len(rows),
         samples=len(rows) if units is None else int(np.isin(units, rows).sum()),
     )
@@ -549,7 +536,7 @@ def evaluate_ranges(
     if rule is None or answers.ranges is None:
         return None
     (low, high), labels, groups = answers.ranges, answers.labels, answers.groups
-    weights = patient_weights(groups, len(labels))
+    weights = calibration.patient_weights(groups, len(labels))
     inside = (low <= labels) & (labels <= high)
 
     def covered(of: npt.NDArray[np.bool_]) -> Interval:

@@ -118,30 +118,38 @@ def plan(pilot: RunLike | Evaluation | None = None, **options: Any) -> SamplePla
 
 
 def _result(
-    asked: Planning, *, value: float, deviation: float, images: float, pilot: int, source: str
+    asked: Planning,
+    *,
+    value: float,
+    deviation: float,
+    per_patient: float,
+    source: str,
+    pilot: int = 0,
+    images: list[int] | None = None,
 ) -> SamplePlan:
-    widths = [asked.half_width * factor for factor in WIDTHS]
-    patients = [math.ceil((Z * deviation / width) ** 2 - 1e-9) for width in widths]
-    table = pd.DataFrame(
-        {
-            "half_width": widths,
-            "patients": patients,
-            "images": [math.ceil(number * images) for number in patients],
-        }
-    )
-    needed = patients[WIDTHS.index(1.0)]
+    """per_patient: images of a patient. images: needed for each of the widths, if not by the deviation."""
+    widths, wanted = [asked.half_width * factor for factor in WIDTHS], WIDTHS.index(1.0)
+    if images is None:
+        patients = [math.ceil((Z * deviation / width) ** 2 - 1e-9) for width in widths]
+        images = [math.ceil(number * per_patient) for number in patients]
+    else:
+        patients = [math.ceil(number / per_patient) for number in images]
+    readings = pd.DataFrame({"readings": [], "wrong": []})
+    if asked.reader_error is not None:  # at most, if readers err independently and to the same side
+        wrong = [float(binom.sf(number // 2, number, asked.reader_error)) for number in READINGS]
+        readings = pd.DataFrame({"readings": READINGS, "wrong": wrong})
     return SamplePlan(
         metric=asked.metric,
         half_width=asked.half_width,
         value=value,
         deviation=deviation,
-        images_per_patient=images,
-        patients=needed,
-        images=math.ceil(needed * images),
+        images_per_patient=per_patient,
+        patients=patients[wanted],
+        images=images[wanted],
         pilot=pilot,
         source=source,
-        table=table,
-        readings=_readings(asked.reader_error),
+        table=pd.DataFrame({"half_width": widths, "patients": patients, "images": images}),
+        readings=readings,
     )
 
 
@@ -164,14 +172,9 @@ def _assumed(asked: Planning) -> SamplePlan:
     share = {"sensitivity": asked.prevalence, "specificity": 1.0 - asked.prevalence}.get(metric, 1.0)
     images = asked.images_per_patient
     effect = 1.0 + max(images - 1.0, 0.0) * asked.correlation
-    return _result(
-        asked,
-        value=value,
-        deviation=math.sqrt(variance * effect / (images * share)),
-        images=images,
-        pilot=0,
-        source="from values that are assumed",
-    )
+    deviation = math.sqrt(variance * effect / (images * share))
+    source = "from values that are assumed"
+    return _result(asked, value=value, deviation=deviation, per_patient=images, source=source)
 
 
 def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) -> SamplePlan:
@@ -194,7 +197,7 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
         asked,
         value=float(scores[0]),
         deviation=float(spread.std(ddof=1)) * math.sqrt(patients),
-        images=len(rows) / patients,
+        per_patient=len(rows) / patients,
         pilot=patients,
         source=f"from a pilot of {patients:,} {'patients' if 'patient' in rows else 'images'}",
     )
@@ -233,22 +236,11 @@ def _noise_plan(pilot: RunLike | Evaluation | None, asked: Planning) -> SamplePl
             value, source = estimate.rate, "from the noise estimate of the run"
     if value is None:
         value, source = 0.5, "for the worst rate, one half"
+    per_patient = asked.images_per_patient
+    effect = 1.0 + max(per_patient - 1.0, 0.0) * asked.correlation
     numbers = [labels_to_verify(value, within=min(asked.half_width * factor, 0.49)) for factor in WIDTHS]
-    effect = 1.0 + max(asked.images_per_patient - 1.0, 0.0) * asked.correlation
-    numbers = [math.ceil(number * effect) for number in numbers]
-    table = pd.DataFrame({"half_width": [asked.half_width * factor for factor in WIDTHS], "images": numbers})
-    table.insert(1, "patients", [math.ceil(number / asked.images_per_patient) for number in numbers])
-    wanted = WIDTHS.index(1.0)
-    deviation = math.sqrt(value * (1.0 - value) * effect / asked.images_per_patient)
-    result = _result(
-        asked, value=value, deviation=deviation, images=asked.images_per_patient, pilot=0, source=source
+    images = [math.ceil(number * effect) for number in numbers]
+    deviation = math.sqrt(value * (1.0 - value) * effect / per_patient)
+    return _result(
+        asked, value=value, deviation=deviation, per_patient=per_patient, source=source, images=images
     )
-    return replace(result, patients=int(table["patients"][wanted]), images=numbers[wanted], table=table)
-
-
-def _readings(error: float | None) -> pd.DataFrame:
-    """How many medians of several readings are wrong, if readers err independently and to the same side: at most."""
-    if error is None:
-        return pd.DataFrame({"readings": [], "wrong": []})
-    wrong = [float(binom.sf(number // 2, number, error)) for number in READINGS]
-    return pd.DataFrame({"readings": READINGS, "wrong": wrong})

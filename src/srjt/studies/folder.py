@@ -19,22 +19,12 @@ import numpy as np
 import torch
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
+from srjt import files
 from srjt._version import __version__
 from srjt.data.grades import Grades
 from srjt.data.splits import write_splits
 from srjt.errors import SrjtError, count_of, warnings_about
-from srjt.files import (
-    check_regular_files,
-    explain_write_errors,
-    is_inside,
-    is_locked,
-    load_arrays,
-    lock_folder,
-    read_json,
-    save_arrays,
-    write_atomically,
-    write_json,
-)
+from srjt.files import is_locked, write_json
 from srjt.methods import import_modules
 from srjt.studies.config import StudyConfig, parse_noise
 from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
@@ -118,70 +108,67 @@ def lock_study(folder: Path) -> Iterator[None]:
     """Allow one study at a time in a folder: a second one would change the plan while the first one runs."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
+    with files.lock_folder(folder):
         yield
 
 
 def writing(folder: Path) -> contextlib.AbstractContextManager[None]:
     """A full or read-only disk is one sentence."""
-    return explain_write_errors(f"The study cannot be written to {folder}")
+    return files.explain_write_errors(f"The study cannot be written to {folder}")
 
 
 def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRun]:
     """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
     with writing(folder):
-        return _write_plan(folder, data, command=command)
-
-
-def _write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRun]:
-    folder.mkdir(parents=True, exist_ok=True)
-    before = folder / "study.json"
-    if before.exists():
-        read_study(folder)  # an error if it is not a study of srjt
-    elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
-        raise SrjtError(f"{folder} holds something else already: choose another `out`.")
-    Grades(data.manifest.grades, data.config.grade_names)  # an error if they do not fit
-    hashes = _check_images(folder / "image_hashes.npz", data)
-    planned_runs = list(data.planned_runs())
-    draft = folder / f".splits.csv.{os.getpid()}.tmp"  # lock_study removes it if the process is killed here
-    write_splits(draft, data.manifest, data.splits)
-    splits_hash = hashlib.blake2b(draft.read_bytes(), digest_size=8).hexdigest()
-    patients = data.manifest.patients
-    write_json(
-        before,
-        {
-            "format": FORMAT,
-            "name": folder.name,
-            "source": data.config.source,
-            "study": data.config.to_dict(),
-            "grades": list(data.manifest.grades),
-            "class_counts": data.manifest.class_counts.tolist(),
-            "samples": len(data.manifest),
-            "patients": None if patients is None else len(set(patients)),
-            "folds": len(data.splits),
-            "held_out": [split.held_out for split in data.splits if split.held_out],
-            "seeds": list(data.config.seeds),
-            "methods": [spec.name for spec in data.config.method_specs()],
-            "noises": [spec.label for spec in data.noises],
-            "config": dict(data.config.train),
-            "preset": data.config.preset,
-            "command": command,
-            "splits_hash": splits_hash,
-            "versions": {
-                "srjt": __version__,
-                "torch": torch.__version__,
-                "numpy": np.__version__,
-                "python": platform.python_version(),
+        folder.mkdir(parents=True, exist_ok=True)
+        before = folder / "study.json"
+        if before.exists():
+            read_study(folder)  # an error if it is not a study of srjt
+        elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
+            raise SrjtError(f"{folder} holds something else already: choose another `out`.")
+        Grades(data.manifest.grades, data.config.grade_names)  # an error if they do not fit
+        hashes = _check_images(folder / "image_hashes.npz", data)
+        planned_runs = list(data.planned_runs())
+        # lock_study removes it if the process is killed here
+        draft = folder / f".splits.csv.{os.getpid()}.tmp"
+        write_splits(draft, data.manifest, data.splits)
+        splits_hash = hashlib.blake2b(draft.read_bytes(), digest_size=8).hexdigest()
+        patients = data.manifest.patients
+        write_json(
+            before,
+            {
+                "format": FORMAT,
+                "name": folder.name,
+                "source": data.config.source,
+                "study": data.config.to_dict(),
+                "grades": list(data.manifest.grades),
+                "class_counts": data.manifest.class_counts.tolist(),
+                "samples": len(data.manifest),
+                "patients": None if patients is None else len(set(patients)),
+                "folds": len(data.splits),
+                "held_out": [split.held_out for split in data.splits if split.held_out],
+                "seeds": list(data.config.seeds),
+                "methods": [spec.name for spec in data.config.method_specs()],
+                "noises": [spec.label for spec in data.noises],
+                "config": dict(data.config.train),
+                "preset": data.config.preset,
+                "command": command,
+                "splits_hash": splits_hash,
+                "versions": {
+                    "srjt": __version__,
+                    "torch": torch.__version__,
+                    "numpy": np.__version__,
+                    "python": platform.python_version(),
+                },
+                "cells": [planned.facts() for planned in planned_runs],
             },
-            "cells": [planned.facts() for planned in planned_runs],
-        },
-    )
-    draft.replace(folder / "splits.csv")
-    if hashes:
-        values = np.array(list(hashes.values()), dtype=np.uint64)
-        save_arrays(folder / "image_hashes.npz", {"ids": np.array(list(hashes)), "hashes": values})
-    _write_noises(folder / "noise", data)
-    return planned_runs
+        )
+        draft.replace(folder / "splits.csv")
+        if hashes:
+            values = np.array(list(hashes.values()), dtype=np.uint64)
+            files.save_arrays(folder / "image_hashes.npz", {"ids": np.array(list(hashes)), "hashes": values})
+        _write_noises(folder / "noise", data)
+        return planned_runs
 
 
 def _check_images(file: Path, data: StudyPlan) -> dict[str, list[int]]:
@@ -189,7 +176,7 @@ def _check_images(file: Path, data: StudyPlan) -> dict[str, list[int]]:
     if data.manifest.hashes is None or data.manifest.are_features:
         return {}
     hashes = dict(zip(data.manifest.ids, data.manifest.hashes.tolist(), strict=True))
-    saved, before = load_arrays(file), dict[str, list[int]]()
+    saved, before = files.load_arrays(file), dict[str, list[int]]()
     with contextlib.suppress(KeyError, ValueError):
         before = dict(zip(saved["ids"].tolist(), saved["hashes"].tolist(), strict=True))
     changed = [name for name, was in before.items() if hashes.get(name, was) != was]
@@ -233,10 +220,10 @@ def _write_noises(folder: Path, data: StudyPlan) -> None:
 def read_study(folder: Path) -> dict[str, Any]:
     """The contents of ``study.json``."""
     path = folder / "study.json"
-    check_regular_files(folder)
+    files.check_regular_files(folder)
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
-    return read_json(path, StudyFile).model_dump(exclude_unset=True)
+    return files.read_json(path, StudyFile).model_dump(exclude_unset=True)
 
 
 def run_folder(folder: Path, key: str) -> Path:
@@ -250,7 +237,7 @@ def error_file(folder: Path, key: str) -> Path:
 def read_error(folder: Path, key: str) -> str:
     """The traceback of a failed run; "" if there is none, or a link that leads out of the study."""
     path = error_file(folder, key)
-    if not path.is_file() or not is_inside(path, folder):
+    if not path.is_file() or not files.is_inside(path, folder):
         return ""
     with contextlib.suppress(FileNotFoundError):  # the run has just been started again
         return path.read_text(encoding="utf-8", errors="replace")
@@ -317,7 +304,7 @@ def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
     report = error_file(folder, key)
     with contextlib.suppress(OSError):
         report.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(report, text.encode("utf-8", "surrogateescape"), follow_links=False)
+        files.write_atomically(report, text.encode("utf-8", "surrogateescape"), follow_links=False)
 
 
 def run_by_key(folder: str, key: str, cache: str | None = None, *, device: str | None = None) -> None:

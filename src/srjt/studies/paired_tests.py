@@ -63,12 +63,6 @@ def corrected_t_test(
     """
     from scipy.stats import t as student  # type: ignore[import-untyped]
 
-    if not 0.0 <= test_train_ratio < math.inf:
-        raise SrjtError(
-            f"test_train_ratio is the size of the test set over that of the training set; got {test_train_ratio:g}."
-        )
-    if not 0.0 < confidence < 1.0:
-        raise SrjtError(f"confidence must be between 0 and 1, for example 0.95; got {confidence:g}.")
     table = np.asarray(differences, dtype=np.float64)
     table = table if table.ndim == 2 else table.reshape(-1, 1)
     values = np.nanmean(table, axis=1) if table.size else np.empty(0)
@@ -192,18 +186,13 @@ def _runs_by_method(scores: pd.DataFrame, *, noise: str, metric: str, split: str
     return plain.pivot_table(index=["fold", "seed"], columns="method", values="value", aggfunc="mean")
 
 
-def _differences(wide: pd.DataFrame, method: str, against: str) -> pd.DataFrame:
-    """One row per fold, one column per seed."""
-    if method not in wide or against not in wide:
-        return pd.DataFrame(dtype=np.float64)
-    return (wide[method] - wide[against]).unstack("seed").dropna(how="all")
-
-
 def _differences_by_fold(
     wide: pd.DataFrame, method: str, chosen: Mapping[int, str]
 ) -> list[npt.NDArray[np.float64]]:
-    found = {name: _differences(wide, method, name) for name in set(chosen.values())}
-    return [found[name].loc[fold].to_numpy() for fold, name in chosen.items() if fold in found[name].index]
+    """One row per fold, one column per seed: the method minus the opponent in the fold."""
+    names = set(chosen.values())
+    off = {name: (wide[method] - wide[name]).unstack("seed").dropna(how="all") for name in names}
+    return [off[name].loc[fold].to_numpy() for fold, name in chosen.items() if fold in off[name].index]
 
 
 def _best_elsewhere(

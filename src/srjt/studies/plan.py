@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import heapq
 import inspect
 import io
 import json
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -393,61 +392,34 @@ def _networks(planned: PlannedRun) -> int:
     return lookup(planned.method.name, registered_by=planned.config.imports).networks
 
 
-def time_on(devices: int, seconds: Sequence[float]) -> float:
-    """When the last run ends if each free device takes the next run.
-
-    Examples
-    --------
-    >>> from srjt.studies.plan import time_on
-    >>> time_on(2, [3.0, 1.0, 1.0, 1.0])
-    3.0
-    """
-    busy_until = [0.0] * devices
-    for run in seconds:
-        heapq.heapreplace(busy_until, busy_until[0] + run)
-    return max(busy_until)
-
-
 # Follow the progress of a study.
 
 
-class StudyWatcher(Protocol):
-    """Receives the progress of a study: a terminal, a log, a test."""
-
-    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
-        """The study begins; ``done`` of its runs are finished already."""
-
-    def note(self, text: str) -> None:
-        """A sentence for the user."""
-
-    def started(self, planned: PlannedRun) -> None: ...
-
-    def updated(self, running: Sequence[PlannedRun]) -> None:
-        """Called several times per second with the runs in progress."""
-
-    def ended(self, planned: PlannedRun, status: str) -> None: ...
-
-
-class BarWatcher:
-    """Moves a bar, if any: the runs that are done, and what is being trained."""
+class StudyWatcher:
+    """Receives the progress of a study, and moves a bar, if any; override what should do something else."""
 
     def __init__(self, bar: Bar | None = None) -> None:
         self.bar, self.done, self.total = bar or Bar(), 0, 0
 
     def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
+        """The study begins; ``done`` of its runs are finished already."""
         self.done, self.total = done, len(planned_runs)
         self.updated([])
 
     def note(self, text: str) -> None:
+        """A sentence for the user."""
         self.bar.note(text)
 
-    def started(self, planned: PlannedRun) -> None: ...
+    def started(self, planned: PlannedRun) -> None:
+        """A run begins."""
 
     def updated(self, running: Sequence[PlannedRun]) -> None:
+        """Called several times per second with the runs in progress."""
         named = ", ".join(f"{run.method.name} {run.noise.label} fold {run.fold}" for run in running)
         self.bar.update(self.done, self.total, f"{self.done}/{self.total} runs", named)
 
     def ended(self, planned: PlannedRun, status: str) -> None:
+        """A run has ended."""
         self.done += status == "done"
         show = self.bar.note if status == "failed" else self.bar.line
         show(f"[{self.done}/{self.total}] {status}: {planned.key}")

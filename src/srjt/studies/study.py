@@ -28,7 +28,6 @@ from srjt.studies.folder import (
     writing,
 )
 from srjt.studies.plan import (
-    BarWatcher,
     PlannedRun,
     StudyPlan,
     StudyWatcher,
@@ -312,7 +311,7 @@ def study(
             folder,
             command=f"srjt.study({call})",
             execute=execute,
-            watcher=watcher or BarWatcher(bar),
+            watcher=watcher or StudyWatcher(bar),
         )
     finally:
         bar.close()

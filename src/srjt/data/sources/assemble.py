@@ -82,7 +82,7 @@ class LoadedData:
         return self.manifest._repr_html_() + html_block(
             "",
             *map(html_text, self.notes),
-            html_table(("problem", "where", "what"), listed, text_columns=3) if listed else "",
+            html_table(("problem", "where", "what"), listed) if listed else "",
             html_text(f"… and {more:,} more problems" if more else ""),
         )
 
