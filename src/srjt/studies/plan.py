@@ -421,7 +421,7 @@ class StudyWatcher:
     def ended(self, planned: PlannedRun, status: str) -> None:
         """A run has ended."""
         self.done += status == "done"
-        show = self.bar.note if status == "failed" else self.bar.line  # a log has no bar
+        show = self.bar.note if status == "failed" else self.bar.line
         show(f"[{self.done}/{self.total}] {status}: {planned.key}")
         if self.done == self.total:  # nothing will be updated any more
             self.updated([])

@@ -308,6 +308,7 @@ def single_run(
         standardise(networks, as_features(store.pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
     with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
+        feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
         run = ready_to_compute(
             networks,
             method,
@@ -317,7 +318,6 @@ def single_run(
             transform=setup.transform,
             eval_transform=setup.eval_transform,
         )
-        feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
         if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
             kind = "rows of features" if manifest.are_features else "images"
             name = "custom network" if setup.network else str(config.network)

@@ -351,19 +351,17 @@ def _estimate_once(
         with wait_for_lock(folder, waiting=note_once):
             if not file.exists():
                 estimate = estimate_in(folder / "warmup")
-                content = {
-                    "format": run_folder.FORMAT,
-                    "srjt": __version__,
-                    **facts,
-                    "estimate": estimate.to_dict(),
-                }
-                write_json(file, content)
+                made_by = {"format": run_folder.FORMAT, "srjt": __version__}
+                write_json(file, {**made_by, **facts, "estimate": estimate.to_dict()})
     saved = read_json(file, run_folder.NoiseFile)
-    before, now = saved.model_dump(include=set(facts)), facts
-    if (folder / "run.json").exists():  # whose own settings and samples are compared next
-        before, now = {"verified": before["verified"]}, {"verified": now["verified"]}
-    before, now = ({**facts.pop("warm_up", {}), **facts} for facts in (dict(before), dict(now)))
-    run_folder.refuse_differences(f"{file} was estimated from other images, labels or settings", before, now)
+    # a run that has begun compares its own settings and samples next
+    names = ["verified"] if (folder / "run.json").exists() else list(facts)
+    before, now = {name: getattr(saved, name) for name in names}, {name: facts[name] for name in names}
+    run_folder.refuse_differences(
+        f"{file} was estimated from other images, labels or settings",
+        {**before.pop("warm_up", {}), **before},
+        {**now.pop("warm_up", {}), **now},
+    )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return saved.estimate
 
