@@ -168,6 +168,8 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
     paths = manifest.paths
     # by the suffix, or without one
     candidates = [row for row, path in enumerate(paths) if path.suffix.lower() not in IMAGE_SUFFIXES - DICOM]
+    if not candidates:
+        return reading
     patients = [""] * len(paths)
     are_dicom = False
     with (
