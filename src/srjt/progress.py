@@ -224,11 +224,6 @@ class Forwarding:
 # HTML for notebooks: tables, facts and pictures in the colours of the page, light or dark. All text is
 # escaped.
 
-_LINE = "rgba(128,128,128,.4)"  # visible on white and on black
-_CELL = f"padding:.2em .8em .2em 0;border:0;border-bottom:1px solid {_LINE};background:transparent;vertical-align:top"
-
-_TEXT, _NUMBER = "text-align:left", "text-align:right;white-space:nowrap"
-
 
 def html_block(title: str, *parts: str) -> str:
     """A heading and what stands below it. parts: HTML from the functions of this file, or text from ``html_text``."""
@@ -246,24 +241,15 @@ def html_text(text: str) -> str:
     return f'<p style="margin:.4em 0;max-width:48em">{html.escape(text)}</p>' if text else ""
 
 
-def html_table(
-    header: Sequence[object], rows: Iterable[Sequence[object]], *, text_columns: int = 1, caption: str = ""
-) -> str:
-    """A table. The first ``text_columns`` are left-aligned, the others are numbers."""
+def html_table(header: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:
+    """A table as pandas shows it, which a notebook has colours and lines for."""
+    import pandas as pd  # slow to import
 
-    def line(cells: Sequence[object], tag: str) -> str:
-        weight = 600 if tag == "th" else 400
-        return "".join(
-            f'<{tag} style="{_CELL};font-weight:{weight};{_TEXT if place < text_columns else _NUMBER}">'
-            f"{html.escape(str(cell))}</{tag}>"
-            for place, cell in enumerate(cells)
-        )
-
-    head = f"<thead><tr>{line(header, 'th')}</tr></thead>" if header else ""
-    body = "".join(f'<tr style="background:transparent">{line(row, "td")}</tr>' for row in rows)
-    style = "border-collapse:collapse;margin:.4em 0;color:inherit;font:inherit"
-    table = f'<table style="{style}">{head}<tbody>{body}</tbody></table>'
-    return table + html_text(caption)
+    cells = pd.DataFrame(
+        [[str(cell) for cell in row] for row in rows], columns=list(header) or None, dtype=object
+    )
+    with pd.option_context("display.max_colwidth", None):
+        return cells.to_html(index=False, header=bool(header), border=0) + html_text(caption)
 
 
 def html_pictures(pictures: Iterable[tuple[str, str]], *, size: int = 112) -> str:

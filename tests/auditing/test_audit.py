@@ -57,12 +57,6 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
     facts = json.loads((made.folder / "audit.json").read_text())
     assert facts["format"] == 2
     assert facts["grades"] == list(noisy.grades)
-    assert facts["columns"] == {
-        "patient": True,
-        "reader": True,
-        "true_grade": True,
-        "verified_grade": False,
-    }
     assert (facts["samples"], facts["folds"], facts["method"], facts["network"]) == (240, 3, "sord", "linear")
     assert (facts["source"], facts["label_column"], facts["table"]) == ("data/set.npz", "grade", None)
     assert NoiseEstimate.from_dict(facts["estimate"]).to_dict() == made.estimate.to_dict()

@@ -21,7 +21,6 @@ from PIL import Image
 from srjt.auditing.folder import AuditFolder, read_audit
 from srjt.auditing.review_app import (
     MAX_BODY,
-    AccessRules,
     BlindSession,
     ReviewSession,
     Server,
@@ -42,7 +41,7 @@ class Client:
     cookie: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cookie = f"{self.server.access.cookie}={self.server.access.token}"
+        self.cookie = f"{self.server.cookie}={self.server.token}"
 
     def ask(
         self, path: str, *, method: str = "GET", body: Any = None, **headers: str | None
@@ -129,8 +128,8 @@ EVERYTHING = ["/", "/page/review.js", "/image/0", "/thumb/0", "/api/samples", "/
 
 @pytest.mark.parametrize("path", EVERYTHING)
 def test_nothing_without_the_token(read_only: Client, path: str) -> None:
-    for cookie in (None, "", "x=y", f"{read_only.server.access.cookie}=wrong", f"{read_only.server.access.cookie}=é",
-                   f"other={read_only.server.access.token}"):  # fmt: skip
+    for cookie in (None, "", "x=y", f"{read_only.server.cookie}=wrong", f"{read_only.server.cookie}=é",
+                   f"other={read_only.server.token}"):  # fmt: skip
         status, _, body = read_only.ask(path, cookie=cookie)
         assert status == 403
         assert b"srjt review printed" in body
@@ -152,7 +151,7 @@ def test_every_response_has_the_security_headers(read_only: Client, path: str) -
 
 
 def test_the_token_is_exchanged_for_a_strict_cookie(read_only: Client) -> None:
-    token = read_only.server.access.token
+    token = read_only.server.token
     status, headers, body = read_only.ask(f"/?token={token}", cookie=None)
     assert status == 200
     cookie = headers["set-cookie"]
@@ -164,11 +163,12 @@ def test_the_token_is_exchanged_for_a_strict_cookie(read_only: Client) -> None:
 
 
 def test_a_one_time_token_works_once(read_only: Client) -> None:
-    token = read_only.server.access.new_one_time_token()
+    token = "once"
+    read_only.server.one_time_tokens.add(token)
     status, headers, _ = read_only.ask(f"/?token={token}", cookie=None)
     assert (status, token in headers["set-cookie"]) == (200, False)
     assert read_only.ask(f"/?token={token}", cookie=None)[0] == 403
-    assert read_only.ask("/", cookie=f"{read_only.server.access.cookie}={token}")[0] == 403
+    assert read_only.ask("/", cookie=f"{read_only.server.cookie}={token}")[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_one_time_token_works_once(read_only: Client) -> None:
 )
 def test_other_host_names_are_refused(read_only: Client, host: str) -> None:
     assert read_only.ask("/", host=host)[0] in (400, 421)
-    assert read_only.ask(f"/?token={read_only.server.access.token}", host=host)[0] in (400, 421)
+    assert read_only.ask(f"/?token={read_only.server.token}", host=host)[0] in (400, 421)
 
 
 @pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:9", "LOCALHOST"])
@@ -185,10 +185,10 @@ def test_names_of_this_machine_are_accepted(read_only: Client, host: str) -> Non
 
 
 def test_remote_access_accepts_ip_addresses() -> None:
-    access = AccessRules(host_names=frozenset({"lab"}), any_address=True)
-    assert [access.accepts_host(host) for host in ("lab:80", "10.0.0.7", "[fe80::1]:9", "evil.example")] == [
-        True
-    ] * 3 + [False]
+    server = replace(listen(), host_names=frozenset({"lab"}), any_address=True)
+    server.socket.close()
+    accepted = [server.accepts_host(name) for name in ("lab:80", "10.0.0.7", "[fe80::1]:9", "evil.example")]
+    assert accepted == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -396,9 +396,9 @@ def test_remote_access_needs_allow_remote() -> None:
     with pytest.raises(SrjtError, match="--allow-remote"):
         listen(host="0.0.0.0")
     server = listen(host="0.0.0.0", allow_remote=True)
-    assert server.access.any_address
+    assert server.any_address
     server.socket.close()
-    assert not listen().access.any_address
+    assert not listen().any_address
 
 
 def test_a_port_in_use_is_reported() -> None:

@@ -74,13 +74,6 @@ def test_all_faults_of_the_images_are_found_at_once(tmp_path: Path) -> None:
     assert seen == [(n + 1, 10) for n in range(10)]
 
 
-def test_images_in_memory_are_compared_too() -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
-    pixels[3] = pixels[1]
-    problems = check(from_arrays(pixels, [0, 1, 1, 0], patients=[1, 2, 3, 4]).manifest, folds=2)
-    assert [(problem.kind, problem.where) for problem in problems] == [("identical-images-other-grade", "1")]
-
-
 def test_images_that_are_all_elsewhere_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=r"None of the 2 images exists.*`images`"):
         check(manifest(tmp_path, {"a.png": 0, "b.png": 1}))

@@ -29,7 +29,7 @@ from srjt.data import (
 )
 from srjt.data.duplicates import UNKNOWN, identical, near_pairs, pixel_hash, thumbnails
 from srjt.data.images.store import open_store
-from srjt.data.manifest import components, connected
+from srjt.data.manifest import connected
 from srjt.data.splits import Split
 from srjt.data.synthetic import generate
 
@@ -72,10 +72,6 @@ def test_connected_joins_whatever_a_chain_connects(codes: tuple[list[int], list[
     for first in range(len(joined)):
         for second in range(first):
             assert (joined[first] == joined[second]) == (second in sets[first])
-
-
-def test_components_of_no_pairs() -> None:
-    assert sorted(components(3, np.empty((0, 2), dtype=np.int64)).tolist()) == [0, 1, 2]
 
 
 IMAGES = generate(images=40, patients=10, size=128).arrays

@@ -42,12 +42,6 @@ def save_npy(folder: Path) -> tuple[Path, dict[str, Any]]:
     return folder / "a.npy", {}
 
 
-def save_npy_labels_elsewhere(folder: Path) -> tuple[Path, dict[str, Any]]:
-    np.save(folder / "a.npy", np.asfortranarray(X))
-    table().to_csv(folder / "other.csv", index=False)
-    return folder / "a.npy", {"labels": folder / "other.csv"}
-
-
 def save_npz_labels_by_id(folder: Path) -> tuple[Path, dict[str, Any]]:
     np.savez(folder / "a.npz", embeddings=X, ids=np.array(IDS))
     table().sample(frac=1, random_state=0).to_csv(folder / "shuffled.csv", index=False)
@@ -193,13 +187,6 @@ def test_what_is_packed_is_read_back(
     pd.testing.assert_frame_equal(again.table[both], manifest.table[both])
     assert again.table[column].tolist() == ["" if text == "<NA>" else text for text in extra]
     assert pack_features(manifest) == pack_features(manifest)
-
-
-def test_a_name_that_no_file_can_have_is_kept(tmp_path: Path) -> None:
-    names = ["a" * 300, "b"]
-    manifest = from_arrays(np.zeros((2, 3)), [0, 1], ids=names).manifest
-    (tmp_path / "a.npz").write_bytes(pack_features(manifest))
-    assert read(tmp_path / "a.npz").manifest.table["image"].tolist() == names
 
 
 def test_without_grades_for_prediction(tmp_path: Path) -> None:

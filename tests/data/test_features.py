@@ -57,7 +57,7 @@ def test_large_finite_numbers_do_not_look_infinite() -> None:
         (np.array([["a", "b"]] * 6), "must be numbers; these are <U1"),
         (np.array([[None, 1.0]] * 6), "must be numbers; these are object"),
         (np.zeros((6, 0)), r"not of shape \(6, 0\)"),
-        (X[:5], "5 rows of features but 6 entries in grade"),
+        (X[:5], "5 samples but 6 entries in grade"),
     ],
 )
 def test_what_cannot_be_features(rows: np.ndarray, message: str) -> None:

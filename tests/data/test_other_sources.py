@@ -88,11 +88,6 @@ def test_a_folder_without_images_or_options_that_do_not_apply(tmp_path: Path) ->
         read(picture(tmp_path / "x.png"))
 
 
-def test_a_folder_with_a_label_table_is_that_table(tmp_path: Path) -> None:
-    table(tmp_path, "image,grade\na.png,0\nb.png,1\n")
-    assert read(tmp_path).kind == "table"
-
-
 def test_limuc_is_recognised_below_its_archive_folder_too(tmp_path: Path) -> None:
     root = tmp_path / "patient_based_classified_images"
     picture(root / "12/Mayo 0/a.bmp")
@@ -179,14 +174,6 @@ def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:
         read(path)
 
 
-def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
-    objects = np.array([print, print], dtype=object)
-    names = [f"{side}_{what}" for side in ("train", "val", "test") for what in ("images", "labels")]
-    np.savez(tmp_path / "x.npz", **dict.fromkeys(names, objects))
-    with pytest.raises(SrjtError, match="contains Python objects, or is not from NumPy"):
-        read(tmp_path / "x.npz")
-
-
 def test_arrays_from_python() -> None:
     images = np.zeros((4, 6, 5, 3), dtype=np.uint8)
     reading = from_arrays(images, np.array([1.0, 2.0, np.nan, 3.0]), patients=[1, 1, 2, "02"])
@@ -208,7 +195,7 @@ def test_arrays_from_python() -> None:
     [
         (np.zeros((2, 4, 4)), {}, "must be uint8"),
         (np.zeros((2, 3, 4, 4), dtype=np.uint8), {}, "shape"),
-        (np.zeros((3, 4, 4), dtype=np.uint8), {}, "3 images but 2 entries in grade"),
+        (np.zeros((3, 4, 4), dtype=np.uint8), {}, "3 samples but 2 entries in grade"),
         (np.zeros((2, 4, 4), dtype=np.uint8), {"patients": [1]}, "1 entry in patient"),
         (np.zeros((2, 4, 4), dtype=np.uint8), {"ids": ["a", "a"]}, "ids must be unique"),
         (np.zeros((2, 4, 4), dtype=np.uint8), {"split": ["left", "test"]}, "not 'left'"),

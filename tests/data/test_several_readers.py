@@ -83,7 +83,7 @@ def test_columns_are_given_by_repetition_or_by_a_pattern() -> None:
     assert {reader for _, reader, _ in both} == {"x1", "x2"}
     with pytest.raises(SrjtError, match=r"column .*'x3'"):
         read_readings(frame, grade_column=["x1", "x3"])
-    with pytest.raises(SrjtError, match=r"looks like the grade: .*, or those of all readers"):
+    with pytest.raises(SrjtError, match=r"looks like the grade: .*several_readings"):
         read_readings(frame)
 
 
@@ -212,14 +212,6 @@ def test_the_posterior_survives_selection_and_saving_but_not_injected_noise(tmp_
     assert manifest.with_noisy_labels([1, 1, 1]).posterior is None
 
 
-def test_accidental_duplicates_are_errors_as_before(tmp_path: Path) -> None:
-    path = table(tmp_path, "image,grade\na.png,0\na.png,1\nb.png,1\nc.png,2\n")
-    reading = read(path)
-    assert [problem.kind for problem in reading.problems] == ["conflicting-rows"]
-    assert reading.manifest.ids == ["b.png", "c.png"]
-    assert read(path, several_readings="error").problems == reading.problems
-
-
 def test_a_table_with_columns_of_readers_alone_says_what_to_do(tmp_path: Path) -> None:
     path = table(tmp_path, WIDE)
     with pytest.raises(SrjtError, match=r"grades of 2 readers .*`several_readings='consensus'`"):
@@ -232,7 +224,7 @@ def test_a_table_with_columns_of_readers_alone_says_what_to_do(tmp_path: Path) -
     [
         ({"several_readings": "majority"}, "Unknown several_readings 'majority'"),
         ({"reader_column": "reader"}, "`reader_column` is for several readings of an image"),
-        ({"grade_column": ["grade", "reader"]}, "names 2 columns: add `several_readings='consensus'`"),
+        ({"grade_column": ["grade", "reader"]}, "`grade_column` is for several readings of an image: add"),
     ],
 )
 def test_options_without_effect_are_errors(tmp_path: Path, options: dict[str, str], message: str) -> None:

@@ -119,7 +119,7 @@ def test_numbers_that_no_option_means(command: Command, arguments: tuple[object,
         words in said
         for words in (
             "at most 63 bits",
-            "jobs must be between",
+            "--jobs is at most 1000",
             "less than or equal",
             "is not in the range",
             "seed cannot be negative",

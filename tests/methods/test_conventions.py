@@ -67,13 +67,3 @@ def test_for_single_networks_all_conventions_are_the_paper(name: str, convention
 def _seeded_head(method: methods.Method) -> list[torch.nn.Parameter]:
     torch.manual_seed(0)
     return list(method.head(3, method.num_classes).parameters())
-
-
-@pytest.mark.parametrize("convention", [PAPER, CODE])
-@pytest.mark.parametrize("name", ["co-teaching", "jocor", "codis+ours", "standard", "sord"])
-def test_the_loss_is_a_mean_so_that_repeating_the_batch_changes_nothing(name: str, convention: str) -> None:
-    method = create(name, convention)
-    once = UNDECIDED[: method.networks]
-    alone = method.loss(once, LABEL, keep=1).total
-    torch.testing.assert_close(method.loss(once.expand(-1, 6, -1), LABEL.expand(6), keep=6).total, alone)
-    torch.testing.assert_close(method.loss(once.expand(-1, 6, -1), LABEL.expand(6), keep=3).total, alone)

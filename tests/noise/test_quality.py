@@ -107,26 +107,6 @@ def test_it_means_what_it_says_and_ranks_wrong_labels_first() -> None:
     assert (posterior.argmax(axis=1) == true).mean() > right.mean()
 
 
-@pytest.mark.slow
-def test_a_known_matrix_and_an_estimated_one_agree() -> None:
-    _, labels, p, _ = observed()
-    found = estimate_noise(labels, p, bootstrap=0)
-    given_it = label_quality(labels, p, transition=found.transition)
-    np.testing.assert_allclose(given_it, label_quality(labels, p), atol=0.02)
-
-
-def test_without_noise_every_label_is_right_and_the_farther_off_the_worse() -> None:
-    _, labels, p, matrix = observed()
-    np.testing.assert_allclose(label_quality(labels, p, transition=np.eye(GRADES)), 1.0)
-    sure = int(np.abs(p[:, 0] - 0.9).argmin())
-    others = np.delete(np.arange(len(labels)), sure)
-    worth = [
-        label_quality(np.r_[labels[others], label], p[np.r_[others, sure]], transition=matrix)[-1]
-        for label in range(GRADES)
-    ]
-    assert all(np.diff(worth) < 0)
-
-
 def test_a_prior_moves_the_posterior_towards_it() -> None:
     _, labels, p, matrix = observed()
     usual = true_grade_posterior(labels, p, transition=matrix)

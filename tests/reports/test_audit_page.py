@@ -44,7 +44,6 @@ def write_folder(
     scores.to_csv(folder / "audit.csv", index=False)
     found = read_audit(folder)
     facts = json.loads((folder / "audit.json").read_text())
-    facts["columns"] = {"patient": patients, "reader": True, "true_grade": truth}
     facts["features"] = features
     (folder / "audit.json").write_text(json.dumps(facts))
     noise = replace(counted(found.labels, found.probabilities, **estimate), learnt=learnt)

@@ -322,9 +322,6 @@ def audit(
             "notice": review_notice(summary),
             "judged": judges_labels(summary),
             "trusted": not summary["caveat"],
-            "columns": {
-                name: name in scores for name in ("patient", "reader", "true_grade", "verified_grade")
-            },
             "label_column": label_column,
             "read_with": list(read_options),
             "features": samples.are_features,

@@ -349,7 +349,6 @@ class AuditFile(BaseModel, extra="allow"):
     notice: str
     judged: bool
     trusted: bool
-    columns: dict[str, bool]
     label_column: str
     read_with: list[str]
     features: bool

@@ -77,19 +77,25 @@ LOGIN_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Revi
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccessRules:
-    """The host names by which the server is reached, and the secrets that give access."""
+class Server:
+    """A listening socket, the host names by which it is reached, and the secrets that give access."""
 
+    socket: socket.socket
+    host: str
+    port: int
     host_names: frozenset[str] = LOOPBACK
     any_address: bool = False  # accept every IP address as Host
-    cookie: str = "srjt-review"  # the name includes the port, because browsers share cookies between ports
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     one_time_tokens: set[str] = field(default_factory=set, repr=False)
 
-    def new_one_time_token(self) -> str:
-        token = secrets.token_urlsafe(32)
-        self.one_time_tokens.add(token)
-        return token
+    @property
+    def cookie(self) -> str:
+        """The name includes the port, because browsers share cookies between ports."""
+        return f"srjt-review-{self.port}"
+
+    def address(self, token: str) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/?token={token}"
 
     def accepts_login(self, token: str) -> bool:
         """Whether the token of an address is valid; a one-time token is used up."""
@@ -119,7 +125,7 @@ def _is_address(host: str, *, loopback: bool = False) -> bool:
     return address.is_loopback or not loopback
 
 
-def secured(app: ASGIApp, access: AccessRules) -> ASGIApp:
+def secured(app: ASGIApp, server: Server) -> ASGIApp:
     """``app`` behind the rules: every request is checked, and every response has the headers."""
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
@@ -139,24 +145,24 @@ def secured(app: ASGIApp, access: AccessRules) -> ASGIApp:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        response = _login_or_refusal(Request(scope), access)
+        response = _login_or_refusal(Request(scope), server)
         await (app if response is None else response)(scope, receive_limited, send_with_headers)
 
     return checked
 
 
-def _login_or_refusal(request: Request, access: AccessRules) -> Response | None:
+def _login_or_refusal(request: Request, server: Server) -> Response | None:
     """The response to a request that does not reach the application; None if it does."""
     host = request.headers.get("host", "")
-    if not access.accepts_host(host):
+    if not server.accepts_host(host):
         return PlainTextResponse("This server does not have that host name.", 421)
     token = request.query_params.get("token")
     if token is not None and (request.method, request.scope["path"]) == ("GET", "/"):
-        if access.accepts_login(token):
+        if server.accepts_login(token):
             page = HTMLResponse(LOGIN_PAGE)
-            page.set_cookie(access.cookie, access.token, httponly=True, samesite="strict", path="/")
+            page.set_cookie(server.cookie, server.token, httponly=True, samesite="strict", path="/")
             return page
-    elif access.is_token(request.cookies.get(access.cookie, "")):
+    elif server.is_token(request.cookies.get(server.cookie, "")):
         if request.method in ("GET", "HEAD"):
             return None
         if request.headers.get("origin") not in (f"http://{host}", f"https://{host}"):
@@ -321,7 +327,7 @@ class ReviewSession:
         return {**shown, "grade": grade}
 
 
-def create_app(session: ReviewSession | BlindSession, access: AccessRules) -> ASGIApp:
+def create_app(session: ReviewSession | BlindSession, server: Server) -> ASGIApp:
     """The application behind the security rules. Handlers are plain functions: Starlette runs them in threads."""
     if isinstance(session, BlindSession):
         files, routes = BLIND_FILES, _blind_routes(session)
@@ -335,7 +341,7 @@ def create_app(session: ReviewSession | BlindSession, access: AccessRules) -> AS
         content = (resources.files("srjt.auditing") / "page" / name).read_bytes()
         return Response(content, media_type=MEDIA_TYPES[Path(name).suffix])
 
-    return secured(Starlette(routes=[Route("/", page), Route("/page/{name}", page), *routes]), access)
+    return secured(Starlette(routes=[Route("/", page), Route("/page/{name}", page), *routes]), server)
 
 
 Work = Callable[[dict[str, Any]], "dict[str, Any] | Response"]  # body of a request → the answer
@@ -555,20 +561,6 @@ def _blind_routes(session: BlindSession) -> list[Route]:
 # The web server of the review: open a port, run until Ctrl-C, open the browser.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Server:
-    """A listening socket and the rules for access to it."""
-
-    socket: socket.socket
-    host: str
-    port: int
-    access: AccessRules
-
-    def address(self, token: str) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}/?token={token}"
-
-
 def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False) -> Server:
     """Listen on ``port`` (0: any free one). Addresses that other machines reach need ``allow_remote``."""
     local = host == "localhost" or _is_address(host, loopback=True)
@@ -584,11 +576,14 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
         raise SrjtError(
             f"Port {port} of {host} cannot be used ({problem.strerror or problem}): choose another --port or --host."
         ) from None
-    port = listening.getsockname()[1]
     own_names = {host} if local else {host, socket.gethostname().lower(), socket.getfqdn().lower()}
-    access = AccessRules(host_names=LOOPBACK | own_names, any_address=not local, cookie=f"srjt-review-{port}")
-    shown_host = socket.gethostname() if host in ("0.0.0.0", "::") else host
-    return Server(socket=listening, host=shown_host, port=port, access=access)
+    return Server(
+        socket=listening,
+        host=socket.gethostname() if host in ("0.0.0.0", "::") else host,
+        port=listening.getsockname()[1],
+        host_names=LOOPBACK | own_names,
+        any_address=not local,
+    )
 
 
 def create_web_server(session: ReviewSession | BlindSession, server: Server) -> uvicorn.Server:
@@ -598,7 +593,7 @@ def create_web_server(session: ReviewSession | BlindSession, server: Server) -> 
     # a client that repeats an error, such as too many open files, must not fill the disk
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
-        create_app(session, server.access),
+        create_app(session, server),
         http="h11",
         ws="none",
         log_level="critical",
@@ -630,6 +625,7 @@ def open_browser(server: Server) -> bool:
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     ):
         return False
-    address = server.address(server.access.new_one_time_token())
-    threading.Timer(0.3, webbrowser.open, [address]).start()
+    token = secrets.token_urlsafe(32)
+    server.one_time_tokens.add(token)
+    threading.Timer(0.3, webbrowser.open, [server.address(token)]).start()
     return True

@@ -129,7 +129,7 @@ def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, ope
     """Serve the page until Ctrl-C."""
     from srjt.auditing.review_app import open_browser, serve
 
-    if server.access.any_address:
+    if server.any_address:
         say(
             f"Other machines can reach this page on port {server.port}. Anyone with the address below can see all "
             "images and decide, and so can anyone who can read the network traffic: the connection is not "
@@ -139,7 +139,7 @@ def _serve(session: BlindSession | ReviewSession, what: str, server: Any, *, ope
         )
 
     def announce() -> None:
-        typer.echo(f"{what}: {server.address(server.access.token)}  (Ctrl-C stops)")
+        typer.echo(f"{what}: {server.address(server.token)}  (Ctrl-C stops)")
         if open_:
             open_browser(server)
 

@@ -4,7 +4,7 @@ them. It needs no download.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -376,43 +376,6 @@ def generate(
         }
     )
     return Manifest(table=table, grades=tuple(str(g) for g in range(grades)), arrays=arrays)
-
-
-def redraw(
-    rows: Sequence[int], *, images: int, patients: int, size: int, grades: int = 4, seed: int = 0
-) -> npt.NDArray[np.uint8]:
-    """Some images of a dataset again, at another size: the same scenes, for people to look at.
-
-    Parameters
-    ----------
-    rows : sequence of int
-        Which images.
-    images, patients, grades, seed : int
-        Of the dataset, as for ``generate``.
-    size : int
-        Height and width, 32 to 256.
-
-    Returns
-    -------
-    ndarray of uint8, shape (len(rows), size, size, 3)
-
-    Examples
-    --------
-    >>> import srjt
-    >>> srjt.data.synthetic.redraw([3, 5], images=100, patients=20, size=128).shape
-    (2, 128, 128, 3)
-    """
-    _check(images=images, patients=patients, size=size, grades=grades, seed=seed)
-    patient, severity = _population(images, patients, grades, seed)
-    return np.array([
-        draw(
-            float(severity[row]) / grades,
-            random_appearance(stream(seed, _PATIENT, int(patient[row]))),
-            size=size,
-            rng=stream(seed, _IMAGE, int(row)),
-        )
-        for row in rows
-    ])  # fmt: skip
 
 
 def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], object] | None = None) -> Path:

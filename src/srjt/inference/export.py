@@ -419,4 +419,6 @@ def _quiet() -> Iterator[None]:
         stack.callback(logger.setLevel, before)
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
+        # of torch.export.load in torch 2.11
+        warnings.filterwarnings("ignore", "The given buffer is not writable")
         yield

@@ -125,11 +125,11 @@ class RegisteredMethod:
 
     name: str
     source: str | type[Method]  # the class, or "module:class" to be loaded when it is needed
-    networks: int
-    needs: tuple[str, ...]  # of "noise_rate", "transition": what must be known before training
-    scores: str  # how it judges samples
     updates: str  # what it learns from
     paper: str
+    scores: str = "–"  # how it judges samples
+    networks: int = 1
+    needs: tuple[str, ...] = ()  # of "noise_rate", "transition": what must be known before training
     defaults: Mapping[str, Any] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     compared: bool = True  # whether ``all`` in a study contains it, unless it is a recipe
@@ -381,29 +381,13 @@ _WHAT = {
 OURS = "Takezaki et al., WACV 2025"
 
 
-def _one(
-    name: str,
-    where: str,
-    *,
-    updates: str,
-    paper: str,
-    scores: str = "–",
-    needs: str = "",
-    compared: bool = True,
-) -> RegisteredMethod:
-    return RegisteredMethod(
-        name=name, source=f"srjt.methods.{where}", networks=1, needs=tuple(filter(None, [needs])),
-        scores=scores, updates=updates, paper=paper, compared=compared,
-    )  # fmt: skip
+def _one(name: str, where: str, **about: Any) -> RegisteredMethod:
+    return RegisteredMethod(name=name, source=f"srjt.methods.{where}", **about)
 
 
-def _two(
-    name: str, where: str, *, scores: str, updates: str, paper: str, **defaults: object
-) -> RegisteredMethod:
-    return RegisteredMethod(
-        name=name, source=f"srjt.methods.{where}", networks=2, needs=("noise_rate",),
-        scores=scores, updates=updates, paper=paper, defaults=defaults,
-    )  # fmt: skip
+def _two(name: str, where: str, **about: Any) -> RegisteredMethod:
+    defaults = {"update": "soft"} if name.endswith("+ours") else {}
+    return _one(name, where, networks=2, needs=("noise_rate",), defaults=defaults, **about)
 
 
 METHODS = (
@@ -412,14 +396,14 @@ METHODS = (
     _one("label-smooth", "single:LabelSmooth", updates="label smoothed by 0.1",
          paper="Szegedy et al., CVPR 2016"),
     _one("f-correction", "single:ForwardCorrection", updates="−log (Pᵀp) at the label",
-         paper="Patrini et al., CVPR 2017", needs="transition"),
+         paper="Patrini et al., CVPR 2017", needs=("transition",)),
     _one("reweight", "single:Reweight", scores="p / (Pᵀp), a weight", updates="weighted hard label",
-         paper="Liu & Tao, TPAMI 2016", needs="transition"),
+         paper="Liu & Tao, TPAMI 2016", needs=("transition",)),
     _one("mixup", "single:Mixup", updates="blended hard labels", paper="Zhang et al., ICLR 2018"),
     _one("cdr", "single:Cdr", scores="|w·g| of each weight", updates="hard label, critical weights",
-         paper="Xia et al., ICLR 2021", needs="noise_rate"),
+         paper="Xia et al., ICLR 2021", needs=("noise_rate",)),
     _one("garg", "single:Garg", updates="Σ_j (P⁻¹)_ỹj ℓ_coral(j)", paper="Garg & Manwani, ACML 2020",
-         needs="transition"),
+         needs=("transition",)),
     _two("co-teaching", "joint:CoTeaching", scores="ℓ_h", updates="hard label, peer's choice",
          paper="Han et al., NeurIPS 2018"),
     _two("jocor", "joint:JoCor", scores="ℓ_h1 + ℓ_h2 + λD", updates="hard label + λD, common choice",
@@ -427,15 +411,14 @@ METHODS = (
     _two("codis", "joint:CoDis", scores="ℓ_h − λD", updates="hard label, peer's choice",
          paper="Xia et al., ICCV 2023"),
     _two("co-teaching+ours", "joint:CoTeaching", scores="ℓ_h(τ)", updates="soft label, peer's choice",
-         paper=OURS, update="soft"),
+         paper=OURS),
     _two("jocor+ours", "joint:JoCor", scores="ℓ_h1(τ) + ℓ_h2(τ) + λD(τ)", updates="soft label + λD, common choice",
-         paper=OURS, update="soft"),
+         paper=OURS),
     _two("codis+ours", "joint:CoDis", scores="ℓ_h(τ) − λD(τ)", updates="soft label, peer's choice",
-         paper=OURS, update="soft"),
+         paper=OURS),
     # Baselines that the paper does not compare with; ``all`` in a study leaves them out.
     _one("eae", "single:ExpectedAbsoluteError", updates="E_p |grade − label| after cross-entropy",
-         paper="this project",
-         compared=False),
+         paper="this project", compared=False),
     _one("gce", "single:GeneralisedCrossEntropy", updates="(1 − p^q) / q", paper="Zhang & Sabuncu, NeurIPS 2018",
          compared=False),
     _one("elr", "single:EarlyLearning", updates="hard label + λ log(1 − ⟨running average, p⟩)",
@@ -448,15 +431,14 @@ METHODS = (
          paper="Polat et al., MIUA 2022", compared=False),
     # Our recipe, told nothing: the matrix of label errors is estimated. benchmarks/recipe_on_features.py says what
     # it is worth; this is the only place to change it.
-    RegisteredMethod(
-        name="srjt", source="srjt.methods.joint:ForwardAgreement", networks=2, needs=("transition",),
-        scores="–", updates="−log (Pᵀp) at the label, P estimated; λD on all samples", paper="this project",
-        recipe=Recipe(
-            noise_rate="auto",
-            for_images={"optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1, "learning_rate": 1e-3},
-            for_features={"grows_with": "fit"},
-        ),
-        defaults={"co_lambda": 4.0, "grows_with": "training"}),
+    _one("srjt", "joint:ForwardAgreement", networks=2, needs=("transition",),
+         updates="−log (Pᵀp) at the label, P estimated; λD on all samples", paper="this project",
+         recipe=Recipe(
+             noise_rate="auto",
+             for_images={"optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1, "learning_rate": 1e-3},
+             for_features={"grows_with": "fit"},
+         ),
+         defaults={"co_lambda": 4.0, "grows_with": "training"}),
 )  # fmt: skip
 
 _REGISTRY.update((row.name, row) for row in METHODS)

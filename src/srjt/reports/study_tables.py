@@ -498,7 +498,8 @@ def mean_cell(values: pd.Series[float]) -> TableCell:
     """Mean ± standard deviation of the values of runs."""
     if not len(values):
         return TableCell(text=MISSING, runs=0)
-    mean, std = float(values.mean()), float(values.std(ddof=0))  # of the population
+    # of the population; the last bit of a sum differs between processors, and must not round half a digit
+    mean, std = round(float(values.mean()), 9), round(float(values.std(ddof=0)), 9)
     if len(values) == 1:  # one value has no standard deviation
         return TableCell(text=decimals(mean), value=mean, runs=1)
     return TableCell(text=f"{decimals(mean)} ± {std:.3f}", value=mean, std=std, runs=len(values))

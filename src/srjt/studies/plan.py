@@ -421,8 +421,8 @@ class StudyWatcher:
     def ended(self, planned: PlannedRun, status: str) -> None:
         """A run has ended."""
         self.done += status == "done"
-        if status == "failed":
-            self.bar.note(f"failed: {planned.key}")
+        show = self.bar.note if status == "failed" else self.bar.line
+        show(f"[{self.done}/{self.total}] {status}: {planned.key}")
         if self.done == self.total:  # nothing will be updated any more
             self.updated([])
 

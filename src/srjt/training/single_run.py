@@ -63,16 +63,12 @@ def split_or_own(split: SplitChoice) -> SplitMaker | None:
     )
 
 
-def has_own_split(manifest: Manifest) -> bool:
-    return "split" in manifest.table
-
-
 def own_split(manifest: Manifest, *, all_samples: str = 'split="all"') -> Split:
     """The data's own split, if they have one: test samples are not trained on unless the user asks for it.
 
     all_samples: how the user asks for it, for a warning.
     """
-    if has_own_split(manifest):
+    if "split" in manifest.table:
         return official_split(manifest)
     if (column := unused_split_column(manifest)) is not None:
         warn(
@@ -308,6 +304,7 @@ def single_run(
         standardise(networks, as_features(store.pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
     with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
+        feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
         run = ready_to_compute(
             networks,
             method,
@@ -317,7 +314,6 @@ def single_run(
             transform=setup.transform,
             eval_transform=setup.eval_transform,
         )
-        feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
         if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
             kind = "rows of features" if manifest.are_features else "images"
             name = "custom network" if setup.network else str(config.network)

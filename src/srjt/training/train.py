@@ -38,7 +38,6 @@ from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import (
     SplitChoice,
     fingerprint,
-    has_own_split,
     no_validation_side,
     resolve_split,
     resolved_once,
@@ -351,19 +350,17 @@ def _estimate_once(
         with wait_for_lock(folder, waiting=note_once):
             if not file.exists():
                 estimate = estimate_in(folder / "warmup")
-                content = {
-                    "format": run_folder.FORMAT,
-                    "srjt": __version__,
-                    **facts,
-                    "estimate": estimate.to_dict(),
-                }
-                write_json(file, content)
+                made_by = {"format": run_folder.FORMAT, "srjt": __version__}
+                write_json(file, {**made_by, **facts, "estimate": estimate.to_dict()})
     saved = read_json(file, run_folder.NoiseFile)
-    before, now = saved.model_dump(include=set(facts)), facts
-    if (folder / "run.json").exists():  # whose own settings and samples are compared next
-        before, now = {"verified": before["verified"]}, {"verified": now["verified"]}
-    before, now = ({**facts.pop("warm_up", {}), **facts} for facts in (dict(before), dict(now)))
-    run_folder.refuse_differences(f"{file} was estimated from other images, labels or settings", before, now)
+    # a run that has begun compares its own settings and samples next
+    names = ["verified"] if (folder / "run.json").exists() else list(facts)
+    before, now = {name: getattr(saved, name) for name in names}, {name: facts[name] for name in names}
+    run_folder.refuse_differences(
+        f"{file} was estimated from other images, labels or settings",
+        {**before.pop("warm_up", {}), **before},
+        {**now.pop("warm_up", {}), **now},
+    )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return saved.estimate
 
@@ -465,7 +462,7 @@ def train(
     names = Grades(data.grades, grade_names).names  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
-    if requested.keep == "best" and (sides is None or (split is None and not has_own_split(data))):
+    if requested.keep == "best" and (sides is None or (split is None and "split" not in data.table)):
         raise no_validation_side()
     note = None
     if out is None or not run_folder.is_finished(Path(out)):

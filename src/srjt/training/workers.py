@@ -102,7 +102,11 @@ def _without_current_folder() -> Iterator[None]:
     A folder that one was sent may contain a random.py. The server starts in the folder of the standard library, and a
     worker returns to its own (multiprocessing does that).
     """
-    folder = os.getcwd()
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was deleted, and contains no modules
+        yield
+        return
     os.chdir(os.path.dirname(os.__file__))
     try:
         yield

@@ -197,16 +197,16 @@ class StreamedFeed:
     pixels = None
 
     def __init__(self, pixels: Samples, *, device: torch.device) -> None:
-        self._host = pixels
-        self._device = device
-        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.host = pixels
+        self.device = device
+        self.copies = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def batches(self, rows: Tensor) -> Iterator[Tensor]:
         """Like ``ResidentFeed.batches``."""
-        _check(rows, len(self._host))
+        _check(rows, len(self.host))
         pieces = [piece for step in rows for piece in step.split(PIECE)]
         per_batch = len(pieces) // max(len(rows), 1)
-        slots = [self._slot(min(PIECE, rows.shape[1])) for _ in range(min(AHEAD, len(pieces)))]
+        slots = [_Slot(self, min(PIECE, rows.shape[1])) for _ in range(min(AHEAD, len(pieces)))]
         pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="feed")
         ahead: deque[Future[tuple[Tensor, torch.cuda.Event | None]]] = deque()
         used: torch.cuda.Event | None = None
@@ -224,8 +224,8 @@ class StreamedFeed:
                 for number in range(first, first + per_batch):
                     arrived.append(ahead.popleft().result())
                     start(number + AHEAD)
-                if self._copies is not None:
-                    consumer = torch.cuda.current_stream(self._device)
+                if self.copies is not None:
+                    consumer = torch.cuda.current_stream(self.device)
                     used = torch.cuda.Event(blocking=True)
                     used.record(consumer)  # when the device has used all earlier batches
                     for piece, copied in arrived:
@@ -235,9 +235,6 @@ class StreamedFeed:
                 yield arrived[0][0] if per_batch == 1 else torch.cat([piece for piece, _ in arrived])
         finally:  # also if the consumer leaves the loop early
             pool.shutdown(cancel_futures=True)
-
-    def _slot(self, size: int) -> _Slot:
-        return _Slot(self._host, size, device=self._device, copies=self._copies)
 
 
 Feed: TypeAlias = ResidentFeed | StreamedFeed
@@ -279,17 +276,11 @@ def _identity(pixels: Samples) -> tuple[Hashable, ...]:
 class _Slot:
     """A host buffer that every ``AHEAD``-th piece passes through on its way to the device."""
 
-    def __init__(
-        self,
-        host: Samples,
-        size: int,
-        *,
-        device: torch.device,
-        copies: torch.cuda.Stream | None,
-    ) -> None:
-        self._host, self._device, self._copies = host, device, copies
-        kind = torch.uint8 if host.dtype == np.uint8 else torch.float32
-        self._buffer = torch.empty((size, *host.shape[1:]), dtype=kind, pin_memory=copies is not None)
+    def __init__(self, feed: StreamedFeed, size: int) -> None:
+        self._host, self._device, self._copies = feed.host, feed.device, feed.copies
+        kind = torch.uint8 if feed.host.dtype == np.uint8 else torch.float32
+        shape = (size, *feed.host.shape[1:])
+        self._buffer = torch.empty(shape, dtype=kind, pin_memory=feed.copies is not None)
         self._copied: torch.cuda.Event | None = None
 
     def fetch(

@@ -20,7 +20,6 @@ from typing import BinaryIO, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from PIL import Image
 from pydantic import BaseModel
 
@@ -37,6 +36,7 @@ from srjt.data.images.decode import (
     resized,
 )
 from srjt.data.manifest import Features, Manifest, as_features
+from srjt.data.sources.assemble import as_colour
 from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, cores, unknown_name
 from srjt.files import (
@@ -355,7 +355,7 @@ def open_store(
         return ImageStore(pixels=as_features(manifest.arrays), manifest=manifest)
     paths: Sequence[Path] | None = None
     if manifest.arrays is not None:
-        arrays = _check_images(manifest.arrays)
+        arrays = np.asarray(as_colour(manifest.arrays), np.uint8).view()
         if arrays.shape[1:3] == (size, size) or len(arrays) * 3 * size * size <= IN_MEMORY:
             pixels = _resize_all(arrays, size=size, resize=resize, workers=workers, progress=progress)
             return ImageStore(pixels=pixels, manifest=manifest)
@@ -419,11 +419,8 @@ def _open_or_build(build: Build, manifest: Manifest, on_bad_image: OnBadImage) -
 
 
 def _list_bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> None:
-    rows = (
-        manifest.table[["id"]]
-        .assign(image=list(map(str, manifest.paths)), reason=pd.Series(bad, dtype=object))
-        .dropna()
-    )
+    named = manifest.table[["id"]].assign(image=list(map(str, manifest.paths))).loc[sorted(bad)]
+    rows = named.assign(reason=[bad[row] for row in sorted(bad)])
     rows.to_csv(folder / "bad_images.csv", index=False, errors="surrogateescape")
 
 
@@ -447,15 +444,6 @@ def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:
     for start in range(0, len(arrays), 1024):
         digest.update(np.ascontiguousarray(arrays[start : start + 1024]).data)
     return digest.hexdigest()
-
-
-def _check_images(arrays: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
-    if arrays.dtype != np.uint8 or arrays.ndim != 4 or arrays.shape[3] != 3:
-        raise SrjtError(
-            f"Images in memory must be an N×H×W×3 array of uint8, not {'×'.join(map(str, arrays.shape))} "
-            f"of {arrays.dtype}."
-        )
-    return arrays.view()  # type: ignore[return-value]
 
 
 def _resize_one(picture: npt.NDArray[np.uint8], *, size: int, resize: Resize) -> UInt8Array:

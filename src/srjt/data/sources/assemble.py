@@ -72,8 +72,7 @@ class LoadedData:
     readings: Readings | None = None
 
     def __repr__(self) -> str:
-        count = len(self.problems)
-        problems = f"; {count:,} problem{'s' * (count != 1)}" if count else ""
+        problems = f"; {count_of(len(self.problems), 'problem')}" if self.problems else ""
         return f"<LoadedData ({self.kind}): {self.manifest.describe()}{problems}>"
 
     def _repr_html_(self) -> str:
@@ -82,7 +81,7 @@ class LoadedData:
         return self.manifest._repr_html_() + html_block(
             "",
             *map(html_text, self.notes),
-            html_table(("problem", "where", "what"), listed, text_columns=3) if listed else "",
+            html_table(("problem", "where", "what"), listed) if listed else "",
             html_text(f"… and {more:,} more problems" if more else ""),
         )
 
@@ -239,11 +238,9 @@ def from_arrays(
     array = as_array(images)
     if array.ndim == 2:
         pixels: npt.NDArray[np.generic] = as_features(array)
-        what = "rows of features"
         size = f"{count_of(len(pixels), 'row')} of {count_of(pixels.shape[1], 'feature')} in memory"
     else:
         pixels = as_colour(array)
-        what = "images"
         size = f"{count_of(len(pixels), 'image')} of {pixels.shape[2]}×{pixels.shape[1]} in memory"
     columns = {
         "grade": grades,
@@ -254,9 +251,7 @@ def from_arrays(
         "id": ids,
     }
     given = {
-        name: _texts(values, name, count=len(pixels), what=what)
-        for name, values in columns.items()
-        if values is not None
+        name: _texts(values, name, len(pixels)) for name, values in columns.items() if values is not None
     }
     given.setdefault("id", [str(row) for row in range(len(pixels))])
     if len(set(given["id"])) < len(pixels):
@@ -317,19 +312,15 @@ def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     return images if images.shape[-1] == 3 else np.repeat(images, 3, axis=-1)
 
 
-def _texts(
-    values: Sequence[object] | npt.NDArray[np.generic], name: str, *, count: int, what: str
-) -> list[str]:
+def _texts(values: Sequence[object] | npt.NDArray[np.generic], name: str, count: int) -> list[str]:
     # A list, not an array: NumPy would turn the numbers of [1, None] into floats.
     try:
-        listed = (
-            as_array(values).tolist() if isinstance(values, np.ndarray) or is_tensor(values) else list(values)
-        )
+        listed = as_array(values).tolist() if hasattr(values, "tolist") else list(values)
     except TypeError:
         raise SrjtError(f"{name} must have one entry per sample; got {values!r}.") from None
     if len(listed) != count:
         raise SrjtError(
-            f"{count:,} {what} but {count_of(len(listed), 'entry', 'entries')} in {name}: the numbers must be equal."
+            f"There are {count:,} samples but {count_of(len(listed), 'entry', 'entries')} in {name}: give one for each."
         )
     if any(isinstance(value, list) for value in listed):
         raise SrjtError(f"{name} must have one entry per sample, not a row of several.")

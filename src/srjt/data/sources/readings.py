@@ -520,18 +520,12 @@ def combines_readings(options: ReadOptions) -> bool:
     """Whether the readings of an image are combined. An error for options without effect."""
     if options.several_readings == "consensus":
         return True
-    columns = options.grade_column
-    if isinstance(columns, tuple) and len(columns) > 1:
+    several = isinstance(options.grade_column, tuple) and len(options.grade_column) > 1
+    unused = [name for name in ("reader_column", "reference_column") if getattr(options, name) is not None]
+    for name in [*unused, *(["grade_column"] if several else [])]:
         raise SrjtError(
-            f"`grade_column` names {len(columns)} columns: add `several_readings='consensus'` to combine them, or "
-            "choose one."
+            f"`{name}` is for several readings of an image: add `several_readings='consensus'`, or leave it out."
         )
-    for name in ("reader_column", "reference_column"):
-        if getattr(options, name) is not None:
-            raise SrjtError(
-                f"`{name}` is for several readings of an image: add `several_readings='consensus'`, or "
-                "leave it out."
-            )
     return False
 
 

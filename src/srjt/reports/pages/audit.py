@@ -113,7 +113,7 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
         "verify": _count(summary["verify_more"], f"{'more ' if 'verified' in summary else ''}{noun}"),
         "within": WITHIN,
         "twins": _count(summary["twins"]["labels"], "label") if "twins" in summary else "",
-        "patients": facts["columns"]["patient"],
+        "patients": summary["patients"] is not None,
         "thing": "sample" if facts["features"] else "image",
         "folds": facts["folds"],
         "epochs": count_of(facts["epochs"], "epoch"),
