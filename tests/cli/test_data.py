@@ -122,7 +122,7 @@ def test_the_next_command_fits_the_machine(
         ),
         (
             ["inspect", "readers.csv"],
-            "give its name, or those of all readers, with --grade-column",
+            "add --several-readings consensus",
         ),
         (["split", "LABELS", "--out", "."], ". cannot be written: Is a directory"),
         (["corrupt", "LABELS"], "either --rate or --rho"),

@@ -183,6 +183,7 @@ def test_noisy_already(study: Srjt) -> None:
         (["--config", "none.yaml"], "There is no configuration file none.yaml"),
         (["--config", "kind.yaml"], "folds takes a whole number; got 'many'."),
         (["--transition", "none.csv"], "none.csv cannot be read: there is no such file"),
+        (["--splits", "none.csv"], "none.csv cannot be read: there is no such file."),
         (["--jobs", "0"], "--jobs"),
         (["--device", "cuda"], "torch finds no GPU on this machine"),
         (["--out", "study.yaml"], "The study cannot be written to study.yaml"),

@@ -83,7 +83,7 @@ def test_columns_are_given_by_repetition_or_by_a_pattern() -> None:
     assert {reader for _, reader, _ in both} == {"x1", "x2"}
     with pytest.raises(SrjtError, match=r"column .*'x3'"):
         read_readings(frame, grade_column=["x1", "x3"])
-    with pytest.raises(SrjtError, match=r"looks like the grade: .*, or those of all readers"):
+    with pytest.raises(SrjtError, match=r"looks like the grade: .*several_readings"):
         read_readings(frame)
 
 

@@ -105,7 +105,7 @@ def test_expected_absolute_error() -> None:
 def test_the_median_of_the_labels_has_the_smallest_expected_absolute_error(labels: list[int]) -> None:
     certain = 50.0 * torch.eye(5, dtype=torch.float64)
     totals = [
-        float(expected_absolute_error(row.expand(len(labels), -1), torch.tensor(labels), reduction="sum"))
+        float(expected_absolute_error(row.expand(len(labels), -1), torch.tensor(labels)).sum())
         for row in certain
     ]
     assert totals[sorted(labels)[len(labels) // 2]] == pytest.approx(min(totals))
@@ -224,7 +224,7 @@ def test_the_recipe_is_forward_correction_and_agreement_on_all_samples() -> None
     both = torch.stack([LOGITS[0], LOGITS[0].flip(-1)])
     method = create("srjt", transition=P3, co_lambda=0.5)
     own = [forward_corrected(z, LABELS, transition=torch.tensor(P3)).mean() for z in both]
-    divergence = jeffreys(both[0], both[1], reduction="mean")
+    divergence = jeffreys(both[0], both[1]).mean()
     for progress in (0.0, 0.25, 1.0):  # the weight grows over the training
         memory = {"progress": torch.tensor(progress)}
         loss = method.loss(both, LABELS, keep=1, memory=memory)  # type: ignore[call-arg]  # nothing is discarded

@@ -279,11 +279,8 @@ def _assign_patients(
     owners: Sequence[str], grades: Ints, *, parts: int, seed: int, stratified: bool
 ) -> dict[str, int]:
     """The part of each patient: equal numbers of patients of each stratum, about equal numbers of images."""
-    images: dict[str, int] = {}
-    highest: dict[str, int] = {}
-    for owner, grade in zip(owners, grades.tolist(), strict=True):
-        images[owner] = images.get(owner, 0) + 1
-        highest[owner] = max(highest.get(owner, grade), grade)
+    images = Counter(owners)
+    highest = pd.Series(grades).groupby(np.array(owners, dtype=object)).max().to_dict()
     if len(images) < parts:
         raise SrjtError(f"{parts} folds need at least as many patients; there are {len(images)}.")
     strata: dict[int, list[str]] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import read
@@ -59,19 +60,15 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
 
     Their given grades may differ: labels are corrected between two trainings.
     """
-    place = {sample: k for k, sample in enumerate(other.ids)}
+    order = pd.Index(other.ids).get_indexer(pd.Index(first.ids))
     known = set(first.ids)
-    label = dict(zip(first.ids, first.answers.labels.tolist(), strict=True))
     parts = {
-        f"only in {first.name}": [sample for sample in first.ids if sample not in place],
+        f"only in {first.name}": [sample for sample, k in zip(first.ids, order, strict=True) if k < 0],
         f"only in {other.name}": [sample for sample in other.ids if sample not in known],
     }
     if "true grades" in (first.judged_by, other.judged_by):
-        parts["with another grade"] = [
-            sample
-            for sample, grade in zip(other.ids, other.answers.labels.tolist(), strict=True)
-            if sample in known and label[sample] != grade
-        ]
+        differs = (first.answers.labels != other.answers.labels[order]) & (order >= 0)
+        parts["with another grade"] = [first.ids[k] for k in np.flatnonzero(differs)]
     differing = [
         f"{len(samples):,} {where} ({', '.join(samples[:3])}{', …' if len(samples) > 3 else ''})"
         for where, samples in parts.items()
@@ -83,7 +80,6 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
             "labelled images that none was trained on with `test`, or train one again on the sides of the other "
             "(srjt train … --splits RUN, or srjt.data.read_splits)."
         )
-    order = np.array([place[sample] for sample in first.ids], dtype=np.int64)
     ours = other.answers
     answers = Answers(
         probabilities=ours.probabilities[order],

@@ -29,6 +29,14 @@ Validation = Callable[[str], Answers]  # makes the answers for the validation si
 DecisionRule: TypeAlias = "ReferralRule | DoubtRule"
 
 
+def decision_numbers(rules: Sequence[DecisionRule]) -> dict[str, float | None]:
+    """The number that decides, by its name in the attributes of the predictions; None without a rule."""
+    numbers: dict[str, float | None] = {"threshold": None, "cut": None}
+    for rule in rules:
+        numbers |= rule.number
+    return numbers
+
+
 def judge_decisions(
     rules: Sequence[DecisionRule], run: Trained, answers: Answers, *, resamples: int
 ) -> dict[str, Any]:
@@ -338,3 +346,6 @@ class Abstention:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; a long curve is thinned."""
         return plain_values(vars(self))
+
+
+DECISION_COLUMNS = (ReferralRule.column, DoubtRule.column)

@@ -5,7 +5,6 @@ seconds.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,14 @@ from srjt.data.images.feed import open_feed
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Features, Manifest
 from srjt.errors import SrjtError
-from srjt.files import cache_folder, remove_unfinished, wait_for_lock, write_atomically
+from srjt.files import (
+    cache_folder,
+    explain_write_errors,
+    load_arrays,
+    remove_unfinished,
+    save_arrays,
+    wait_for_lock,
+)
 from srjt.networks import takes_rows
 from srjt.training.batches import Preprocess, centre_batches
 from srjt.training.config import TrainConfig
@@ -40,33 +46,20 @@ def load_chunks(folder: Path) -> list[Features]:
     """The chunks from row 0 up to the first that is missing or damaged."""
     chunks: list[Features] = []
     rows = 0
-    while True:
-        try:
-            with np.load(_file(folder, rows), allow_pickle=False) as file:
-                chunk = file["features"]
-            if chunk.ndim != 2 or chunk.dtype != np.float32 or not len(chunk):
-                return chunks
-        except Exception:  # the file does not exist, or is damaged
-            return chunks
+    while (chunk := load_arrays(folder / f"{rows}.npz").get("features")) is not None and len(chunk):
         chunks.append(chunk)
         rows += len(chunk)
+    return chunks
 
 
 def save_chunk(folder: Path, first: int, batches: Sequence[Features]) -> None:
     """Save the rows from ``first`` on."""
-    buffer = io.BytesIO()
-    np.savez(buffer, features=np.concatenate(batches))
-    try:
-        write_atomically(_file(folder, first), buffer.getvalue())
-    except OSError as error:
-        raise SrjtError(
-            f"Features cannot be kept in {folder}: {error.strerror or error}. Free some space and run the command "
-            "again (finished images are kept), or set the environment variable SRJT_CACHE to another folder."
-        ) from error
-
-
-def _file(folder: Path, first: int) -> Path:
-    return folder / f"{first}.npz"
+    advice = (
+        "Free some space and run the command again (finished images are kept), or set the environment variable "
+        "SRJT_CACHE to another folder."
+    )
+    with explain_write_errors(f"Features cannot be kept in {folder}", advice):
+        save_arrays(folder / f"{first}.npz", {"features": np.concatenate(batches)})
 
 
 # Compute features of images with a frozen backbone: any method then trains a small head on them in seconds.
@@ -205,28 +198,25 @@ def _compute(
     progress: Progress | None,
 ) -> Features:
     """All batches, (N, F). With ``folder`` they are saved there now and then, and a second call continues."""
+    report = progress or (lambda done, total: None)
     with ExitStack() as stack:
-        saved: list[Features] = []
+        made: list[Features] = []
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(wait_for_lock(folder, waiting=lambda: None))
             remove_unfinished(folder)
-            saved = load_chunks(folder)
-        done = first = sum(map(len, saved))
-        pending: list[Features] = []
-        last_save = time.monotonic()
-        if progress is not None:
-            progress(done, total)
+            made = load_chunks(folder)
+        done = saved = sum(map(len, made))  # rows
+        pending, last_save = len(made), time.monotonic()  # the first batch that is not saved
+        report(done, total)
         for batch in batches(done) if done < total else ():
-            pending.append(batch)
+            made.append(batch)
             done += len(batch)
             if folder is not None and (done == total or time.monotonic() - last_save >= SAVE_SECONDS):
-                save_chunk(folder, first, pending)
-                saved, pending, first = [*saved, *pending], [], done
-                last_save = time.monotonic()
-            if progress is not None:
-                progress(done, total)
-        return np.concatenate([*saved, *pending])
+                save_chunk(folder, saved, made[pending:])
+                saved, pending, last_save = done, len(made), time.monotonic()
+            report(done, total)
+        return np.concatenate(made)
 
 
 def _forward(network: nn.Module, images: Tensor, *, flip: bool) -> Tensor:

@@ -22,6 +22,7 @@ from srjt.data.sources.assemble import GRADED, LoadedData
 from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, units_of
+from srjt.inference.decide import decision_numbers
 from srjt.inference.options import Answering, WhichNetwork, as_columns
 from srjt.inference.prepare import AfterTraining, Ints, Prepared, RunLike, prepare
 from srjt.inference.ranges import RangeRule
@@ -245,12 +246,9 @@ def predict(
         "recalibration": prepared.recalibration,
         "ranges": "" if prepared.fitted.ranges is None else str(prepared.fitted.ranges),
         "how": how_answered(prepared),
-        "threshold": None,
-        "cut": None,
+        **decision_numbers(prepared.decisions),
         "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
     }
-    for rule in prepared.decisions:
-        table.attrs.update(rule.number)
     answers = Predictions(table)
     answers.attrs, answers.run = table.attrs, run
     return answers

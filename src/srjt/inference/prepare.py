@@ -41,7 +41,7 @@ from srjt.inference.answers import (
     units_of_side,
     validation_side,
 )
-from srjt.inference.decide import DecisionRule, DoubtRule, ReferralRule, decision_rules
+from srjt.inference.decide import DECISION_COLUMNS, DecisionRule, ReferralRule, decision_rules
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
 from srjt.methods import lookup
@@ -331,16 +331,7 @@ def _calibration_parts(columns: pd.DataFrame, by: str, *, given: bool) -> list[o
 
 # columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
 OURS = {
-    *(
-        "images",
-        "label",
-        "grade",
-        "grade_name",
-        "grade_low",
-        "grade_high",
-        ReferralRule.column,
-        DoubtRule.column,
-    ),
+    *("images", "label", "grade", "grade_name", "grade_low", "grade_high", *DECISION_COLUMNS),
     *("expected_grade", "entropy", "disagreement", "highest_image"),
 }
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder

@@ -191,25 +191,23 @@ class _Table:
         def metric(name: str) -> Score:
             return lambda counts: METRICS[name].function(by_grade(counts))
 
-        def recall(grade: int) -> Score:
-            def share(counts: Floats) -> Floats:
-                whole = counts[..., grade, :].sum(axis=-1)
-                return divide(by_grade(counts)[..., grade, grade], np.maximum(whole, 0.0), empty=np.nan)
+        def share(rows: range, columns: Sequence[int]) -> Score:
+            """Of the samples with one of these true grades, those with one of these answers."""
 
-            return share
+            def of(counts: Floats) -> Floats:
+                own = counts[..., rows.start : rows.stop, :]
+                part = own[..., list(columns)].sum(axis=(-2, -1))
+                return divide(part, np.maximum(own.sum(axis=(-2, -1)), 0.0), empty=np.nan)
 
-        def decided(rows: slice, columns: slice) -> Score:
-            def share(counts: Floats) -> Floats:
-                part = counts[..., rows, columns].sum(axis=(-2, -1))
-                return divide(part, np.maximum(counts[..., rows, :].sum(axis=(-2, -1)), 0.0), empty=np.nan)
-
-            return share
+            return of
 
         found = {name: metric(name) for name in _METRICS}
-        found |= {f"recall_{grade}": recall(grade) for grade in range(classes)}
+        for grade in range(classes):
+            answers = range(grade, self.answers, classes)  # referred or not
+            found[f"recall_{grade}"] = share(range(grade, grade + 1), answers)
         if self.refer_from is not None:
-            found["sensitivity"] = decided(slice(self.refer_from, None), slice(classes, None))
-            found["specificity"] = decided(slice(None, self.refer_from), slice(None, classes))
+            found["sensitivity"] = share(range(self.refer_from, classes), range(classes, 2 * classes))
+            found["specificity"] = share(range(self.refer_from), range(classes))
         return found
 
     def by_patient(self, weights: Floats) -> Floats:

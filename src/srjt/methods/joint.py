@@ -282,7 +282,7 @@ class ForwardAgreement(Method):
         else:
             labels = targets.expand(len(logits), -1)
             own = forward_corrected(logits, labels, transition=self.transition).mean(dim=-1)
-        disagreement = jeffreys(logits[0], logits[1], reduction="mean")
+        disagreement = jeffreys(logits[0], logits[1]).mean()
         if self.grows_with == "fit":
             disagreement = disagreement * _fit(logits, targets)
         elif memory is not None:

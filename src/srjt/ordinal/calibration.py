@@ -361,12 +361,8 @@ def patient_weights(groups: Sequence[Hashable] | None, samples: int) -> Floats:
     >>> patient_weights(["a", "b", "b"], 3).tolist()
     [1.0, 0.5, 0.5]
     """
-    if groups is None:
-        return np.ones(samples)
-    if len(groups) != samples:
-        raise SrjtError(f"{len(groups)} groups for {samples} samples: they must be as many.")
-    _, owner, images = np.unique([str(group) for group in groups], return_inverse=True, return_counts=True)
-    return np.asarray(1.0 / images[owner])
+    owner = patient_codes(groups, samples)
+    return np.asarray(1.0 / np.bincount(owner)[owner])
 
 
 def range_threshold(

@@ -251,7 +251,6 @@ def roc_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> Roc:
     """
     y, threshold, last, _ = _ranked(positive, score)
     hits, alarms = np.cumsum(y)[last], np.cumsum(~y)[last]
-    _refuse_one_class(hits[-1], alarms[-1])
     return Roc(
         np.concatenate([[0.0], alarms / alarms[-1]]),
         np.concatenate([[0.0], hits / hits[-1]]),
@@ -272,7 +271,6 @@ def precision_recall_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> Pre
     """
     y, threshold, last, _ = _ranked(positive, score)
     hits, alarms = np.cumsum(y)[last], np.cumsum(~y)[last]
-    _refuse_one_class(hits[-1], alarms[-1])
     return PrecisionRecall(hits / hits[-1], hits / (hits + alarms), threshold)
 
 
@@ -299,7 +297,6 @@ def areas(
     0.5
     """
     y, _, last, order = _ranked(positive, score)
-    _refuse_one_class(y.sum(), (~y).sum())
     owner = patient_codes(groups, len(y))[order]
     draws = patient_draws(int(owner.max()) + 1, resamples, seed=seed, width=len(y))
     values = np.concatenate([_weighted_areas(weights[:, owner], y, last) for weights in draws], axis=1)
@@ -374,6 +371,9 @@ def _ranked(
     y, s = np.asarray(positive, dtype=bool), np.asarray(score, dtype=np.float64)
     if y.ndim != 1 or y.shape != s.shape or len(y) == 0:
         raise SrjtError(f"Positives and scores must be lists of one length; got {y.shape} and {s.shape}.")
+    if y.all() or not y.any():
+        kind = "negative" if y.all() else "positive"
+        raise SrjtError(f"There is no {kind} sample: a curve needs positive and negative ones.")
     order = np.argsort(-s, kind="stable")
     last = np.flatnonzero(np.append(np.diff(s[order]) != 0, True))
     return y[order], s[order][last], last, order
@@ -393,9 +393,3 @@ def _weighted_areas(weights: Floats, positive: npt.NDArray[np.bool_], last: npt.
         average = ((hits - before[0]) * precision).sum(axis=1) / hits[:, -1]
     defined = (hits[:, -1] > 0) & (alarms[:, -1] > 0)
     return np.where(defined, np.stack([roc, average]), np.nan)
-
-
-def _refuse_one_class(positives: object, negatives: object) -> None:
-    if not positives or not negatives:
-        kind = "positive" if not positives else "negative"
-        raise SrjtError(f"There is no {kind} sample: a curve needs positive and negative ones.")

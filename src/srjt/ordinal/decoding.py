@@ -396,8 +396,7 @@ def pool_probabilities(
     p, u = _checked(probabilities, units)
     if how == "mean":
         return _sums(p, u) / np.bincount(u)[:, None]
-    reached = np.minimum(np.cumsum(p, axis=1), 1.0)
-    reached[:, -1] = 1.0  # rounding
+    reached = _reached(p)
     if how == "highest":
         lowest = np.ones((int(u.max()) + 1, p.shape[1]))
         np.minimum.at(lowest, u, reached)
@@ -447,9 +446,7 @@ def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.
     if len(y) != int(u.max()) + 1:
         raise SrjtError(f"{int(u.max()) + 1} units and {len(y)} labels: there must be as many of both.")
     target = np.eye(p.shape[1])[y.astype(np.int64)] if y.ndim == 1 else y.astype(np.float64)
-    reached = np.minimum(np.cumsum(p, axis=1), 1.0)
-    reached[:, -1] = 1.0
-    surprise = _surprise(reached)
+    surprise = _surprise(_reached(p))
     bounds = [tuple(map(math.log, _EXPONENTS)), tuple(map(math.log, _WEIGHTS))]
     centre = (math.log(4.0), 0.0)
 
@@ -477,6 +474,13 @@ def _pool(surprise: Floats, units: Ints, learned: LearnedPooling) -> Floats:
     mean = _sums(relative**learned.exponent, units) / np.bincount(units)[:, None]
     reached = np.exp(-learned.weight * highest * mean ** (1.0 / learned.exponent))
     return np.diff(reached, axis=1, prepend=0.0).clip(min=0.0)
+
+
+def _reached(probabilities: Floats) -> Floats:
+    """(N, C) Pr(grade ≤ c); the last is 1 in spite of rounding."""
+    reached = np.minimum(np.cumsum(probabilities, axis=1), 1.0)
+    reached[:, -1] = 1.0
+    return np.asarray(reached)
 
 
 def _surprise(reached: Floats) -> Floats:

@@ -157,17 +157,14 @@ def _grades(labels: Any, num_classes: int) -> Tensor:
     return grades
 
 
-# Losses per sample. Logits come first, options by keyword; ``reduction="none"`` is the default.
+# Losses per sample. Logits come first, options by keyword.
 #
 # All losses compute in float32 or better, whatever the logits' type, and in log space, so that logits of
 # ±10⁴ and probabilities that underflow still give finite losses and gradients. JoCoR, Co-teaching and CoDis
 # combine these losses in ``srjt.methods``.
 #
-# They share their arguments: logits (..., C), labels (...,) of int, the temperature τ of the softmax, the
-# transition matrix (C, C) with P[i, j] = Pr(label = j | true grade = i), and the reduction over the samples. A loss
-# has the shape (...,), or () after a reduction.
-
-Reduction = Literal["none", "mean", "sum"]
+# They share their arguments: logits (..., C), labels (...,) of int, the temperature τ of the softmax, and the
+# transition matrix (C, C) with P[i, j] = Pr(label = j | true grade = i). A loss has the shape (...,).
 
 
 def log_probabilities(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
@@ -186,9 +183,7 @@ def log_probabilities(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
     return torch.log_softmax(_at_least_float32(logits) / temperature, dim=-1)
 
 
-def hard_cross_entropy(
-    logits: Tensor, labels: Tensor, *, temperature: float = 1.0, reduction: Reduction = "none"
-) -> Tensor:
+def hard_cross_entropy(logits: Tensor, labels: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Cross-entropy of the label as given: ℓ_h = −log p^ỹ (Eq. 4).
 
     Examples
@@ -198,10 +193,10 @@ def hard_cross_entropy(
     >>> hard_cross_entropy(torch.zeros(1, 4), torch.tensor([2]))
     tensor([1.3863])
     """
-    return _reduce(-_at_label(log_probabilities(logits, temperature=temperature), labels), reduction)
+    return -_at_label(log_probabilities(logits, temperature=temperature), labels)
 
 
-def soft_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "none") -> Tensor:
+def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of soft labels (..., C): ℓ_s = −Σ_c l^c log p^c (Eq. 5).
 
     Examples
@@ -212,12 +207,10 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction 
     tensor([1.3863])
     """
     log_p = log_probabilities(logits)
-    return _reduce(-(targets.to(log_p.dtype) * log_p).sum(dim=-1), reduction)
+    return -(targets.to(log_p.dtype) * log_p).sum(dim=-1)
 
 
-def jeffreys(
-    logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0, reduction: Reduction = "none"
-) -> Tensor:
+def jeffreys(logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0) -> Tensor:
     """Jeffreys divergence J(p, q) = KL(p‖q) + KL(q‖p): the paper's D.
 
     Examples
@@ -229,12 +222,10 @@ def jeffreys(
     """
     log_p = log_probabilities(logits_p, temperature=temperature)
     log_q = log_probabilities(logits_q, temperature=temperature)
-    return _reduce(((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1), reduction)
+    return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1)
 
 
-def reverse_jensen_shannon(
-    logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0, reduction: Reduction = "none"
-) -> Tensor:
+def reverse_jensen_shannon(logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0) -> Tensor:
     """½ [KL(m‖p) + KL(m‖q)] with m = (p + q)/2: the D that the published code uses for CoDis.
 
     The Jensen–Shannon divergence has its arguments in the other order, and is bounded; this one is not.
@@ -249,10 +240,10 @@ def reverse_jensen_shannon(
     log_p = log_probabilities(logits_p, temperature=temperature)
     log_q = log_probabilities(logits_q, temperature=temperature)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2.0)
-    return _reduce((log_m.exp() * (log_m - 0.5 * (log_p + log_q))).sum(dim=-1), reduction)
+    return (log_m.exp() * (log_m - 0.5 * (log_p + log_q))).sum(dim=-1)
 
 
-def expected_absolute_error(logits: Tensor, labels: Tensor, *, reduction: Reduction = "none") -> Tensor:
+def expected_absolute_error(logits: Tensor, labels: Tensor) -> Tensor:
     """Expected absolute error: E_p |grade − ỹ| = Σ_c p^c |c − ỹ|.
 
     It is bounded and linear in p. Over noisy labels of one image it is smallest at their median, which is the true
@@ -268,12 +259,10 @@ def expected_absolute_error(logits: Tensor, labels: Tensor, *, reduction: Reduct
     _check_labels(logits, labels)
     p = log_probabilities(logits).exp()
     distance = (torch.arange(p.shape[-1], device=p.device) - labels[..., None]).abs()
-    return _reduce((p * distance).sum(dim=-1), reduction)
+    return (p * distance).sum(dim=-1)
 
 
-def generalised_cross_entropy(
-    logits: Tensor, labels: Tensor, *, q: float = 0.7, reduction: Reduction = "none"
-) -> Tensor:
+def generalised_cross_entropy(logits: Tensor, labels: Tensor, *, q: float = 0.7) -> Tensor:
     """Generalised cross-entropy: (1 − (p^ỹ)^q) / q, between cross-entropy (q → 0) and 1 − p^ỹ (q = 1).
 
     The larger q, in (0, 1], the less a confident mistake weighs.
@@ -287,10 +276,10 @@ def generalised_cross_entropy(
     """
     if not 0.0 < q <= 1.0:
         raise SrjtError(f"q of the generalised cross-entropy lies in (0, 1]; got {q:g}.")
-    return _reduce(-torch.expm1(q * _at_label(log_probabilities(logits), labels)) / q, reduction)
+    return -torch.expm1(q * _at_label(log_probabilities(logits), labels)) / q
 
 
-def early_learning(logits: Tensor, averages: Tensor, *, reduction: Reduction = "none") -> Tensor:
+def early_learning(logits: Tensor, averages: Tensor) -> Tensor:
     """Early-learning regularisation: log(1 − ⟨t, p⟩), smallest where p stays with what was learnt early.
 
     averages: (..., C) t, the running average of the network's own probabilities for the sample.
@@ -304,12 +293,10 @@ def early_learning(logits: Tensor, averages: Tensor, *, reduction: Reduction = "
     """
     p = log_probabilities(logits).exp()
     # at ⟨t, p⟩ = 1 the logarithm is −∞: the bound is the one of the authors' code for single probabilities
-    return _reduce((1.0 - (averages.to(p.dtype) * p).sum(dim=-1)).clamp(min=1e-4).log(), reduction)
+    return (1.0 - (averages.to(p.dtype) * p).sum(dim=-1)).clamp(min=1e-4).log()
 
 
-def forward_corrected(
-    logits: Tensor, labels: Tensor, *, transition: Tensor, reduction: Reduction = "none"
-) -> Tensor:
+def forward_corrected(logits: Tensor, labels: Tensor, *, transition: Tensor) -> Tensor:
     """Forward correction: −log (Pᵀp)^ỹ.
 
     The network predicts the true grade; P turns that into the probability of the label. For readers, whose matrices
@@ -322,10 +309,10 @@ def forward_corrected(
     >>> forward_corrected(torch.zeros(1, 4), torch.tensor([2]), transition=torch.eye(4))
     tensor([1.3863])
     """
-    return _reduce(-_log_label_probability(log_probabilities(logits), labels, transition), reduction)
+    return -_log_label_probability(log_probabilities(logits), labels, transition)
 
 
-def readings_likelihood(logits: Tensor, likelihoods: Tensor, *, reduction: Reduction = "none") -> Tensor:
+def readings_likelihood(logits: Tensor, likelihoods: Tensor) -> Tensor:
     """−Σ_r log Σ_i p_i L_ri: forward correction where each sample has its own readings.
 
     One row L_i = ∏_r P_r[i, reading r], such as a posterior divided by its prior, gives the marginal likelihood of all
@@ -347,12 +334,10 @@ def readings_likelihood(logits: Tensor, likelihoods: Tensor, *, reduction: Reduc
     tensor([1.3863])
     """
     log_p = log_probabilities(logits).unsqueeze(-2)
-    return _reduce(-torch.logsumexp(log_p + likelihoods.to(log_p.dtype).log(), dim=-1).sum(dim=-1), reduction)
+    return -torch.logsumexp(log_p + likelihoods.to(log_p.dtype).log(), dim=-1).sum(dim=-1)
 
 
-def reweighted(
-    logits: Tensor, labels: Tensor, *, transition: Tensor, reduction: Reduction = "none"
-) -> Tensor:
+def reweighted(logits: Tensor, labels: Tensor, *, transition: Tensor) -> Tensor:
     """Importance reweighting: β ℓ_h with β = p^ỹ / (Pᵀp)^ỹ, through which no gradient flows.
 
     Examples
@@ -367,7 +352,7 @@ def reweighted(
     with torch.no_grad():
         # β ≤ 1/P_ỹỹ, so for a grade that is never labelled right there is no bound; e⁴⁰ · 0 is 0, but ∞ · 0 is nan
         weight = (log_p_label - _log_label_probability(log_p, labels, transition)).clamp(max=40.0).exp()
-    return _reduce(-weight * log_p_label, reduction)
+    return -weight * log_p_label
 
 
 def _log_label_probability(log_p: Tensor, labels: Tensor, transition: Tensor) -> Tensor:
@@ -377,7 +362,7 @@ def _log_label_probability(log_p: Tensor, labels: Tensor, transition: Tensor) ->
     return torch.logsumexp(log_p + log_column, dim=-1)
 
 
-def coral(logits: Tensor, labels: Tensor, *, reduction: Reduction = "none") -> Tensor:
+def coral(logits: Tensor, labels: Tensor) -> Tensor:
     """CORAL: the sum of C − 1 binary losses, "is the grade above k?".
 
     Parameters
@@ -394,10 +379,10 @@ def coral(logits: Tensor, labels: Tensor, *, reduction: Reduction = "none") -> T
     _check_labels(logits, labels)
     z = _at_least_float32(logits)
     above = (labels[..., None] > torch.arange(z.shape[-1], device=z.device)).to(z.dtype)
-    return _reduce(F.binary_cross_entropy_with_logits(z, above, reduction="none").sum(dim=-1), reduction)
+    return F.binary_cross_entropy_with_logits(z, above, reduction="none").sum(dim=-1)
 
 
-def garg(logits: Tensor, labels: Tensor, *, inverse: Tensor, reduction: Reduction = "none") -> Tensor:
+def garg(logits: Tensor, labels: Tensor, *, inverse: Tensor) -> Tensor:
     """Σ_j (P⁻¹)_ỹj ℓ_coral(·, j): its mean over the noise is the loss on the true label. It can be negative.
 
     Parameters
@@ -417,7 +402,7 @@ def garg(logits: Tensor, labels: Tensor, *, inverse: Tensor, reduction: Reductio
     z = _at_least_float32(logits)
     every_grade = torch.arange(z.shape[-1] + 1, device=z.device).expand(*labels.shape, -1)  # (..., C)
     per_grade = coral(z[..., None, :].expand(*every_grade.shape, -1), every_grade)  # (..., C)
-    return _reduce((inverse.to(z.device, z.dtype)[labels] * per_grade).sum(dim=-1), reduction)
+    return (inverse.to(z.device, z.dtype)[labels] * per_grade).sum(dim=-1)
 
 
 def _at_label(log_p: Tensor, labels: Tensor) -> Tensor:
@@ -437,16 +422,6 @@ def _check_labels(logits: Tensor, labels: Tensor) -> None:
 
 def _at_least_float32(logits: Tensor) -> Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
-
-
-def _reduce(per_sample: Tensor, reduction: Reduction) -> Tensor:
-    if reduction == "none":
-        return per_sample
-    if reduction == "mean":
-        return per_sample.mean()
-    if reduction == "sum":
-        return per_sample.sum()
-    raise SrjtError(f"reduction is 'none', 'mean' or 'sum', not {reduction!r}.")
 
 
 # The keep rate R(T), the number of samples to keep in a batch, and the selection of these samples.

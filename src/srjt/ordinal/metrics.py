@@ -307,6 +307,8 @@ def patient_codes(groups: Sequence[Hashable] | None, samples: int) -> Ints:
     """(N,) the number of each sample's patient, from 0; without groups every sample is its own patient."""
     if groups is None:
         return np.arange(samples)
+    if len(groups) != samples:
+        raise SrjtError(f"{len(groups)} groups for {samples} samples: they must be as many.")
     return np.unique(np.asarray([str(group) for group in groups]), return_inverse=True)[1].astype(np.int64)
 
 

@@ -522,7 +522,10 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
     if recorded != digest:
         if recorded is None:
             return
-        changed = changed_images(file, samples)
+        before, ids = read_hashes(file), samples.ids
+        changed = []  # also if the hash of each image is not known
+        if samples.hashes is not None and before is not None and before.shape == samples.hashes.shape:
+            changed = [ids[row] for row in np.flatnonzero((before != samples.hashes).any(axis=1))]
         others = f" (and {count_of(len(changed) - 1, 'other')})" if len(changed) > 1 else ""
         which = f"The image {changed[0]}{others} has" if changed else "Some images have"
         raise SrjtError(
@@ -534,15 +537,6 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
         np.save(buffer, samples.hashes)
         with files.explain_write_errors(f"The {what} cannot be written to {folder}"):
             files.write_atomically(file, buffer.getvalue(), follow_links=False)
-
-
-def changed_images(file: Path, samples: Manifest) -> list[str]:
-    """The ids of the samples whose hash is not that in the file; empty if the file is missing or of other samples."""
-    before = read_hashes(file)
-    if samples.hashes is None or before is None or before.shape != samples.hashes.shape:
-        return []
-    ids = samples.ids
-    return [ids[row] for row in np.flatnonzero((before != samples.hashes).any(axis=1))]
 
 
 def read_hashes(file: Path) -> Hashes | None:

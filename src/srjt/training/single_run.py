@@ -63,16 +63,12 @@ def split_or_own(split: SplitChoice) -> SplitMaker | None:
     )
 
 
-def has_own_split(manifest: Manifest) -> bool:
-    return "split" in manifest.table
-
-
 def own_split(manifest: Manifest, *, all_samples: str = 'split="all"') -> Split:
     """The data's own split, if they have one: test samples are not trained on unless the user asks for it.
 
     all_samples: how the user asks for it, for a warning.
     """
-    if has_own_split(manifest):
+    if "split" in manifest.table:
         return official_split(manifest)
     if (column := unused_split_column(manifest)) is not None:
         warn(

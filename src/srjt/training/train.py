@@ -38,7 +38,6 @@ from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import (
     SplitChoice,
     fingerprint,
-    has_own_split,
     no_validation_side,
     resolve_split,
     resolved_once,
@@ -463,7 +462,7 @@ def train(
     names = Grades(data.grades, grade_names).names  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
-    if requested.keep == "best" and (sides is None or (split is None and not has_own_split(data))):
+    if requested.keep == "best" and (sides is None or (split is None and "split" not in data.table)):
         raise no_validation_side()
     note = None
     if out is None or not run_folder.is_finished(Path(out)):

@@ -72,8 +72,7 @@ class LoadedData:
     readings: Readings | None = None
 
     def __repr__(self) -> str:
-        count = len(self.problems)
-        problems = f"; {count:,} problem{'s' * (count != 1)}" if count else ""
+        problems = f"; {count_of(len(self.problems), 'problem')}" if self.problems else ""
         return f"<LoadedData ({self.kind}): {self.manifest.describe()}{problems}>"
 
     def _repr_html_(self) -> str:

@@ -166,8 +166,8 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
     if manifest.arrays is not None or manifest.patients is not None or find_spec("pydicom") is None:
         return reading  # without pydicom, the error follows when an image is read
     paths = manifest.paths
-    # by the suffix, or without one
-    candidates = [row for row, path in enumerate(paths) if path.suffix.lower() not in IMAGE_SUFFIXES - DICOM]
+    others = IMAGE_SUFFIXES - DICOM
+    candidates = [row for row, path in enumerate(paths) if path.suffix.lower() not in others]
     if not candidates:
         return reading
     patients = [""] * len(paths)
@@ -225,11 +225,11 @@ def _is_dicom(path: Path) -> bool:
     """Whether there is a file with a suffix of DICOM files, or one that begins as they do."""
     if not os.path.isfile(path):  # opening a pipe would never end
         return False
-    try:
-        with path.open("rb") as file:
-            return path.suffix.lower() in DICOM or file.read(132)[128:] == b"DICM"
-    except OSError:
-        return False
+    if path.suffix.lower() in DICOM:
+        return True
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(132)[128:] == b"DICM"
+    return False
 
 
 def _pseudonym(patient: str, key: bytes) -> str:

@@ -292,11 +292,13 @@ def choose_columns(
 
 def missing_column(role: str, columns: Sequence[str], *, source: str, features: bool = False) -> SrjtError:
     """The error for a table without the column of a role. features: whether its columns may be features."""
-    others = ", or those of all readers," if role == "grade" else ""
-    hint = " Columns of features are named with `feature_columns`." if role == "image" and features else ""
+    hint = ""
+    if role == "grade":
+        hint = " If several readers graded each image, add `several_readings='consensus'`."
+    elif role == "image" and features:
+        hint = " Columns of features are named with `feature_columns`."
     return SrjtError(
-        f"No column of {source} looks like the {role}: give its name{others} with `{role}_column`. {_listed(columns)}"
-        f"{hint}"
+        f"No column of {source} looks like the {role}: give its name with `{role}_column`. {_listed(columns)}{hint}"
     )
 
 
