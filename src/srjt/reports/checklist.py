@@ -174,11 +174,12 @@ def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
 
 def _beside(folder: Path, facts: RunFacts) -> Iterator[Path]:
     """The audit, the readers and the evaluations in the run's folder and in the two around it."""
-    here, table = folder.resolve(), source_name(facts)
+    here = folder.resolve()
+    tables = {path.name for path in _files(facts)}
     for path in sorted(path for place in (here, *here.parents[:2]) for path in place.iterdir()):
         try:
             kind, about = _read(path)
-            same_table = Path(str(about.get("source"))).name == table
+            same_table = Path(str(about.get("source"))).name in tables
         except (SrjtError, OSError, ValueError, AttributeError):  # of something else
             continue
         if about["run"] == here.name if kind == "evaluation" else same_table or _is_consensus(path, facts):
@@ -372,8 +373,13 @@ def _reader_facts(about: Mapping[str, Any], path: Path, facts: RunFacts) -> dict
 
 def _is_consensus(readers: Path, facts: RunFacts) -> bool:
     """Whether the run was trained on the consensus of these readers."""
-    source = facts.data.get("source") or {}
-    return Path(source.get("path", "")).resolve() == (readers / "consensus.csv").resolve()
+    return (readers / "consensus.csv").resolve() in _files(facts)
+
+
+def _files(facts: RunFacts) -> list[Path]:
+    """The file of the data, and that of the labels if it is another one."""
+    described = [facts.data.get(name) or {} for name in ("source", "labels")]
+    return [Path(one["path"]).resolve() for one in described if "path" in one]
 
 
 def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -123,7 +123,10 @@ def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
     """How a run was made, as far as it has recorded it."""
     seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
     entries = [
-        *_file_facts("labels from", facts.data.get("source")),
+        *_file_facts(
+            "features from" if facts.data.get("labels") else "labels from", facts.data.get("source")
+        ),
+        *_file_facts("labels from", facts.data.get("labels")),
         ("data fingerprint", str(facts.data.get("fingerprint", ""))),
         *([("training time", duration(float(seconds.sum())))] if len(seconds) else []),
         *_machine_facts("started", facts.provenance, version=facts.version),

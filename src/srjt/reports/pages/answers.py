@@ -13,6 +13,7 @@ import pandas as pd
 from srjt.data.checks import data_uri, thumbnail
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
+from srjt.inference.decide import DECISION_COLUMNS
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
@@ -177,7 +178,7 @@ def _answers(run: Trained, table: pd.DataFrame, per: tuple[str, ...]) -> Section
 def _table(run: Trained, table: pd.DataFrame, per: tuple[str, ...], *, slug: str, title: str) -> Table:
     labels = {"grade_low": "lowest", "grade_high": "highest", "expected_grade": "expected grade"}
     names = [*per, "images"] if per else [name for name in ("image", "patient") if name in table]
-    names += [name for name in ("grade", "grade_low", "grade_high", "refer", "unsure") if name in table]
+    names += [name for name in ("grade", "grade_low", "grade_high", *DECISION_COLUMNS) if name in table]
     frame = table[names].reset_index(drop=True).copy()
     for name in {"grade", "grade_low", "grade_high"} & set(names):
         places = [run.grades.index(str(grade)) for grade in table[name]]
