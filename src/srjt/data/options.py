@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -86,7 +86,7 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         grades: Any = self.grades
-        if grades is not None and not isinstance(grades, str):
+        if isinstance(grades, Iterable) and not isinstance(grades, str):
             object.__setattr__(self, "grades", tuple(str(grade) for grade in grades))
         mapping: Any = self.map_grades
         if isinstance(mapping, Mapping):
