@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -127,6 +128,10 @@ def train(
         )
     if not (quiet or manifest.are_features or (out / "run.json").exists()):
         held_out = 0 if sides.fold is None else 2 * len(manifest) // sides.folds
+        if split is not None and sides.splits is not None:  # an error before steps are timed
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                split(manifest)
         offer_preset(manifest, config, training=len(manifest) - held_out, device=device)
     leads = os.environ.get("RANK", "0") == "0"  # of several processes one prints
     quiet = quiet or not leads
