@@ -455,7 +455,7 @@ def form_meaning(summary: Mapping[str, Any]) -> str:
 @house_style
 def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     figure = new_figure(4.6, 2.5)
-    axes = figure.add_axes((0.16, 0.19, 0.81, 0.75))
+    axes = figure.add_subplot()
     counts, edges = np.histogram(quality, bins=BINS, range=(0, 1))
     colours = [PALETTE["vermillion"] if edge < 0.5 - 1e-9 else PALETTE["blue"] for edge in edges[:-1]]
     axes.bar(edges[:-1], counts, width=0.9 / BINS, align="edge", color=colours, alpha=0.8)
