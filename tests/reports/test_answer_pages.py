@@ -62,8 +62,8 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     assert bool(facts.ranges) == ("coverage" in options)
     assert ("most likely" in facts.grade_rule) == ("decoding" in options)
     assert page.lead == first_sentence(answers.VERDICT, facts)
-    assert [note.text for note in page.remarks] == sentences(answers.NOTES, facts)
-    assert "1 file or row left out." in [note.text for note in page.warnings]
+    assert page.remarks == sentences(answers.NOTES, facts)
+    assert "1 file or row left out." in page.warnings
     numbers = {number.label: number for number in page.key_numbers}
     for grade, name in zip(run.grades, ("none", "mi|ld", "<b>moderate", "severe"), strict=True):
         assert numbers[f"grade {grade} ({name})"].value == str((table["grade"] == grade).sum())
@@ -140,9 +140,9 @@ def test_the_page_of_an_evaluation(
         assert facts.beaten == (facts.score < facts.naive)
         assert facts.clear == (facts.beaten and not facts.interval[0] <= facts.naive <= facts.interval[1])
     assert page.lead == first_sentence(evaluation.VERDICT, facts)
-    assert [note.text for note in page.remarks] == sentences(evaluation.NOTES, facts)
+    assert page.remarks == sentences(evaluation.NOTES, facts)
     learnt = len(set(run.training_ids) & set(judged.ids))
-    warnings = [note.text for note in page.warnings]
+    warnings = page.warnings
     assert any(text.startswith(f"The run was trained on {learnt} of these 40") for text in warnings) == bool(
         learnt
     )
@@ -243,7 +243,7 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     assert "<i>A" not in render(compared)
     alone = replace(readers, reader=np.zeros(90, np.int64), item=np.arange(90), grade=grades, readers=["A"])
     found = srjt.evaluate(run, data, readings=alone, resamples=10)
-    assert found.not_compared in [note.text for note in found.report().warnings]
+    assert found.not_compared in found.report().warnings
 
 
 @pytest.mark.slow

@@ -132,8 +132,8 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     page, methods, folds = study_page(results), options.get("methods", PLAIN), options.get("folds", 2)
     # nothing is said but what the rules say
     assert (page.title, page.lead) == (first_sentence(TITLE, facts), first_sentence(LEAD, facts))
-    assert page.warnings == study_warnings(facts)
-    assert [note.text for note in page.remarks] == sentences(NOISE, facts)
+    assert page.details == study_warnings(facts)
+    assert page.remarks == sentences(NOISE, facts)
     assert not any(section.text for section in all_sections(page))
     # and what they list is so: the best mean, and means that are no better than one grade for all
     means = results.scores[results.scores["split"].eq("test") & results.scores["metric"].eq("mae")]

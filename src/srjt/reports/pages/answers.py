@@ -17,18 +17,7 @@ from srjt.inference.decide import DECISION_COLUMNS
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
-from srjt.reports.page import (
-    KeyNumber,
-    Note,
-    Page,
-    Rule,
-    Section,
-    Tile,
-    first_sentence,
-    notes_of,
-    present,
-    sentences,
-)
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
 from srjt.reports.pages.evaluation import evaluation_facts, scores_table, verdict
 from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of
 from srjt.reports.table import Table, data_table
@@ -109,27 +98,31 @@ def predictions_page(
     sections = (
         []
         if brief
-        else present(
-            _answers(run, predictions, per),
-            _least_certain(run, predictions, per, data),
-            _ranges(run, predictions),
-            None if expected is None else _expected(expected),
-            _how(predictions.attrs.get("how") or {}),
-            model_section(run),
-            made_section(run, sources=sources, command=command),
-        )
+        else [
+            *filter(
+                None,
+                [
+                    _answers(run, predictions, per),
+                    _least_certain(run, predictions, per, data),
+                    _ranges(run, predictions),
+                    None if expected is None else _expected(expected),
+                    _how(predictions.attrs.get("how") or {}),
+                    model_section(run),
+                    made_section(run, sources=sources, command=command),
+                ],
+            )
+        ]
     )
-    warnings = [] if expected is None or evaluation_facts(expected).beaten else [Note(text=verdict(expected))]
+    warnings = [] if expected is None or evaluation_facts(expected).beaten else [verdict(expected)]
+    details = _left_out(left_out)
     return Page(
         kind="Predictions",
         title=run_name(run),
         lead=first_sentence(VERDICT, facts),
         key_numbers=_key_numbers(run, predictions, facts, expected),
-        notes=[
-            *warnings,
-            *([_left_out(left_out)] if left_out else []),
-            *notes_of([], sentences(NOTES, facts)),
-        ],
+        warnings=[*warnings, *details],
+        details=details,
+        remarks=sentences(NOTES, facts),
         sections=sections,
     )
 
@@ -161,12 +154,14 @@ def _key_numbers(
     return numbers
 
 
-def _left_out(left_out: Sequence[tuple[str, str]]) -> Note:
+def _left_out(left_out: Sequence[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    if not left_out:
+        return {}
     lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
     if len(left_out) > NAMED:
         lines.append(f"… and {len(left_out) - NAMED:,} more")
     text = f"{count_of(len(left_out), 'file or row', 'files or rows')} left out."
-    return Note(text=text, details=[("Which, and why", "\n".join(lines))])
+    return {text: [("Which, and why", "\n".join(lines))]}
 
 
 def _answers(run: Trained, table: pd.DataFrame, per: tuple[str, ...]) -> Section:
@@ -277,6 +272,7 @@ EXPLAINED = (
 RANDOM = "A correlation near 1 with networks of random weights would mean that maps show the image, not what is learnt."
 
 
+@page_of.register(Explanation)
 def explain_page(found: Explanation, *, title: str = "run") -> Page:
     """The page for a result of ``srjt.explain``; ``title`` names the run."""
     names = {
@@ -299,7 +295,8 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         title=f"Where {'the network looks' if len(found.maps) == 1 else 'the two networks look'}",
         lead=f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue lowers it.",
         key_numbers=numbers,
-        notes=notes_of([skipped] if found.skipped else [], remarks),
+        warnings=[skipped] if found.skipped else [],
+        remarks=remarks,
         sections=[Section("images", "Images", large_tiles=tiles, brief=True)],
     )
 

@@ -30,18 +30,7 @@ from srjt.reports.figures.results import (
     reliability_figure,
     risk_coverage_figure,
 )
-from srjt.reports.page import (
-    KeyNumber,
-    Note,
-    Page,
-    Rule,
-    Section,
-    Tile,
-    first_sentence,
-    notes_of,
-    present,
-    sentences,
-)
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
 from srjt.reports.pages.evaluation_parts import (
     external_section,
     subgroups_sections,
@@ -150,16 +139,17 @@ def verdict(found: Evaluation) -> str:
     return first_sentence(VERDICT, evaluation_facts(found))
 
 
-def evaluation_notes(found: Evaluation) -> list[Note]:
-    """Warnings, then remarks, of the evaluation itself."""
+def evaluation_notes(found: Evaluation) -> tuple[list[str], list[str]]:
+    """Warnings and remarks of the evaluation itself."""
     patients = "" if found.by_patient else NO_PATIENTS
     warnings = [found.trained_on, patients, *map(str, found.overlaps), found.not_compared]
-    return notes_of(warnings, sentences(NOTES, evaluation_facts(found)))
+    return [*filter(None, warnings)], sentences(NOTES, evaluation_facts(found))
 
 
 # The page.
 
 
+@page_of.register(Evaluation)
 def evaluation_page(
     found: Evaluation,
     *,
@@ -174,20 +164,28 @@ def evaluation_page(
     run: for what it was trained on and how the page was made. data: the evaluated samples, for their pictures and ids.
     sources: the files that they were read from. brief: only what a terminal shows, without pictures and figures.
     """
-    sections = present(
-        None if brief else Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
-        None if found.decision is None else _decision(found.decision, found),
-        None if found.abstention is None else _abstention(found.abstention),
-        None if found.ranges is None else _ranges(found.ranges, found),
-        external_section(found, brief=brief),
-        *subgroups_sections(found, brief=brief),
-        None if found.readers is None else _readers(found.readers),
-        true_scores_section(found),
-        None if brief else examples_section(found, data),
-        None if brief else calibration_section(found),
-    )
+    sections = [
+        *filter(
+            None,
+            [
+                None
+                if brief
+                else Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
+                None if found.decision is None else _decision(found.decision, found),
+                None if found.abstention is None else _abstention(found.abstention),
+                None if found.ranges is None else _ranges(found.ranges, found),
+                external_section(found, brief=brief),
+                *subgroups_sections(found, brief=brief),
+                None if found.readers is None else _readers(found.readers),
+                true_scores_section(found),
+                None if brief else examples_section(found, data),
+                None if brief else calibration_section(found),
+            ],
+        )
+    ]
     if run is not None and not brief:
         sections += [model_section(run), made_section(run, sources=sources, command=command)]
+    warnings, remarks = evaluation_notes(found)
     return Page(
         kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
         title=finding(found),
@@ -195,7 +193,8 @@ def evaluation_page(
         key_numbers=key_numbers(found),
         figure=None if brief else confusion_of(found),
         figure_table=confusion_table(found),
-        notes=evaluation_notes(found),
+        warnings=warnings,
+        remarks=remarks,
         sections=sections,
     )
 
@@ -470,6 +469,7 @@ def _signed(number: float) -> str:
     return f"{number:+.3f}".replace("-", "−")
 
 
+@page_of.register(Comparison)
 def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
@@ -484,7 +484,8 @@ def comparison_page(comparison: Comparison) -> Page:
         key_numbers=_differences(comparison, facts),
         figure=forest_figure(comparison),
         figure_table=None if facts.two else _difference_table(comparison, metrics=MAIN),
-        notes=notes_of(leaks, sentences(COMPARED_NOTES, facts)),
+        warnings=leaks,
+        remarks=sentences(COMPARED_NOTES, facts),
         sections=[
             Section(
                 "numbers",

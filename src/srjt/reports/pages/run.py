@@ -21,16 +21,7 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import combined_networks, realised_noise_figure, run_figures
-from srjt.reports.page import (
-    KeyNumber,
-    Page,
-    Rule,
-    Section,
-    first_sentence,
-    notes_of,
-    present,
-    sentences,
-)
+from srjt.reports.page import KeyNumber, Page, Rule, Section, first_sentence, page_of, sentences
 from srjt.reports.pages.evaluation import (
     by_grade_table,
     calibration_section,
@@ -157,6 +148,8 @@ class RunRecord:
 
 def run_page(folder: Path, **options: Any) -> Page:
     """The page of the run in a folder, finished or not. options: as for ``read_record``."""
+    if "live" in options and not (folder / "run.json").exists():
+        return _waiting_page(folder, options["messages"])
     return _page(read_record(folder, **options))
 
 
@@ -196,6 +189,7 @@ def read_record(
     )
 
 
+@page_of.register(Trained)
 def trained_page(run: Trained, sides: Mapping[str, Evaluation] | None = None, *, brief: bool = False) -> Page:
     """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief: for a terminal."""
     assert run.facts is not None
@@ -311,6 +305,7 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
     figure = None if brief else _own_confusion(record) if found is None else confusion_of(found)
     if figure is None and curves:
         figure, *curves = curves
+    warnings, remarks = ([], []) if found is None else evaluation_notes(found)
     kind = {"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run")
     return Page(
         kind=kind if found is None else f"{kind}: {record.title}",
@@ -319,12 +314,9 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
         key_numbers=_key_numbers(record, summary),
         figure=figure,
         figure_table=None if found is None else confusion_table(found),
-        notes=[
-            *notes_of(sentences(WARNINGS, summary), []),
-            *([] if found is None else evaluation_notes(found)),
-            *notes_of([], sentences(NOTES, summary)),
-        ],
-        sections=[] if brief else present(*_sections(record, summary, curves)),
+        warnings=[*sentences(WARNINGS, summary), *warnings],
+        remarks=[*remarks, *sentences(NOTES, summary)],
+        sections=[] if brief else [*filter(None, _sections(record, summary, curves))],
         progress=summary.reached / max(summary.planned, 1) if running else None,
         refresh=REFRESH if running else 0,
     )
@@ -346,7 +338,7 @@ def _sections(
         yield calibration_section(found)
     yield _noise(record)
     yield _data(record.facts, summary)
-    yield _messages(record.messages)
+    yield from _messages(record.messages)
     yield provenance_section(record.facts, record.metrics)
 
 
@@ -399,8 +391,8 @@ def _curves(record: RunRecord, summary: SimpleNamespace) -> list[CaptionedFigure
     )
 
 
-def _messages(messages: Sequence[str]) -> Section | None:
-    return Section("messages", "Messages", text=messages[-MESSAGES:]) if messages else None
+def _messages(messages: Sequence[str]) -> list[Section]:
+    return [Section("messages", "Messages", text=messages[-MESSAGES:])] if messages else []
 
 
 def _data(facts: RunFacts, summary: SimpleNamespace) -> Section:
@@ -425,15 +417,15 @@ def _noise(record: RunRecord) -> Section | None:
     return Section("noise", "Label noise", text=text, facts=rows, figures=figures) if some else None
 
 
-def waiting_page(folder: Path, *, messages: Sequence[str]) -> Page:
+def _waiting_page(folder: Path, messages: Sequence[str]) -> Page:
     """The page of a training before its first step: nothing is recorded yet."""
     written = f"Written {datetime.now(timezone.utc):%H:%M:%S} UTC; the page reloads itself."
     return Page(
         kind="Training",
         title=folder.resolve().name,
         lead=messages[-1] if messages else "The training is being prepared.",
-        notes=notes_of([], [written]),
-        sections=present(_messages(messages)),
+        remarks=[written],
+        sections=[*_messages(messages)],
         progress=0.0,
         refresh=REFRESH,
     )
