@@ -52,17 +52,18 @@ def data(run_with_images: Path) -> Manifest:
 def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str, Any]) -> None:
     table = srjt.predict(run, data, **options)
     skipped = [("a.png", "<i>bad</i>")]
-    page = predictions_page(run, table, data=data, command="srjt predict <x>", skipped=skipped)
-    facts = prediction_facts(run, table, left_out=1)
-    per = "per" in options
-    assert (facts.images, facts.answers, facts.per) == ("120 images", len(table), "patient" if per else "")
+    page = predictions_page(table, data=data, command="srjt predict <x>", skipped=skipped)
+    facts, per = prediction_facts(table), "per" in options
+    assert facts.answered == ("30 patients (120 images)" if per else "120 images")
+    assert (facts.answers, facts.per) == (len(table), ("patient",) if per else ())
+    assert facts.most == run.grades.show(str(table["grade"].mode()[0]))
     for column, marked in (("refer", facts.refer), ("unsure", facts.unsure)):
         assert marked == ((table[column] == "yes").sum() if column in table else -1)
-    assert facts.views == options.get("views", 1)
     assert bool(facts.ranges) == ("coverage" in options)
-    assert ("most likely" in facts.grade_rule) == ("decoding" in options)
+    assert page.title == first_sentence(answers.TITLE, facts)
     assert page.lead == first_sentence(answers.VERDICT, facts)
-    assert page.remarks == sentences(answers.NOTES, facts)
+    assert page.remarks == sentences(answers.REMARKS, facts)
+    assert page.details["1 file or row left out."] == [("Which, and why", "a.png: <i>bad</i>")]
     assert "1 file or row left out." in page.warnings
     numbers = {number.label: number for number in page.key_numbers}
     for grade, name in zip(run.grades, ("none", "mi|ld", "<b>moderate", "severe"), strict=True):
@@ -220,7 +221,7 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     rows = (rng.normal(size=(90, 4)) + grades[:, None]).astype(np.float32)
     data = srjt.data.from_arrays(rows, grades).manifest
     run = srjt.train(data, method="standard", epochs=2)  # without a folder
-    page = predictions_page(run, srjt.predict(run, data), data=data)
+    page = predictions_page(srjt.predict(run, data), data=data)
     assert page.lead.startswith("90 rows of features: ")
     assert {"least-certain", "model"} <= {section.slug for section in page.sections}
     assert "expected" not in {section.slug for section in page.sections}  # nothing was held out

@@ -126,7 +126,7 @@ def predict(
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         write_output(out, content)
     page = predictions_page(
-        trained, predicted, data=manifest, sources=sources, command=typed_command("predict"),
+        predicted, data=manifest, sources=sources, command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems], brief=html is None,
     )  # fmt: skip
     finish(page, out=out, html=html, err=streamed)

@@ -92,20 +92,23 @@ NOTES: list[Rule[Any]] = [
 NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
 
 
+def answered(answers: int, images: int, per: Sequence[str], *, features: bool, side: str = "") -> str:
+    """ "120 test images", "30 patients (120 images)"."""
+    nouns = ("row of features", "rows of features") if features else ("image", "images")
+    samples = count_of(images, *(f"{side} {noun}".strip() for noun in nouns))
+    of = "patient" if tuple(per) == ("patient",) else "answer"
+    return f"{count_of(answers, of)} ({samples})" if per else samples
+
+
 def evaluation_facts(found: Evaluation) -> SimpleNamespace:
     """What the sentences are about. naive: the score of one grade for all, nan if it is not known; beaten: whether
     the score is better, clear: whether the interval does not contain it."""
     _, low, high = found.intervals[found.purpose]
     naive = math.nan if found.naive is None else float(getattr(found.naive, found.purpose))
-    noun = ("row of features", "rows of features") if found.features else ("image", "images")
-    side = f"{found.side} " if found.side else ""
-    samples = count_of(found.images or found.samples, side + noun[0], side + noun[1])
-    if found.per == ("patient",):
-        samples = f"{count_of(found.samples, 'patient')} ({samples})"
-    elif found.per:
-        samples = f"{count_of(found.samples, 'answer')} ({samples})"
-    elif found.patients is not None:
-        samples = f"{samples} of {count_of(found.patients, 'patient')}"
+    images = found.images or found.samples
+    samples = answered(found.samples, images, found.per, features=found.features, side=found.side)
+    if not found.per and found.patients is not None:
+        samples += f" of {count_of(found.patients, 'patient')}"
     pooling = ""
     if found.learned_pooling is not None:
         exponent, weight = found.learned_pooling
