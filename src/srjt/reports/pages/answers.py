@@ -114,9 +114,8 @@ def _key_numbers(
     predictions: Predictions, facts: SimpleNamespace, expected: Evaluation | None
 ) -> list[KeyNumber]:
     """How many answers of each grade, beside the training labels; how many to refer; what error to expect."""
-    run, how, trained = predictions.run, predictions.attrs["how"], []
-    if run.facts is not None and not facts.per:
-        trained = run.facts.data.get("class_counts") or []
+    run, how = predictions.run, predictions.attrs["how"]
+    trained = [] if run.facts is None or facts.per else run.facts.data.get("class_counts") or []
     rows = [
         ("refer", facts.refer, how.get("refer", "")),
         ("unsure: a person decides", facts.unsure, how.get("unsure", "")),
@@ -178,7 +177,9 @@ def _ranges(predictions: Predictions) -> list[Section]:
     width = _places(predictions, "grade_high") - _places(predictions, "grade_low") + 1
     sizes = np.arange(1, len(predictions.run.grades) + 1)
     answers = np.bincount(width, minlength=len(sizes) + 1)[1:]
-    frame = pd.DataFrame({"grades in the range": sizes, "answers": answers, "share": answers / max(len(width), 1)})
+    frame = pd.DataFrame(
+        {"grades in the range": sizes, "answers": answers, "share": answers / max(len(width), 1)}
+    )
     made = data_table(frame, title="How wide the ranges are", formats={"share": ".1%"}, slug="ranges")
     return [Section("ranges", "Ranges of grades", tables=[made])]
 
