@@ -53,7 +53,10 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     table = srjt.predict(run, data, **options)
     skipped = [("a.png", "<i>bad</i>")]
     page = predictions_page(table, data=data, command="srjt predict <x>", skipped=skipped)
-    facts, per = prediction_facts(table), "per" in options
+    per = "per" in options
+    expected = evaluate_sides(run, Answering(per=("patient",) if per else ()))["test"]
+    facts = prediction_facts(table, expected)
+    assert f"expect to be {expected.intervals['mae'].value:.2f} grades off" in facts.error
     assert facts.answered == ("30 patients (120 images)" if per else "120 images")
     assert (facts.answers, facts.per) == (len(table), ("patient",) if per else ())
     assert facts.most == run.grades.show(str(table["grade"].mode()[0]))
@@ -73,7 +76,6 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
         "refer" in table,
         "unsure" in table,
     )
-    expected = evaluate_sides(run, Answering(per=("patient",) if per else ()))["test"]
     assert numbers["mean absolute error to expect"].value == f"{expected.intervals['mae'].value:.2f}"
 
     sections = {section.slug: section for section in page.sections}

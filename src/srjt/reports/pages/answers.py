@@ -32,8 +32,8 @@ TITLE: list[Rule[Any]] = [
     (lambda f: True, "Most often grade {f.most}"),
 ]
 VERDICT: list[Rule[Any]] = [
-    (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.answered}."),
-    (lambda f: True, "{f.answered}: most often grade {f.most}."),
+    (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.answered}{f.error}."),
+    (lambda f: True, "{f.answered}: most often grade {f.most}{f.error}."),
 ]
 REMARKS: list[Rule[Any]] = [
     (lambda f: f.ranges, "{f.ranges}"),
@@ -41,8 +41,11 @@ REMARKS: list[Rule[Any]] = [
 ]
 
 
-def prediction_facts(predictions: Predictions) -> SimpleNamespace:
-    """What the page knows. counts: of each grade. refer, unsure: the marked answers, −1 if nobody asked."""
+def prediction_facts(predictions: Predictions, expected: Evaluation | None = None) -> SimpleNamespace:
+    """What the page knows. counts: of each grade. refer, unsure: the marked answers, −1 if nobody asked.
+
+    expected: the answers for the run's own held-out side.
+    """
     run, how, per = predictions.run, predictions.attrs["how"], tuple(predictions.attrs["per"])
     images = int(predictions["images"].sum()) if per else len(predictions)
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
@@ -59,7 +62,8 @@ def prediction_facts(predictions: Predictions) -> SimpleNamespace:
         counts=counts,
         most=run.grades.show(str(counts.idxmax())),
         ranges=predictions.attrs["ranges"],
-    )
+        error="" if expected is None else f"; expect to be {expected.intervals['mae'].value:.2f} grades off on average",
+    )  # fmt: skip
 
 
 @page_of.register(Predictions)
@@ -77,8 +81,9 @@ def predictions_page(
     data: the samples, for their pictures. sources: the files that they were read from. skipped: (sample, reason) of
     what was left out before, in addition to those that the predictions know of. brief: only what a terminal shows.
     """
-    run, facts = predictions.run, prediction_facts(predictions)
-    expected = best_side(run, Answering(per=facts.per) if facts.per == ("patient",) else None)
+    run, per = predictions.run, tuple(predictions.attrs["per"])
+    expected = best_side(run, Answering(per=per) if per == ("patient",) else None)
+    facts = prediction_facts(predictions, expected)
     warnings = [] if expected is None or evaluation_facts(expected).beaten else [verdict(expected)]
     details = {}
     if left_out := [*skipped, *predictions.attrs["skipped"]]:
