@@ -72,8 +72,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
     watch("srjt.training.train.cross_fit", "noise estimated", lambda _, __, fit: fit.manifest.ids)
     for name in ("label_noise_of", "recalibration_of", "calibrate_ranges"):
         watch(f"srjt.inference.prepare.{name}", "calibrated", of_side)
-    for room in ("answers", "prepare"):
-        watch(f"srjt.inference.{room}.validation_side", "decided", lambda _, __, side: side.ids)
+    watch("srjt.inference.prepare.validation_side", "decided", lambda _, __, side: side.ids)
     watch("srjt.inference.evaluate.read_labelled", "evaluated", lambda _, __, data: list(data.ids))
     monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
     monkeypatch.setattr("srjt.inference.prepare.estimate_noise", counted)
