@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from srjt.data.images.decode import is_image
+from srjt.data.images.decode import OnBadImage, is_image
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
-from srjt.data.sources.assemble import GRADED, LoadedData
+from srjt.data.sources.assemble import GRADED
 from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, units_of
@@ -198,12 +198,9 @@ def predict(
     for rule in prepared.decisions:
         if rule.problem is not None:
             raise rule.problem
-    if isinstance(data, Manifest):
-        manifest, left_out = data, []
-    else:
-        reading = read_samples(run, data, columns=(*asked.columns, *keep))
-        manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=asked.on_bad_image)
-        left_out = [(problem.where, problem.detail) for problem in reading.problems]
+    manifest, left_out = usable_samples(
+        run, data, columns=(*asked.columns, *keep), on_bad_image=asked.on_bad_image
+    )
     _check_columns(manifest.table, asked.per, keep)
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(manifest, progress=decoded)
@@ -228,15 +225,21 @@ def predict(
     return answers
 
 
-def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str] = ()) -> LoadedData:
-    """Samples without grades, of the kind that the run was trained on."""
-    features = len(run.in_shape) == 1
+def usable_samples(
+    run: Trained, source: UnlabelledData, *, columns: Sequence[str] = (), on_bad_image: OnBadImage
+) -> tuple[Manifest, list[tuple[str, str]]]:
+    """Samples without grades, of the kind that the run was trained on; and what was left out, with the reason."""
+    if isinstance(source, Manifest):
+        return source, []
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in paths):
         refuse_other_kind(run, paths)
-    return unlabelled_samples(
+    features = len(run.in_shape) == 1
+    reading = unlabelled_samples(
         source, features=features, wanted=run.feature_names, columns=columns, grades=run.grades
     )
+    manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+    return manifest, [(problem.where, problem.detail) for problem in reading.problems]
 
 
 def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:
