@@ -15,7 +15,7 @@ from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import check_outputs, decoding_bar, finish, say, typed_command, writing
 from srjt.cli.samples import NearDuplicates, Sides, Source, calibration_samples, grouped
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.files import write_json, write_output
+from srjt.files import as_json, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def evaluate(
             if groups:
                 write_output(out, found.subgroups.table().to_csv(index=False).encode())  # type: ignore[union-attr]
             else:
-                write_json(out, found.to_dict(), follow_links=True)
+                write_output(out, as_json(found.to_dict()))
     page = evaluation_page(
         found, run=trained, data=manifest, sources=[data.source], command=typed_command("evaluate"),
         brief=html is None,
@@ -310,5 +310,5 @@ def plan(
     found = plan(pilot, **planning)
     if out is not None:
         with writing(out):
-            write_json(out, found.to_dict(), follow_links=True)
+            write_output(out, as_json(found.to_dict()))
     finish(found.report(), out=out, html=html)

@@ -261,7 +261,7 @@ def features(
     """
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.folders import read_images
-    from srjt.files import write_atomically
+    from srjt.files import write_output
     from srjt.inference.embed import embed
     from srjt.progress import progress_bar
 
@@ -286,7 +286,7 @@ def features(
             decoded=decoded, embedded=embedded, **settings,
         )  # fmt: skip
     with writing(out):
-        write_atomically(out, pack_features(made, graded=not ungraded))
+        write_output(out, pack_features(made, graded=not ungraded))
     data.list_unreadable(unreadable, reading.problems)
     if unreadable:
         say(f"{count_of(len(unreadable), 'image')} could not be read. Listed in {data.skipped}.", err=True)

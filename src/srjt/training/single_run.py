@@ -190,7 +190,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
     advice = "Free some space and run the same command again: the training itself is saved in its checkpoint."
     with explain_write_errors(f"The results cannot be written to {folder}", advice):
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
-        write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
+        write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode())
         run_folder.write_held_out(folder, run.held_out)
         averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(

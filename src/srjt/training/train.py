@@ -485,9 +485,7 @@ def train(
         if estimate is not None and shared_estimate is not None and out is not None:
             folder = Path(out)
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(
-                folder / "noise.json", (shared_estimate / "noise.json").read_bytes(), follow_links=False
-            )
+            write_atomically(folder / "noise.json", (shared_estimate / "noise.json").read_bytes())
         watching.begin(config.method, epochs=config.epochs)
         run = single_run(
             data,
