@@ -38,8 +38,7 @@ def test_one_site_is_held_out(command: Srjt, table: Path) -> None:
     assert command("train", table, *READ, "--hold-out", "site=west", *how)[0] == 0
     learnt = pd.read_csv("run/history.csv", dtype=str)["id"].astype(int)
     assert "west" not in set(pd.read_csv(table)["site"][learnt])
-    code, _, err = command("evaluate", "run", table, *READ)
-    assert (code, "--hold-out site=west" in err) == (2, True)  # how it was split
+    assert "add --splits run to use its test side" in command.refuses("evaluate", "run", table, *READ)
     out = command.prints("evaluate", "run", table, *READ, "--hold-out", "site=west", "--by", "site")
     assert "39 rows of features of 13 patients" in out
     assert "site west" in out

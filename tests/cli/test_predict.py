@@ -281,7 +281,7 @@ def test_samples_that_were_learnt_from_get_no_score_unless_asked_for(
     learnt = int((table["split"] == "train").sum())
     err = command.refuses("evaluate", finished, labelled)
     assert f"{learnt} of 120 images were trained on" in err
-    assert "add --side test, or give images that the run has not seen" in err
+    assert f"add --splits {finished} to use its test side, or give images that the run has not seen" in err
     code, out, err = command("evaluate", finished, labelled, "--side", "train")
     assert code == 0
     assert f" on {learnt} images" in out
