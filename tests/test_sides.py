@@ -286,7 +286,6 @@ def test_renamed_copies_of_training_samples_are_known(kind: str, tmp_path: Path,
     what = "rows of features" if kind == "plain" else "images"
     said = fails("evaluate", run, renamed, *how)
     assert f"{learnt} of 90 {what} were trained on" in said
-    assert "add --fold 1 --folds 3" in said
     data = srjt.data.read(renamed, feature_columns="f*" if how else None).manifest
     with pytest.raises(srjt.errors.SrjtError, match=f"trained on {learnt} of the 90 samples to calibrate on"):
         srjt.predict(run, data, coverage=0.6, calibrate_on=data)

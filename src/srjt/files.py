@@ -45,14 +45,13 @@ LARGEST_JSON = 2**28  # bytes; an audit with a million patients has less
 Model = TypeVar("Model")
 
 
-def write_atomically(path: Path, content: bytes, *, follow_links: bool = True) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path``: after a power cut or on a full disk the file is as before or complete.
 
-    A symbolic link stays one: the file that it points to is replaced. That is right for a path that the user chose.
-    Files with names of ours inside a folder need ``follow_links=False``, which replaces the link itself: the folder
-    may come from somebody else, and a link in it may point to any file of the user.
+    This is for files with names of ours inside a folder. A symbolic link is replaced: the folder may come from somebody
+    else, and a link in it may point to any file of the user. A path that the user chose needs ``write_output``.
     """
-    path = path.resolve() if follow_links else path.absolute()
+    path = path.absolute()
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         draft.unlink(missing_ok=True)  # of a killed process with the same number, or a link
@@ -68,10 +67,14 @@ def write_atomically(path: Path, content: bytes, *, follow_links: bool = True) -
         raise
 
 
-def write_json(path: Path, content: Any, *, follow_links: bool = False) -> None:
-    """Write ``content`` as indented JSON, atomically. Most JSON files are inside a folder: links are replaced."""
-    text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomically(path, text.encode(), follow_links=follow_links)
+def write_json(path: Path, content: Any) -> None:
+    """Write ``content`` as JSON to a file inside a folder of ours, atomically."""
+    write_atomically(path, as_json(content))
+
+
+def as_json(content: Any) -> bytes:
+    """Indented JSON, with one line break at the end."""
+    return (json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def plain(value: Any) -> Any:
@@ -103,7 +106,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    write_atomically(path, buffer.getvalue(), follow_links=False)
+    write_atomically(path, buffer.getvalue())
 
 
 def load_arrays(path: Path) -> dict[str, Any]:
@@ -204,7 +207,7 @@ def is_stream(path: Path) -> bool:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write to a path that the user chose: atomically to a file, directly to a pipe or a device."""
+    """Write to a path that the user chose: atomically to a file, also behind a link; directly to a pipe or a device."""
     if is_stream(path):
         opened: Path | int = path
         if path.is_fifo():
@@ -216,7 +219,7 @@ def write_output(path: Path, content: bytes) -> None:
         with open(opened, "wb" if isinstance(opened, int) else "ab") as stream:
             stream.write(content)
     else:
-        write_atomically(path, content)
+        write_atomically(path.resolve(), content)
 
 
 @contextlib.contextmanager

@@ -137,7 +137,7 @@ def write_readers_folder(
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
-            write_atomically(folder / name, content, follow_links=False)
+            write_atomically(folder / name, content)
         write_json(folder / "readers.json", {"format": FORMAT, **facts})
 
 
