@@ -520,7 +520,6 @@ def training_cost(
     training: int,
     evaluated: int = 0,
     device: torch.device,
-    cpu_batch: int = CPU_BATCH,
 ) -> Cost:
     """Time a few steps of a training of ``training`` samples, with ``evaluated`` others evaluated after every epoch.
 
@@ -530,7 +529,7 @@ def training_cost(
     config = config.for_data(features=data.are_features)
     batch = min(config.batch_size, training)
     on_gpu = device.type == "cuda"
-    tried = batch if on_gpu else min(batch, cpu_batch)
+    tried = batch if on_gpu else min(batch, CPU_BATCH)
     trial = config.replace(
         epochs=2,
         batch_size=tried,

@@ -59,7 +59,7 @@ Floats = npt.NDArray[np.float64]
 LARGEST_RATE = 0.5
 
 WOULD_HELP = (
-    "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) "
+    "Verified grades of a random sample (column verified_grade) or a rate that you know (`noise_rate`) "
     "would help."
 )
 
