@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.run_folders import QUASI, edit_json, make_study
 from reports.page_text import all_sections, facts_of
-from srjt.reports.figures import study
+from srjt.reports.figures import canvas
 from srjt.reports.page import first_sentence, sentences
 from srjt.reports.pages.study import LEAD, NOISE, TITLE, WARNINGS, study_facts, study_page, study_warnings
 from srjt.studies.results import StudyResults, collect_results, display_name
@@ -70,7 +70,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Captions are checked, not drawings."""
     for name in ("chart", "confusion_figure", "transition_figure"):
-        monkeypatch.setattr(study, name, lambda *args, **kwargs: None)
+        monkeypatch.setattr(canvas, name, lambda *args, **kwargs: None)
 
 
 def results_of(folder: Path, options: dict[str, Any], changes: dict[str, Any]) -> StudyResults:

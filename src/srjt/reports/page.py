@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from srjt._version import __version__
 from srjt.errors import SrjtError
-from srjt.files import explain_write_errors, write_atomically, write_output
+from srjt.files import explain_write_errors, write_output
 from srjt.ordinal.metrics import Interval
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg, save_figure
 from srjt.reports.table import MISSING, Table, between, escape_markdown, pipe_row
@@ -193,15 +193,12 @@ def notebook_html(page: Page) -> str:
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
 
 
-def write_page(page: Page, path: Path, *, follow_links: bool = True) -> None:
-    """Write the page to an HTML file. follow_links: as in ``write_atomically``."""
+def write_page(page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output) -> None:
+    """Write the page to an HTML file. write: ``write_atomically`` for a file in a folder of ours."""
     content = render(page).encode("utf-8", "replace")  # file names may be invalid text
     with explain_write_errors(f"The report cannot be written to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        if follow_links:
-            write_output(path, content)
-        else:
-            write_atomically(path, content, follow_links=False)
+        write(path, content)
 
 
 @cache  # a live page is written after every epoch

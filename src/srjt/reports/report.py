@@ -15,7 +15,7 @@ from srjt.auditing.folder import begun_audit
 from srjt.data.grades import Grades
 from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, unknown_name
-from srjt.files import explain_write_errors, write_atomically, write_json, write_output
+from srjt.files import as_json, explain_write_errors, write_atomically, write_output
 from srjt.inference.compare import Comparison
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
@@ -49,7 +49,7 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
     if suffix == ".html":
         write_page(page_of(comparison), path)
     elif suffix == ".json":
-        write_json(path, comparison.to_dict(), follow_links=True)
+        write_output(path, as_json(comparison.to_dict()))
     else:
         write_output(path, figure_bytes(forest_figure(comparison), suffix[1:]))
 
@@ -114,14 +114,14 @@ def report(
     folder = Path(folder)
     path = folder / f"{checklist or 'report'}.html" if out is None else Path(out)
     # The folder may come from somebody else, with a report.html that links to a file of the user.
-    follow_links = path.parent.resolve() != folder.resolve()
+    write = write_atomically if path.parent.resolve() == folder.resolve() else write_output
     if checklist is not None:
         if figures is not None or tables is not None or maps:
             raise SrjtError(
                 "A checklist has neither figures nor tables as files, and no maps: leave them out."
             )
         page = checklist_page(folder, checklist, also=[Path(path) for path in also])
-        return write_checklist(page, path, follow_links=follow_links)
+        return write_checklist(page, path, write=write)
     if also:
         raise SrjtError("`also` belongs to a checklist: leave it out, or choose one with `checklist`.")
     for name in metrics:
@@ -130,7 +130,7 @@ def report(
     page, results = _read_page(folder, tuple(metrics), maps=maps, grade_names=grade_names)
     if tables is not None and results is None:
         raise SrjtError(f"Tables compare methods: {folder} is not the folder of a study.")
-    write_page(page, path, follow_links=follow_links)
+    write_page(page, path, write=write)
     files = [path, *save_figures(page, figures)]
     if tables is not None and results is not None:
         files += _write_tables(results, tuple(metrics), Path(tables))
@@ -180,7 +180,7 @@ def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path)
             texts = {".md": table.markdown(), ".csv": table.csv(), ".tex": table.latex()}
             for suffix, text in texts.items():
                 path = folder / f"{number}-{name}{suffix}"
-                write_atomically(path, text.encode(), follow_links=False)
+                write_atomically(path, text.encode())
                 written.append(path)
     return written
 
@@ -254,7 +254,7 @@ class LiveReporter(Forwarding):
             return
         options = {"messages": self.messages, "show_test": self.show_test, **state}
         try:
-            write_page(run.run_page(self.folder, **options), self.folder / FILE, follow_links=False)
+            write_page(run.run_page(self.folder, **options), self.folder / FILE, write=write_atomically)
         except Exception as trouble:  # a page that cannot be drawn must not end a training
             self._broken = True
             reason = " ".join(str(trouble).split())[:200] or type(trouble).__name__

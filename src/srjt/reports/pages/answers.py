@@ -240,25 +240,16 @@ EXPLAINED = (
     "Orange places raise the expected grade, blue places lower it; each map has its own scale, in grades. A map shows "
     "what the network used, not what is there: it is no evidence that a grade is right."
 )
-RANDOM = "A correlation near 1 with networks of random weights would mean that maps show the image, not what is learnt."
 
 
 @page_of.register(Explanation)
 def explain_page(found: Explanation, *, title: str = "run") -> Page:
     """The page for a result of ``srjt.explain``; ``title`` names the run."""
-    names = {
-        "correlation of the two networks' maps": found.network_correlation,
-        "… with networks of random weights": found.random_correlation,
-    }
-    numbers = [
-        KeyNumber(label, f"{value:.2f}".replace("-", "−"))
-        for label, value in names.items()
-        if value is not None
-    ]
+    numbers = []
+    if (alike := found.network_correlation) is not None:
+        numbers = [KeyNumber("correlation of the two networks' maps", f"{alike:.2f}".replace("-", "−"))]
     size = f"{found.maps.shape[2]} × {found.maps.shape[3]}"
     remarks = [EXPLAINED, f"Maps are coarse: the last feature map has {size} places."]
-    if found.random_correlation is not None:
-        remarks.append(RANDOM)
     skipped = f"{len(found.skipped):,} could not be read and are left out."
     tiles = [_image(found, row) for row in range(len(found.images))]
     return Page(
