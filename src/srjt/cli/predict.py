@@ -201,9 +201,14 @@ def evaluate(
             raise SrjtError(f"The {side} side has no samples.")
     if side != "train" and (seen := len(trained.trained_on(manifest))):
         what = "rows of features" if manifest.are_features else "images"
+        own = (
+            f"add --splits {shlex.quote(str(run))} to use its test side, or "
+            if "test" in trained.held_out
+            else ""
+        )
         raise SrjtError(
             f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says nothing about new ones: "
-            f"add --splits {shlex.quote(str(run))} to use its test side, or give {what} that the run has not seen."
+            f"{own}give {what} that the run has not seen."
         )
     with decoding_bar() as decoded:
         found = evaluate(trained, manifest, readings=reading.readings, progress=decoded, **vars(asked))
