@@ -161,12 +161,12 @@ def _page(
         scores[column] = scores[column].map(lambda grade: shown.get(str(grade), str(grade)))
     figures = _noise_figures(f, summary, scores, grades.shown)
     worst = scores.head(WORST) if f.judged else scores.head(WORST).assign(suggested="", quality=np.nan)
-    doubtful = [_doubtful(worst, len(scores), f.noun, picture, looks)]
+    doubtful = [doubtful_section(worst, len(scores), f.noun, picture, looks)]
     if readings is not None:
         image_of = dict(zip(scores["id"], scores["image"], strict=True))
         worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
         worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
-        doubtful.append(_doubtful(worst, len(readings), "reading", picture, None))
+        doubtful.append(doubtful_section(worst, len(readings), "reading", picture))
     source = Path(facts["source"]).name or ("labels" if folder is None else folder.resolve().name)
     return Page(
         kind=f"Label audit of {source}",
@@ -252,8 +252,12 @@ def _probability(value: float) -> str:
     return "< 0.001" if value < 0.0005 else f"{value:.3f}" if value < 0.9995 else "> 0.999"
 
 
-def _doubtful(
-    worst: pd.DataFrame, total: int, noun: str, picture: Callable[[str], str], looks: list[list[str]] | None
+def doubtful_section(
+    worst: pd.DataFrame,
+    total: int,
+    noun: str,
+    picture: Callable[[str], str],
+    looks: list[list[str]] | None = None,
 ) -> Section:
     """A gallery, or without pictures a table. The quality is not a number if it says nothing."""
     judged, readings = bool(worst["quality"].notna().any()), noun == "reading"
