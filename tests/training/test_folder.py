@@ -452,7 +452,5 @@ CONFIG = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epoc
 def test_an_audit_is_not_repeated_with_another_image(files: Manifest, tmp_path: Path) -> None:
     cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", setup=Setup(device="cpu"))
     invert(files.paths[7])
-    with pytest.raises(
-        SrjtError, match=f"The image {files.ids[7]} has changed since this audit or estimate began"
-    ):
+    with pytest.raises(SrjtError, match=f"The image {files.ids[7]} has changed since this run began"):
         cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", setup=Setup(device="cpu"))

@@ -222,7 +222,7 @@ def evaluate(
 
 def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str:
     """The options with which ``srjt train`` has split the data; else the split column, or the sides of the run."""
-    command = (trained.facts and trained.facts.provenance.get("command")) or ""
+    command = trained.facts.provenance.get("command") or ""
     words = [
         part
         for word in shlex.split(str(command))

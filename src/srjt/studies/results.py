@@ -24,7 +24,7 @@ from srjt.ordinal.metrics import NaiveBaseline
 from srjt.progress import Reported
 from srjt.studies.config import parse_noise, rate_source
 from srjt.studies.folder import NoiseRow, read_error, read_study, run_folder, run_status
-from srjt.training.checkpoint import is_complete, last_epochs, read_metrics
+from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.folder import baseline_from, read_facts, read_noise_estimate, read_summary
 
 # The results that the paper prints, and its names and order of the methods.
@@ -360,21 +360,19 @@ def collect_results(folder: Path) -> StudyResults:
 def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
     """The files of a run; an error if one of them is damaged, or lost from a finished run."""
     files, path, facts = _RunFiles(estimate=read_noise_estimate(run)), run / "metrics.csv", None
+    summary = read_summary(run) if (run / "summary.json").exists() else None
     if done or path.exists():
-        files.metrics = read_metrics(path)
+        files.metrics = read_metrics(path, epochs=summary["epochs"] if done and summary else None)
     with contextlib.suppress(SrjtError):  # the scores do not need them
         facts = read_facts(run)
         files.noise = facts.noise
-    if not (run / "summary.json").exists():
+    if summary is None:
         return files
-    summary = read_summary(run)
     if (counts := summary.get("confusion", {}).get("test")) is not None:
         files.confusion = np.array(counts)[:-1].sum(axis=0)  # the last: the ensemble's
         files.naive = None if facts is None else baseline_from(facts, np.array(counts)[0].sum(axis=1))
     if done and files.metrics is not None:
         files.averages = last_epochs(files.metrics, pooled=pooled)
-        if not is_complete(files.metrics, epochs=summary.get("epochs", 0)):
-            raise SrjtError(f"{path} does not contain all epochs of the run.")
     return files
 
 

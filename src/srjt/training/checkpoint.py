@@ -95,14 +95,21 @@ class MetricsLog:
         return pd.DataFrame(self.rows, columns=list(HEADER))
 
 
-def read_metrics(path: Path) -> pd.DataFrame:
-    """The table of a run, finished or not; a half-written last line is dropped."""
+def read_metrics(path: Path, *, epochs: int | None = None) -> pd.DataFrame:
+    """The table of a run, finished or not; a half-written last line is dropped.
+
+    epochs: of a finished run; an error unless all of them are there, each with as many numbers.
+    """
     if not path.exists():
         raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has started?")
     try:
-        return pd.DataFrame(parse_rows(path.read_bytes()), columns=list(HEADER))
+        metrics = pd.DataFrame(parse_rows(path.read_bytes()), columns=list(HEADER))
     except (OSError, ValueError) as problem:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    numbers, counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
+    if epochs is not None and (numbers.tolist() != list(range(1, epochs + 1)) or len(set(counts)) != 1):
+        raise SrjtError(f"{path} does not contain all epochs of the run.")
+    return metrics
 
 
 def parse_rows(content: bytes) -> list[MetricRow]:
@@ -157,12 +164,6 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     per_epoch = recent[recent["network"].isin(reported)].groupby(["split", "metric", "epoch"])["value"].mean()
     grouped = per_epoch.groupby(["split", "metric"])
     return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
-
-
-def is_complete(metrics: pd.DataFrame, *, epochs: int) -> bool:
-    """Whether the metrics of a finished run have every epoch, each with as many numbers."""
-    numbers, counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
-    return numbers.tolist() == list(range(1, epochs + 1)) and len(set(counts.tolist())) == 1
 
 
 def _format(rows: Iterable[Iterable[object]]) -> str:

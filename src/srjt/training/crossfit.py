@@ -1,7 +1,6 @@
 """Cross-fitting: networks predict every sample without having been trained on it or on other samples of its patient.
 
-crossfit.json      the settings; other settings in the same folder are an error
-fold0/ …           one run per fold, trained on all other folds
+fold0/ …           one run per fold, trained on all other folds; with other settings they are an error
 fold0/held_out.npz the predictions of its networks for the held-out samples
 
 The folds may be trained at the same time, in worker processes.
@@ -15,19 +14,17 @@ import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import BaseModel
 
-from srjt._version import __version__
 from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
 from srjt.data.splits import assign_folds
 from srjt.errors import Interrupted, SrjtError, cores
-from srjt.files import explain_write_errors, load_arrays, made_by, read_json, save_arrays, write_json
+from srjt.files import load_arrays, save_arrays
 from srjt.methods import import_modules, is_known_to_workers, lookup
 from srjt.methods.joint import JointTraining
 from srjt.networks import takes_rows
@@ -38,13 +35,12 @@ from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, choose_device
 from srjt.training.reporters import BarReporter, FoldReporter
-from srjt.training.single_run import fingerprint, resolve_split, single_run, train_on
+from srjt.training.single_run import resolve_split, single_run, train_on
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
 from srjt.training.workers import StopRequest, WorkerPool
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-FORMAT = 3
 
 # The most similar samples of each grade, for an expert to compare with.
 
@@ -470,9 +466,6 @@ def cross_fit(
                 f"Only one {'patient' if samples.patients else 'sample'} has the grade {name}: networks that are not "
                 "trained on it cannot learn that grade."
             )
-    if out is not None:
-        _open_folder(out, samples, config=config, folds=folds, seed=seed)
-
     common = Folds(
         manifest=without_truth,
         config=config,
@@ -515,39 +508,3 @@ def cross_fit(
         neighbours=similar if neighbours else None,
         skipped=tuple(store.skipped),
     )
-
-
-class CrossFitFile(BaseModel, extra="forbid"):
-    """``crossfit.json``."""
-
-    format: Literal[3]
-    srjt: str
-    folds: int
-    seed: int
-    fingerprint: str
-    images: str | None
-    config: Annotated[TrainConfig, made_by(TrainConfig.from_dict)]
-
-
-def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: int, seed: int) -> None:
-    """Write the settings, or compare with those in the folder; a folder with other settings is an error."""
-    file, images = out / "crossfit.json", run_folder.image_digest(samples)
-    own = {
-        "folds": folds,
-        "seed": seed,
-        "fingerprint": fingerprint(samples, train_on(np.arange(len(samples)))),
-    }
-    # an earlier call may have failed before the first training, for example for lack of a GPU
-    if not file.exists() or not any(out.glob("fold*")):
-        run_folder.refuse_other_files(out, begun=file.name)
-        with explain_write_errors(f"{out} cannot be written"):
-            out.mkdir(parents=True, exist_ok=True)
-            (out / run_folder.HASHES_FILE).unlink(missing_ok=True)
-            content = {"format": FORMAT, "srjt": __version__, **own, "images": images}
-            write_json(file, {**content, "config": config.to_dict()})
-    before = read_json(file, CrossFitFile)
-    settings = {**before.config.identity(), **before.model_dump(include=set(own))}
-    run_folder.refuse_differences(
-        f"{out} was made with other settings", settings, {**config.identity(), **own}
-    )
-    run_folder.check_images(out, samples, recorded=before.images, what="audit or estimate")

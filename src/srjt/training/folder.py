@@ -253,9 +253,9 @@ def lock_run_folder(folder: Path | None, requested: RunFacts, samples: Manifest)
         yield open_run_folder(folder, requested, samples)
 
 
-def refuse_other_files(folder: Path, *, begun: str = "run.json") -> None:
-    """Raise an error if the folder exists, is not empty, and has no such file, by which a run in it has begun."""
-    if (folder / begun).exists() or not folder.is_dir():
+def refuse_other_files(folder: Path) -> None:
+    """Raise an error if the folder exists, is not empty, and no run in it has begun."""
+    if (folder / "run.json").exists() or not folder.is_dir():
         return
     if any(files.is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
         raise SrjtError(f"{folder} already contains other files: choose another `out`.")
@@ -275,7 +275,7 @@ def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> Run
         refuse_differences(
             f"{folder} contains a run of another configuration", begun.identity(), requested.identity()
         )
-    check_images(folder, samples, recorded=begun.data.get("images"), what="run")
+    check_images(folder, samples, recorded=begun.data.get("images"))
     if requested.grades.names and requested.grades.names != begun.grades.names:
         # names are for people: they change nothing of the run
         begun = replace(begun, grades=requested.grades)
@@ -320,6 +320,20 @@ def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
     """The noise estimate of a run; None where its noise rate was given, or not needed."""
     file = folder / "noise.json"
     return files.read_json(file, NoiseFile).estimate if file.exists() else None
+
+
+def read_history(folder: Path) -> pd.DataFrame:
+    """The history of a run as it was written, to the last bit; empty if the run was sent without it."""
+    path = folder / "history.csv"
+    try:
+        table = pd.read_csv(path, dtype=object, keep_default_na=False)
+        # by Python: pandas' own parser of decimals may err in the last bit
+        kinds = {name: float if name.startswith("loss_") else int for name in table.columns.drop("id")}
+        return table.replace("", "nan").astype({"id": str, "grade": int, **kinds})
+    except FileNotFoundError:
+        return pd.DataFrame()
+    except (OSError, ValueError, KeyError, OverflowError) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
 
 
 # Predictions for the samples that a run did not learn from: its validation and test sides, in
@@ -512,10 +526,10 @@ def image_digest(samples: Manifest) -> str | None:
     return hashlib.blake2b(samples.hashes.astype("<u8").tobytes(), digest_size=16).hexdigest()
 
 
-def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what: str) -> None:
+def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> None:
     """Raise an error if an image has changed since ``recorded`` was written; write ``image_hashes.npy`` once.
 
-    recorded: the digest in the folder's JSON file; None for features. what: run or audit, for the message.
+    recorded: the digest in ``run.json``; None for features.
     """
     digest = image_digest(samples)
     file = folder / HASHES_FILE
@@ -529,13 +543,13 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
         others = f" (and {count_of(len(changed) - 1, 'other')})" if len(changed) > 1 else ""
         which = f"The image {changed[0]}{others} has" if changed else "Some images have"
         raise SrjtError(
-            f"{which} changed since this {what} began: restore the images, or choose another `out`. (Another version "
-            "of Pillow may also decode a file differently.)"
+            f"{which} changed since this run began: restore the images, or choose another `out`. (Another version of "
+            "Pillow may also decode a file differently.)"
         )
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()
         np.save(buffer, samples.hashes)
-        with files.explain_write_errors(f"The {what} cannot be written to {folder}"):
+        with files.explain_write_errors(f"The run cannot be written to {folder}"):
             files.write_atomically(file, buffer.getvalue(), follow_links=False)
 
 

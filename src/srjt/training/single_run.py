@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +28,6 @@ from srjt.networks import standardise
 from srjt.training import checkpoint, devices
 from srjt.training import folder as run_folder
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
-from srjt.training.checkpoint import MetricRow, is_complete, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.reporters import BarReporter, FoldReporter
@@ -192,7 +190,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
         run_folder.write_held_out(folder, run.held_out)
-        averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
+        averages = checkpoint.last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
             folder / "summary.json",
             {
@@ -207,37 +205,17 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
 
 def finished_metrics(folder: Path) -> pd.DataFrame:
     """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
-    with _explain_finished(folder):
-        metrics = read_metrics(folder / "metrics.csv")
-        if not is_complete(metrics, epochs=run_folder.read_summary(folder)["epochs"]):
-            raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
-    run_folder.check_files(folder)
-    return metrics
-
-
-@contextmanager
-def _explain_finished(folder: Path) -> Iterator[None]:
     try:
-        yield
+        metrics = checkpoint.read_metrics(
+            folder / "metrics.csv", epochs=run_folder.read_summary(folder)["epochs"]
+        )
     except SrjtError as problem:
         raise SrjtError(
             f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the "
             "same command again."
         ) from None
-
-
-def _read_history(folder: Path) -> pd.DataFrame:
-    """The history as it was written. pandas' parser of decimals may err in the last bit; Python's does not."""
-    path = folder / "history.csv"
-    with _explain_finished(folder):
-        try:
-            table = pd.read_csv(path, dtype=str, keep_default_na=False)
-            for name in table.columns.drop("id"):
-                kind = float if name.startswith("loss_") else int
-                table[name] = [kind(cell or "nan") for cell in table[name]]
-        except (OSError, ValueError, KeyError, OverflowError) as problem:
-            raise SrjtError(f"{path} is missing, damaged or not from srjt ({problem}).") from None
-    return table
+    run_folder.check_files(folder)
+    return metrics
 
 
 # One training: from a manifest to a trained model, in a folder from which it resumes.
@@ -298,7 +276,12 @@ def single_run(
         run = load_run(
             folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
         )
-        return replace(run, metrics=finished_metrics(folder), history=_read_history(folder))
+        if run.history.empty:
+            raise SrjtError(
+                f"{folder / 'history.csv'} is missing: restore the file, or delete summary.json there and run the "
+                "same command again."
+            )
+        return replace(run, metrics=finished_metrics(folder))
     networks = build_networks(config, method, in_shape=in_shape, network=setup.network)
     if manifest.are_features:
         standardise(networks, as_features(store.pixels[parts.train]))
@@ -509,7 +492,7 @@ class Cost:
 class _LastEpoch(BarReporter):
     """Keeps the numbers of the last epoch."""
 
-    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
+    def finished_epoch(self, epoch: int, rows: list[checkpoint.MetricRow]) -> None:
         self.numbers = {row.metric: row.value for row in rows if row.split == "train"}
 
 

@@ -139,7 +139,7 @@ def _key_numbers(
 ) -> list[KeyNumber]:
     """How many answers of each grade, beside the training labels; how many to refer; what error to expect."""
     counts, how = table["grade"].value_counts(), table.attrs.get("how") or {}
-    trained = (run.facts.data.get("class_counts") if run.facts is not None and not facts.per else None) or []
+    trained = [] if facts.per else run.facts.data.get("class_counts", [])
     rows = [
         ("refer", facts.refer, how.get("refer", "")),
         ("unsure: a person decides", facts.unsure, how.get("unsure", "")),
