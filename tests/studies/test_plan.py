@@ -286,7 +286,7 @@ def test_mistakes(small: Small, labels: Path, tmp_path: Path) -> None:
         SrjtError, match=r"Unknown reading option of synthetic 'image': did you mean 'images'"
     ):
         open_data(small(reading={"image": 20}))
-    with pytest.raises(SrjtError, match=r"Unknown reading option of .* 'patients'"):
+    with pytest.raises(SrjtError, match="Unknown reading option 'patients'"):
         open_data(small(source=str(labels), reading={"patients": 10}))
     with pytest.raises(SrjtError, match="At least 3 folds"):
         open_data(small(folds=2))
@@ -321,9 +321,7 @@ def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
     path.write_bytes(path.read_bytes().ljust(size, b"\0"))
     after = open_data(config)
     assert not {p.key for p in after.planned_runs()} & {p.key for p in before.planned_runs()}
-    with pytest.raises(
-        SrjtError, match=f"The image {before.manifest.ids[5]} has changed since this study began"
-    ):
+    with pytest.raises(SrjtError, match="An image has changed since this study began"):
         write_plan(tmp_path / "study", after, command="srjt study")
 
 

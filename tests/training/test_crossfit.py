@@ -211,7 +211,7 @@ def test_other_settings_do_not_go_into_the_same_folder(
 ) -> None:
     _, out = fitted
     with pytest.raises(
-        SrjtError, match="another configuration .*the samples, labels or split are not the same"
+        SrjtError, match=r"another configuration \(the samples, labels or split are not the same"
     ):
         cross_fit(noisy, config=fits, folds=4, out=out, setup=Setup(device="cpu"))
     with pytest.raises(SrjtError, match="epochs was 3 and is now 5"):

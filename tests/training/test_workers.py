@@ -25,12 +25,6 @@ from srjt.training import workers
 from srjt.training.workers import Ended, StopRequest, WorkerPool, start_forkserver
 
 
-def test_workers_share_a_gpu_that_occurs_twice() -> None:
-    assert WorkerPool(devices=("cuda:0", "cuda:1", "cuda:0")).shares_gpus
-    for devices in [("cuda:0", "cuda:1"), ("cpu", "cpu"), (None, None)]:
-        assert not WorkerPool(devices=devices).shares_gpus
-
-
 # ---- tasks
 
 

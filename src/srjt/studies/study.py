@@ -5,36 +5,20 @@ this machine, or on a Ray cluster, and return the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
-from srjt.errors import Interrupted, SrjtError, cores, count_of, warn
+from srjt.errors import Interrupted, SrjtError, cores, warn
 from srjt.files import is_locked
 from srjt.inference.options import Execution
 from srjt.methods import import_modules
 from srjt.progress import show_bar
 from srjt.settings import from_names, load_config
+from srjt.studies import folder as study_folder
 from srjt.studies.config import StudyConfig
-from srjt.studies.folder import (
-    error_file,
-    lock_study,
-    run_by_key,
-    run_folder,
-    run_status,
-    write_error_report,
-    write_plan,
-    writing,
-)
-from srjt.studies.plan import (
-    PlannedRun,
-    StudyPlan,
-    StudyWatcher,
-    Work,
-    longest_first,
-    open_data,
-)
+from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, Work, longest_first, open_data
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.config import TrainConfig, load_preset
 from srjt.training.workers import Ended, StopRequest, WorkerPool, check_not_starting
@@ -52,15 +36,15 @@ def train_runs(
 
     When the study is asked to stop, runs in progress save their state, and ``Interrupted`` is raised.
     """
-    outcome = {planned.key: run_status(folder, planned.key) for planned in planned_runs}
+    outcome = {planned.key: study_folder.run_status(folder, planned.key) for planned in planned_runs}
     watcher.begin(planned_runs, done=list(outcome.values()).count("done"))
     # also those that a process of a killed study still works on: they wait for it
     waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
     if not waiting:
         return outcome
-    with writing(folder):
+    with study_folder.writing(folder):
         for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
-            error_file(folder, planned.key).unlink(missing_ok=True)
+            study_folder.error_file(folder, planned.key).unlink(missing_ok=True)
     with StopRequest() as stop:
         execute(Work(folder=folder, waiting=waiting, outcome=outcome, watcher=watcher, stop=stop))
     if stop.number is not None:
@@ -106,47 +90,35 @@ def run_locally(work: Work, *, slots: Slots, cache: Path | None = None) -> None:
     """Run what is not done yet.
 
     Each slot has a worker process, which keeps torch, the opened data and the images on its GPU from one run to the
-    next. Runs that fail unexpectedly while they share a GPU are tried again, one at a time.
+    next.
     """
     _fetch_weights(work.waiting)
-    crashed = _run_in_workers(work, slots, cache)
-    if crashed and work.stop.number is None:
-        work.watcher.note(
-            f"{count_of(len(crashed), 'run')} failed while several shared a GPU, which one may have crashed for all. "
-            "Trying again, one at a time."
-        )
-        alone = replace(slots, devices=tuple(dict.fromkeys(slots.devices)))
-        _run_in_workers(replace(work, waiting=crashed), alone, cache)
-
-
-def _run_in_workers(work: Work, slots: Slots, cache: Path | None) -> list[PlannedRun]:
-    """Run what waits; returns the runs that failed unexpectedly on a shared GPU."""
-    folder, stop = work.folder, work.stop
-    waiting, crashed = list(work.waiting), list[PlannedRun]()
+    folder, stop, waiting = work.folder, work.stop, list(work.waiting)
     by_key = {planned.key: planned for planned in waiting}
     networks = sorted({str(planned.config.network) for planned in waiting})
     with WorkerPool(devices=slots.devices, threads=slots.threads, networks=networks) as pool:
         while pool.running or (waiting and stop.number is None):
             while pool.has_idle and stop.number is None:
                 # a run whose study was killed may still be saving its state
-                free = (planned for planned in waiting if not is_locked(run_folder(folder, planned.key)))
+                free = (run for run in waiting if not is_locked(study_folder.run_folder(folder, run.key)))
                 if (planned := next(free, None)) is None:
                     break
                 waiting.remove(planned)
-                arguments = str(folder), planned.key, None if cache is None else str(cache)
+                task = (
+                    study_folder.run_by_key,
+                    str(folder),
+                    planned.key,
+                    None if cache is None else str(cache),
+                )
                 # cuBLAS can be made deterministic only before its first use
-                pool.submit(planned.key, run_by_key, *arguments, settings=planned.config.deterministic)
+                pool.submit(planned.key, *task, settings=planned.config.deterministic)
                 work.begin(planned)
             work.watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
                 pool.terminate()
             for ended in pool.wait():
-                planned, stopping = by_key[ended.name], stop.number is not None
-                if pool.shares_gpus and not (ended.expected and ended.exitcode is None) and not stopping:
-                    crashed.append(planned)
-                else:
-                    work.end(planned, _final_status(folder, planned, ended, stopping=stopping))
-    return crashed
+                stopping = stop.number is not None
+                work.end(by_key[ended.name], _final_status(folder, ended, stopping=stopping))
 
 
 def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
@@ -163,14 +135,17 @@ def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
         raise problems[0]
 
 
-def _final_status(folder: Path, planned: PlannedRun, ended: Ended, *, stopping: bool) -> str:
+def _final_status(folder: Path, ended: Ended, *, stopping: bool) -> str:
     """The status of a run whose process has ended; a process that died without an error report gets one."""
-    status = run_status(folder, planned.key)
+    status = study_folder.run_status(folder, ended.name)
     if status in ("done", "failed") or stopping:
         return status
     if ended.death:  # else it has raised an exception, and its report could not be written
-        sentence = f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the same command "
-        write_error_report(folder, planned.key, SrjtError(ended.error or f"{sentence}again to resume."))
+        problem = ended.error or (
+            f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the same command again to "
+            "resume."
+        )
+        study_folder.write_error_report(folder, ended.name, SrjtError(problem))
     return "failed"
 
 
@@ -380,5 +355,6 @@ def run_study(
     data: StudyPlan, folder: Path, *, command: str, execute: Executor, watcher: StudyWatcher
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
-    with lock_study(folder):
-        return train_runs(folder, write_plan(folder, data, command=command), execute, watcher=watcher)
+    with study_folder.lock_study(folder):
+        planned_runs = study_folder.write_plan(folder, data, command=command)
+        return train_runs(folder, planned_runs, execute, watcher=watcher)

@@ -346,6 +346,17 @@ FILE = "held_out.csv"
 
 KEPT = "column:"  # before the name of a column of the data
 
+# column of the file → attribute of ``HeldOut``
+COLUMNS = {
+    "id": "ids",
+    "grade": "labels",
+    "patient": "patients",
+    "group": "groups",
+    "image": "images",
+    "true_grade": "true_labels",
+    "verified_grade": "verified_labels",
+}
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -424,7 +435,22 @@ def held_out_side(
 
 def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
     """Write the sides of a run: one row per sample, ``p1_0`` the first network's probability of the first grade."""
-    tables = [pd.DataFrame({"side": name, **_columns(side)}) for name, side in sides.items() if len(side)]
+    tables = []
+    for name, side in sides.items():
+        columns = {column: getattr(side, attribute) for column, attribute in COLUMNS.items()}
+        columns |= {f"{KEPT}{column}": texts for column, texts in side.columns.items()}
+        # as objects: a path may contain bytes that are no text
+        table = pd.DataFrame(
+            {
+                column: pd.Series(values, dtype=object if isinstance(values, list) else None)
+                for column, values in columns.items()
+                if values is not None
+            }
+        )
+        table.insert(0, "side", name)
+        networks, _, classes = side.probabilities.shape
+        cells = side.probabilities.transpose(1, 0, 2).reshape(len(side), -1)
+        tables.append(table.join(pd.DataFrame(cells, columns=_probability_columns(networks, classes))))
     if tables:
         # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one with a lone \\r.
         form: dict[str, Any] = {"float_format": "%.9g", "quoting": csv.QUOTE_NONNUMERIC}
@@ -432,27 +458,8 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
         files.write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"), follow_links=False)
 
 
-def _columns(side: HeldOut) -> dict[str, object]:
-    columns = {
-        "id": side.ids,
-        "grade": side.labels,
-        "patient": side.patients,
-        "group": side.groups,
-        "image": side.images,
-        "true_grade": side.true_labels,
-        "verified_grade": side.verified_labels,
-        **{f"{KEPT}{name}": values for name, values in side.columns.items()},
-    }
-    networks, _, classes = side.probabilities.shape
-    return {
-        # as objects: a path may contain bytes that are no text
-        **{
-            name: pd.Series(values, dtype=object if isinstance(values, list) else None)
-            for name, values in columns.items()
-            if values is not None
-        },
-        **{f"p{k + 1}_{c}": side.probabilities[k, :, c] for k in range(networks) for c in range(classes)},
-    }
+def _probability_columns(networks: int, classes: int) -> list[str]:
+    return [f"p{k + 1}_{c}" for k in range(networks) for c in range(classes)]
 
 
 def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, HeldOut]:
@@ -475,38 +482,26 @@ def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, Hel
 
 
 def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
-    # columns of another side are empty
-    columns = {str(name): column.tolist() for name, column in rows.items() if (column != "").all()}
-
-    def grades(name: str) -> Ints | None:
-        if name not in columns:
-            return None
-        values = np.array([int(float(cell)) for cell in columns[name]], dtype=np.int64)
-        if not ((values >= -1) & (values < classes)).all():
-            raise ValueError(f"a {name} outside 0 … {classes - 1}")
-        return values
-
-    labels = grades("grade")
-    if labels is None:
-        raise ValueError("no grades")
-    names = [f"p{k + 1}_{c}" for k in range(networks) for c in range(classes)]
-    cells = rows[names].to_numpy().astype(np.float64).reshape(len(rows), networks, classes)
+    facts: dict[str, Any] = {}
+    for column, attribute in COLUMNS.items():
+        if column in rows and (rows[column] != "").all():  # else a column of another side
+            facts[attribute] = rows[column].tolist()
+            if column.endswith("grade"):
+                grades = facts[attribute] = np.array([int(float(cell)) for cell in rows[column]], np.int64)
+                if not ((grades >= -1) & (grades < classes)).all():
+                    raise ValueError(f"a {column} outside 0 … {classes - 1}")
+    cells = rows[_probability_columns(networks, classes)].to_numpy().astype(np.float64)
     if not (np.isfinite(cells) & (cells >= 0.0)).all():
         raise ValueError("probabilities that are negative or not numbers")
+    by_network = cells.reshape(len(rows), networks, classes).transpose(1, 0, 2)
     return HeldOut(
-        ids=columns["id"],
-        probabilities=np.ascontiguousarray(cells.transpose(1, 0, 2), dtype=np.float32),
-        labels=labels,
-        true_labels=grades("true_grade"),
-        verified_labels=grades("verified_grade"),
-        patients=columns.get("patient"),
-        groups=columns.get("group"),
-        images=columns.get("image"),
+        probabilities=np.ascontiguousarray(by_network, dtype=np.float32),
         columns={
             str(name).removeprefix(KEPT): column.tolist()
             for name, column in rows.items()
             if str(name).startswith(KEPT) and (column != "").any()
         },
+        **facts,
     )
 
 

@@ -255,12 +255,6 @@ class WorkerPool:
     def has_idle(self) -> bool:
         return any(worker.future is None for worker in self._workers)
 
-    @property
-    def shares_gpus(self) -> bool:
-        """Whether several workers use one GPU: one that crashes it, or fills its memory, may do so for the others."""
-        gpus = [device for device in self.devices if device is not None and device.startswith("cuda")]
-        return len(set(gpus)) < len(gpus)
-
     def submit(
         self, name: str, function: Callable[..., Any], *arguments: Any, settings: Hashable = None
     ) -> None:
