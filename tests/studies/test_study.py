@@ -24,7 +24,6 @@ from srjt.studies.folder import error_file, lock_study, read_study, run_folder, 
 from srjt.studies.plan import PlannedRun, StudyWatcher, open_data
 from srjt.studies.results import collect_results
 from srjt.studies.study import Slots, choose_executor, resolve_config
-from srjt.training.workers import WorkerPool
 
 # ``srjt.study``: a comparison from Python.
 

@@ -24,7 +24,6 @@ from srjt.errors import Interrupted, SrjtError
 from srjt.training import workers
 from srjt.training.workers import Ended, StopRequest, WorkerPool, start_forkserver
 
-
 # ---- tasks
 
 
