@@ -216,8 +216,9 @@ def test_an_undetermined_rate_warns_and_is_used_as_it_is(
 
     monkeypatch.setattr(auto, "estimate_noise", pretend)
     expected = (
-        r"do not determine the noise rate, 0\.00 to 0\.35 \(the networks know nothing\); 0\.03 is used\. The rate "
-        r"assumes luck\. Verified grades of a random sample \(column verified_grade\) or a rate that you know"
+        r"Estimated noise rate 0\.03 \(95 %: 0\.00–0\.35\) from 240 training labels; they do not determine it\. The "
+        r"networks know nothing\. The rate assumes luck\. Verified grades of a random sample \(column verified_grade\) "
+        r"or a rate that you know"
     )
     with pytest.warns(UserWarning, match=expected) as raised:
         config, estimate = resolve_noise_rate(

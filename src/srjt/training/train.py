@@ -143,17 +143,16 @@ def resolve_noise_rate(
             "images": run_folder.image_digest(learnt),
         }
         estimate = _estimate_once(Path(out), facts, estimate_in, reporter)
-    described = describe(estimate, epochs=warm_up_config.epochs)
-    if not estimate.informed:  # a matrix of networks that know nothing would only blur the labels
-        warn(f"{described} {WOULD_HELP}")
-        nothing_wrong = np.eye(manifest.num_classes)
-        return _apply(config, 0.0, nothing_wrong, nothing_wrong), estimate
-    resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
-    reporter.note(described)
-    method = methods.lookup(config.method)
-    nothing_discarded = method.is_recipe and "noise_rate" not in method.needs
-    if not estimate.identifiable and not nothing_discarded:  # else the note above is enough
-        warn(not_determined(estimate, used=resolved.known_noise_rate))
+    if estimate.informed:
+        resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
+    else:  # a matrix of networks that know nothing would only blur the labels
+        resolved = _apply(config, 0.0, np.eye(manifest.num_classes), np.eye(manifest.num_classes))
+    sentences, method = describe(estimate, used=resolved.known_noise_rate), methods.lookup(config.method)
+    nothing_discarded = method.is_recipe and "noise_rate" not in method.needs  # then a note is enough
+    if not estimate.informed or not (estimate.identifiable or nothing_discarded):
+        warn(" ".join([*sentences, WOULD_HELP]))
+    else:
+        reporter.note(sentences[0])
     return resolved, estimate
 
 
@@ -229,73 +228,47 @@ def warm_up(config: TrainConfig) -> TrainConfig:
     )
 
 
-def unknown_noise(estimate: NoiseEstimate) -> str:
-    """What is known of the noise where the warm-up's networks know nothing, and what was done: one statement for the
-    log of a training and the page of its run. A prediction's ranges reach up to the same interval's end."""
+def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
+    """The estimate and the rate that is used: a sentence for a log, and others for a warning and the run's page."""
     low, high = estimate.rate_interval
-    return (
-        f"noise unknown, {low:.0%} to {high:.0%}; trained as if 0%, because the short trainings have not learnt to "
-        "tell the grades apart"
-    )
-
-
-def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
-    """The estimate, and what it was computed from, for a log."""
-    if not estimate.informed:
-        return (
-            f"From {estimate.samples:,} training labels and {WARM_UP_FOLDS} short trainings "
-            f"({count_of(epochs, 'epoch')}): {unknown_noise(estimate)}."
-        )
-    low, high = estimate.rate_interval
-    doubt = "" if estimate.identifiable else "; they do not determine it"
     verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
-    return (
-        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}) from {estimate.samples:,} training "
-        f"labels{verified}{doubt}."
-    )
+    labels = f"{estimate.samples:,} training labels{verified}"
+    if not estimate.informed:
+        return [
+            f"From {labels} and {WARM_UP_FOLDS} short trainings: noise unknown, {low:.0%} to {high:.0%}; trained as if "
+            "0%, because the short trainings have not learnt to tell the grades apart."
+        ]
+    doubt = "" if estimate.identifiable else "; they do not determine it"
+    sentences = [
+        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}) from {labels}{doubt}.",
+        "" if estimate.identifiable else f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}.",
+        estimate.assumption,
+    ]
+    if used is not None and used < estimate.rate:
+        sentences.append(
+            f"The matrix is used with a rate of {used:.2f}: more labels are taken to be right than wrong."
+        )
+    return [sentence for sentence in sentences if sentence]
 
 
 def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstimate | None) -> dict[str, Any]:
     """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
     needs = methods.lookup(used.method).method.needs
-    rate = used.known_noise_rate
-    if estimate is None and rate is not None and requested.requested_noise_rate == "auto":
+    rate, asked = used.known_noise_rate, requested.requested_noise_rate
+    if estimate is not None:
+        why = " ".join(describe(estimate, used=rate))
+    elif rate is not None and asked == "auto":
         why = from_readers(used)
-    elif estimate is not None:
-        why = describe(estimate, epochs=warm_up(used).epochs)
-        if estimate.informed and not estimate.identifiable:
-            why += f" {estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
-        if estimate.informed and estimate.assumption:
-            why += f" {estimate.assumption}"
-        if estimate.informed and rate is not None and rate < estimate.rate:
-            why += f" The matrix is used with a rate of {rate:.2f}: more labels are taken to be right than wrong."
     elif "noise_rate" in needs:
         why = "The rate was given."
     elif needs and requested.transition is None:
         why = "The rate was given; errors by one grade are assumed."
-        given = requested.requested_noise_rate
-        if isinstance(given, float) and rate is not None and rate < given:
+        if isinstance(asked, float) and rate is not None and rate < asked:
             why += f" A rate of {rate:.2f} is used, the largest at which the own label is the likeliest."
     else:
         rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
-    return {
-        "requested": requested.requested_noise_rate,
-        "estimated": estimate.rate if estimate is not None and estimate.informed else None,
-        "used": rate,
-        "why": why,
-    }
-
-
-def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str:
-    """A warning: what the rate may be, what the one that is used rests on, and what would determine it."""
-    low, high = estimate.rate_interval
-    reason, rate = estimate.reason.rstrip("."), estimate.rate if used is None else used
-    sentences = [
-        f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {rate:.2f} is used.",
-        estimate.assumption if estimate.informed else "",
-        WOULD_HELP,
-    ]
-    return " ".join(sentence for sentence in sentences if sentence)
+    estimated = estimate.rate if estimate is not None and estimate.informed else None
+    return {"requested": asked, "estimated": estimated, "used": rate, "why": why}
 
 
 def from_readers(used: TrainConfig) -> str:
@@ -452,8 +425,6 @@ def train(
     ['mae', 'accuracy', 'macro_f1', 'qwk']
     """
     sides = split_or_own(split)
-    if not {"fold", "folds"}.isdisjoint(settings):
-        raise SrjtError("A fold is given as a split: srjt.train(data, split=srjt.data.folds(data)[0]).")
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
