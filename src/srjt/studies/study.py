@@ -110,8 +110,7 @@ def run_locally(work: Work, *, slots: Slots, cache: Path | None = None) -> None:
                     planned.key,
                     None if cache is None else str(cache),
                 )
-                # cuBLAS can be made deterministic only before its first use
-                pool.submit(planned.key, *task, settings=planned.config.deterministic)
+                pool.submit(planned.key, *task)
                 work.begin(planned)
             work.watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:

@@ -191,9 +191,7 @@ class TrainConfig:
         takes="a matrix, one list of numbers per row",
     )
     soft_labels: Literal["paper", "estimated"] = setting(
-        "paper",
-        "Soft labels, for +ours and sord: Eq. 3, or estimated (--noise-rate auto).",
-        panel=METHOD,
+        "paper", "Soft labels, for +ours and sord: Eq. 3, or estimated (--noise-rate auto).", panel=METHOD
     )
     reader_targets: Literal["auto", "consensus", "posterior", "readers", "resample", "certainty"] = setting(
         "auto",

@@ -215,6 +215,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return files.read_json(folder / "summary.json", SummaryFile).model_dump(exclude_unset=True)
 
 
+RESTORE = "restore the file, or delete summary.json there and run the same command again."
+
+
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains times."""
     written = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
@@ -231,10 +234,7 @@ def check_files(folder: Path) -> None:
     written = read_summary(folder).get("files", {})
     for name, digest in digests(folder).items():
         if written.get(name, digest) != digest:
-            raise SrjtError(
-                f"{folder / name} is not the file that this run has written, but was cut, changed or replaced: restore "
-                "the file, or delete summary.json there and run the same command again."
-            )
+            raise SrjtError(f"{folder / name} is not the file that this run has written: {RESTORE}")
 
 
 @contextlib.contextmanager

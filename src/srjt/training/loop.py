@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 
 from srjt.errors import Interrupted, SrjtError
-from srjt.methods.base import Method
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint
 from srjt.training.batches import Plan, TrainingSet, balancing_weights, draw_plan, generator, subseed
 from srjt.training.checkpoint import MetricRow
-from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, pause_garbage_collection
 from srjt.training.step import (
     Recorder,
@@ -120,10 +118,7 @@ def fit(
         keep=keep,
         memory={name: tensor.to(device) for name, tensor in method.memory(samples).items()},
         amp=forward.amp,
-        gather=process.gather if process.world_size > 1 else None,
-        gather_targets=process.gather_targets if process.world_size > 1 else None,
-        # the loss is of the global batch, so undo the averaging of gradients
-        loss_scale=float(process.world_size),
+        process=process,
     )
     log = checkpoint.MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
@@ -183,10 +178,9 @@ def fit(
             bool(p.isfinite().all()) for p in networks.parameters()
         ):  # the last checkpoint with finite weights stays the newest
             _wait_for(writer)
-            raise SrjtError(
-                f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}: "
-                + _why_not_finite(method, config)
-                + " The last good checkpoint is kept."
+            raise _diverged(
+                f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}",
+                run,
             )
         log.sync()
         state = state_tensors(networks, optimizer, recorder, step.memory)
@@ -271,10 +265,8 @@ def fit(
             train_seconds = time.perf_counter() - start
             if bad_step is not None:
                 _wait_for(writer)
-                raise SrjtError(
-                    f"The loss was not finite at epoch {epoch}, step {bad_step + 1} of {steps}: "
-                    + _why_not_finite(method, config)
-                    + " The last good checkpoint is kept."
+                raise _diverged(
+                    f"The loss was not finite at epoch {epoch}, step {bad_step + 1} of {steps}", run
                 )
 
             # ---- evaluate
@@ -340,14 +332,14 @@ def _wait_for(writer: checkpoint.CheckpointWriter | None) -> None:
         writer.wait()
 
 
-def _why_not_finite(method: Method, config: TrainConfig) -> str:
-    if config.precision in ("bf16", "auto"):
-        hint = "try a smaller `learning_rate` or `precision='fp32'`."
-    else:
-        hint = "try a smaller `learning_rate`."
-    if "transition" in method.needs:
-        return f"a method that uses the transition matrix can diverge where that matrix is ill-conditioned; {hint}"
-    return f"the weights have probably diverged; {hint}"
+def _diverged(what: str, run: Trained) -> SrjtError:
+    reason = "the weights have probably diverged"
+    if "transition" in run.method.needs:
+        reason = "a method that uses the transition matrix can diverge where that matrix is ill-conditioned"
+    hint = " or `precision='fp32'`" if run.config.precision in ("bf16", "auto") else ""
+    return SrjtError(
+        f"{what}: {reason}; try a smaller `learning_rate`{hint}. The last good checkpoint is kept."
+    )
 
 
 def _peak_memory_mb(device: torch.device) -> float:

@@ -400,7 +400,7 @@ def load_run(
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():
         raise SrjtError(f"{path} has not finished training: run the same srjt train command again to resume.")
-    target = devices.choose_device(device)
+    setup = Setup(device=device, network=network, eval_transform=eval_transform)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])
     tensors, _ = checkpoint.read(weights_file)  # a damaged file is noticed before networks are built
@@ -418,7 +418,7 @@ def load_run(
     metrics = pd.DataFrame()
     with suppress(SrjtError):  # a run may have been sent without this file
         metrics = checkpoint.read_metrics(path / "metrics.csv")
-    run = ready_to_compute(stacked, method, facts, device=target, folder=path, eval_transform=eval_transform)
+    run = ready_to_compute(stacked, method, facts, setup, folder=path)
     return replace(
         run,
         networks=stacked.eval(),
@@ -434,14 +434,13 @@ def ready_to_compute(
     networks: devices.StackedNetworks,
     method: Method,
     facts: run_folder.RunFacts,
+    setup: Setup,
     *,
-    device: torch.device,
     folder: Path | None = None,
-    transform: Transform | None = None,
-    eval_transform: Transform | None = None,
 ) -> Trained:
     """A run, before or after its training: its networks on the device, laid out as they compute fastest there."""
-    config, last = facts.config, devices.uses_channels_last(networks, device, own_network=facts.own_network)
+    config, device = facts.config, devices.choose_device(setup.device)
+    last = devices.uses_channels_last(networks, device, own_network=facts.own_network)
     networks.to(device)
     if last:
         devices.channels_last(networks)
@@ -454,8 +453,8 @@ def ready_to_compute(
             crop=config.crop,
             dtype=devices.amp_dtype(config, device) or torch.float32,
             channels_last=last,
-            train_transform=transform,
-            eval_transform=eval_transform,
+            train_transform=setup.transform,
+            eval_transform=setup.eval_transform,
         ),
         in_shape=tuple(facts.data["in_shape"]),
         feature_names=tuple(facts.data.get("feature_names", ())),
