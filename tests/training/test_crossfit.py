@@ -362,7 +362,7 @@ def test_a_script_without_a_main_guard_gets_the_reason(tmp_path: Path) -> None:
 
 def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(jobs: Any, *, device: str | None = None, **changes: Any) -> Workers | None:
-        given: dict[str, Any] = {"folds": 5, "samples": 1000, "writes": True}
+        given: dict[str, Any] = {"folds": 5, "samples": 1000, "out": Path("fits")}
         settings = {"method": "sord", "epochs": 30, "network": "resnet18", **changes.pop("config", {})}
         config = TrainConfig(**settings)
         setup = Setup(device=device, reporter=reporter, transform=changes.pop("transform", None))
@@ -390,7 +390,7 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert reporter.notes == []
         for reason, alone in (
             ("cannot import a network or a transform", {"transform": torch.neg}),
-            ("they have no folder", {"writes": False}),
+            ("they have no folder", {"out": None}),
             (
                 "do not know the method 'registered-here', which is registered in this session",
                 {"config": here},

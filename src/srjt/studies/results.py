@@ -313,7 +313,7 @@ def collect_results(folder: Path) -> StudyResults:
         if summary is not None and "test" in summary["confusion"]:
             counts = np.array(summary["confusion"]["test"])
             confusions[planned["key"]] = counts[:-1].sum(axis=0)  # the last: the ensemble's
-            baseline = about and baseline_from(about, counts[0].sum(axis=1))
+            baseline = None if about is None else baseline_from(about, counts[0].sum(axis=1))
             if baseline is not None:
                 naive.setdefault(labels, baseline)
         if estimate is not None and source == "estimate":

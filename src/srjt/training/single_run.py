@@ -105,7 +105,8 @@ def resolved_once(split: SplitMaker | None, *, samples: int) -> Callable[[Manife
             side_of.update((ids[row], side) for side, rows in made.sides().items() for row in rows.tolist())
             return made
         sides = np.array([side_of.get(name, "") for name in ids], dtype=object)
-        return Split(**{side: np.flatnonzero(sides == side) for side in ("train", "validation", "test")})
+        train, validation, test = (np.flatnonzero(sides == side) for side in ("train", "validation", "test"))
+        return Split(train=train, validation=validation, test=test)
 
     return make
 

@@ -30,21 +30,13 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import noise_from_posterior
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder
+from srjt.training import single_run as one_run
 from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.reporters import reporter_in_python
-from srjt.training.single_run import (
-    SplitChoice,
-    fingerprint,
-    no_validation_side,
-    resolve_split,
-    resolved_once,
-    single_run,
-    split_or_own,
-    train_on,
-)
+from srjt.training.single_run import resolve_split
 from srjt.training.trained import NetworkMaker, Setup, Trained, build_method, fetch_weights
 
 # ``noise_rate="auto"``: estimate the noise of the training labels, and replace "auto" by the estimate.
@@ -136,7 +128,7 @@ def resolve_noise_rate(
         lines = "".join(f"{name}\0{grade}\n" for name, grade in pairs if grade >= 0)
         verified = hashlib.blake2b(lines.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         facts = {
-            "fingerprint": fingerprint(readable, train_on(rows)),
+            "fingerprint": one_run.fingerprint(readable, one_run.train_on(rows)),
             "warm_up": warm_up_config.determining(),
             "folds": WARM_UP_FOLDS,
             "verified": None if grades is None else verified,
@@ -345,7 +337,7 @@ def train(
     data: LabelledData,
     *,
     out: str | Path | None = None,
-    split: SplitChoice = None,
+    split: one_run.SplitChoice = None,
     network: str | NetworkMaker | None = None,
     transform: Transform | None = None,
     eval_transform: Transform | None = None,
@@ -424,7 +416,7 @@ def train(
     >>> list(run.scores.loc["test"].index)
     ['mae', 'accuracy', 'macro_f1', 'qwk']
     """
-    sides = split_or_own(split)
+    sides = one_run.split_or_own(split)
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
@@ -434,7 +426,7 @@ def train(
     requested = (config or TrainConfig()).replace(**settings)
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
     if requested.keep == "best" and (sides is None or (split is None and "split" not in data.table)):
-        raise no_validation_side()
+        raise one_run.no_validation_side()
     note = None
     if out is None or not run_folder.is_finished(Path(out)):
         note = fetch_weights(requested, network=network, features=data.are_features)
@@ -442,7 +434,7 @@ def train(
         if note is not None:
             watching.note(note)
         setup = Setup(
-            split=resolved_once(sides, samples=len(data)),
+            split=one_run.resolved_once(sides, samples=len(data)),
             network=network,
             transform=transform,
             eval_transform=eval_transform,
@@ -460,7 +452,7 @@ def train(
                 folder / "noise.json", (shared_estimate / "noise.json").read_bytes(), follow_links=False
             )
         watching.begin(config.method, epochs=config.epochs)
-        run = single_run(
+        run = one_run.single_run(
             data,
             config=config,
             setup=setup,

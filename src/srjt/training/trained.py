@@ -54,11 +54,6 @@ class Setup:
     feeds: FeedCache = field(default_factory=FeedCache)
     reporter: Reporter = field(default_factory=BarReporter)
 
-    @property
-    def has_own_code(self) -> bool:
-        """Whether a network or a transform is a function, which no folder can contain and no worker import."""
-        return any(part is not None for part in (self.network, self.transform, self.eval_transform))
-
     def open_store(self, data: Manifest, config: TrainConfig) -> ImageStore:
         """The samples as the networks need them, identical images found."""
         return open_store(
