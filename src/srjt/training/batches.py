@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple, TypeAlias
@@ -266,17 +266,6 @@ def even_batch_size(samples: int, *, largest: int) -> int:
     return min(largest, -(-even // BATCH_MULTIPLE) * BATCH_MULTIPLE)
 
 
-def centre_batches(
-    feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int, done: int = 0
-) -> Iterator[tuple[Tensor, slice]]:
-    """Evaluation batches over store rows (N,): float images, and the slice of ``rows`` that they belong to.
-
-    The batches of the first ``done`` rows are skipped; the others are the same as without it.
-    """
-    for (images,), part in view_batches(feed, rows, preprocess=preprocess, batch_size=batch_size, done=done):
-        yield images, part
-
-
 def view_batches(
     feed: Feed,
     rows: Tensor,
@@ -287,10 +276,11 @@ def view_batches(
     views: Views = CENTRE,
     done: int = 0,
 ) -> Iterator[tuple[Iterator[Tensor], slice]]:
-    """Like ``centre_batches``, but each batch is an iterator over its views. They are computed one at a time, so that
-    ten views need no more memory than one.
+    """Evaluation batches over store rows (N,): an iterator over the views of the images, and the slice of ``rows`` that
+    they belong to. Views are computed one at a time, so that ten need no more memory than one.
 
-    All batches have the same size. The last one is padded with copies of the last row, which the caller cuts off; the
+    The batches of the first ``done`` rows are skipped; the others are the same as without it. All batches have the same
+    size. The last one is padded with copies of the last row, which the caller cuts off; the
     size is chosen to need few of them, unless it has to be ``exact``.
     """
     samples = len(rows)
@@ -308,12 +298,6 @@ def view_batches(
 # Apply networks to samples: probabilities for prediction, confusion counts for metrics.
 
 
-def one_batch_size(networks: StackedNetworks, sides: Iterable[Tensor], *, largest: int) -> int:
-    """``largest``; for compiled networks one size for the rows of all sides, because each size would be compiled."""
-    longest = max((len(rows) for rows in sides), default=0)
-    return even_batch_size(longest, largest=largest) if networks.compiled and longest else largest
-
-
 @dataclass(frozen=True, kw_only=True)
 class Forward:
     """The networks of a method, applied to samples of a feed as in evaluation."""
@@ -324,9 +308,7 @@ class Forward:
     preprocess: Preprocess
     batch_size: int  # at most
     amp: torch.dtype | None = None
-    sides: Sequence[
-        Tensor
-    ] = ()  # rows of all sides that will be evaluated: of one size for compiled networks
+    sides: Sequence[Tensor] = ()  # rows of all sides that will be evaluated
 
     def confusion_counts(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device.
@@ -350,9 +332,7 @@ class Forward:
         for by_view, _ in self._logits(rows, views=views):
             mean = torch.stack([self.method.probabilities(logits) for logits in by_view]).mean(dim=0)
             predicted = self.method.grades(by_view[0]) if len(by_view) == 1 else self.method.grades_of(mean)
-            probabilities.append(
-                mean
-            )  # they stay on the device: to fetch them would wait for it in every batch
+            probabilities.append(mean)  # it stays on the device: to fetch it would wait in every batch
             grades.append(predicted)
         return torch.cat(probabilities, dim=1).cpu(), torch.cat(grades, dim=1).cpu()
 
@@ -361,7 +341,9 @@ class Forward:
         """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
         networks, amp, training = self.networks, self.amp, self.networks.training
         device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
-        largest = one_batch_size(networks, self.sides, largest=self.batch_size)
+        largest = self.batch_size
+        if networks.compiled and self.sides:  # one size for all sides, because each size would be compiled
+            largest = even_batch_size(max(map(len, self.sides)), largest=largest)
         batches = view_batches(
             self.feed,
             rows,

@@ -30,7 +30,7 @@ from srjt.methods.joint import JointTraining
 from srjt.networks import takes_rows
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder
-from srjt.training.batches import centre_batches, evaluation_batch_size
+from srjt.training.batches import evaluation_batch_size, view_batches
 from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, choose_device
@@ -56,9 +56,8 @@ def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
     vectors = []
     size = evaluation_batch_size(feed, crop=run.config.crop, largest=run.config.eval_batch_size)
     with use_run_settings(run):
-        for x, part in centre_batches(
-            feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=size
-        ):
+        batches = view_batches(feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=size)
+        for (x,), part in batches:
             with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
                 vectors.append(backbone(x)[: part.stop - part.start].float().cpu())
     return torch.cat(vectors).numpy()

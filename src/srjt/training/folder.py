@@ -175,13 +175,10 @@ def is_finished(folder: Path) -> bool:
 
 def has_summary(folder: Path) -> bool:
     """Whether the folder has a ``summary.json``, which is written last; a damaged one does not count."""
-    if not (folder / "summary.json").exists():
-        return False
-    try:
+    with contextlib.suppress(SrjtError):
         read_summary(folder)
-    except SrjtError:
-        return False
-    return True
+        return True
+    return False
 
 
 class _Score(BaseModel, extra="allow"):

@@ -49,22 +49,21 @@ def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str]) -> str 
     counts.
     """
     kept = {row.epoch: row.value for row in rows if row.metric == "kept"}
-    shares: dict[int, dict[str, float]] = {epoch: {} for epoch in kept}  # of the starved grades
+    hungry: dict[int, set[str]] = {epoch: set() for epoch in kept}
     for row in rows:
         if row.metric.startswith("kept[") and row.value < STARVED * kept[row.epoch]:
-            shares[row.epoch][row.metric] = min(row.value, shares[row.epoch].get(row.metric, 1.0))
-    latest = max(kept)
-    starved = {
-        epoch: set.intersection(*(set(shares[before]) for before in range(epoch - PATIENCE + 1, epoch + 1)))
-        for epoch in range(PATIENCE, latest + 1)
-    }
-    if not starved.get(latest) or any(starved[epoch] for epoch in range(PATIENCE, latest)):
+            hungry[row.epoch].add(row.metric)
+    starved = [
+        set.intersection(*(hungry[epoch - before] for before in range(PATIENCE)))
+        for epoch in range(PATIENCE, max(kept) + 1)
+    ]
+    if not starved or not starved[-1] or any(starved[:-1]):
         return None
-    named = ", ".join(grade for c, grade in enumerate(grades) if f"kept[{c}]" in starved[latest])
+    named = ", ".join(grade for c, grade in enumerate(grades) if f"kept[{c}]" in starved[-1])
     return (
         f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected as "
-        f"clean ({min(shares[latest].values()):.0%} of them, {kept[latest]:.0%} of all), so the networks are "
-        "unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller `noise_rate`."
+        "clean, so the networks are unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller "
+        "`noise_rate`."
     )
 
 

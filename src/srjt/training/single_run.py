@@ -403,18 +403,18 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)
-    is_known = name in backbones.names() or name.startswith("timm:")
-    if setup.network is not None or not is_known or backbones.takes_rows(name) == data.are_features:
-        return  # an unknown name is an error when the network is built
-    kinds, others = (
-        ("images", "rows of features"),
-        ("'linear' or 'mlp'", "'resnet18' or another network for images"),
-    )
-    reads, have = kinds if data.are_features else kinds[::-1]
-    raise SrjtError(
-        f"The network {config.network!r} reads {reads}, but these data are {have}: choose "
-        f"{others[not data.are_features]}, or do not set the network."
-    )
+    is_known = name in backbones.names() or name.startswith(
+        "timm:"
+    )  # else an error when the network is built
+    if setup.network is None and is_known and backbones.takes_rows(name) != data.are_features:
+        kinds, others = (
+            ("images", "rows of features"),
+            ("'resnet18' or another for images", "'linear' or 'mlp'"),
+        )
+        raise SrjtError(
+            f"The network {name!r} reads {kinds[not data.are_features]}, but these data are "
+            f"{kinds[data.are_features]}: choose {others[data.are_features]}, or do not set the network."
+        )
 
 
 def no_validation_side() -> SrjtError:
