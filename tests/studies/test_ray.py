@@ -27,7 +27,7 @@ from srjt.studies import ray as ray_driver
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import error_file, run_folder, run_planned, write_plan
 from srjt.studies.plan import PlannedRun, StudyWatcher, open_data
-from srjt.studies.ray import Report, RunTask, run_on_ray, train_on_node
+from srjt.studies.ray import RunTask, run_on_ray, train_on_node
 from srjt.studies.results import StudyResults, collect_results
 from srjt.studies.study import train_runs
 from srjt.training.checkpoint import read_metrics
@@ -285,7 +285,7 @@ def test_every_run_has_the_gpu_that_ray_gave_it(
     planned_runs = write_study(folder, study(methods=("jocor", "standard"), only_folds=(0, 1)))
     failing, *others = (planned.key for planned in planned_runs)
 
-    def pretend(task: RunTask) -> Report:
+    def pretend(task: RunTask) -> tuple[str, dict[str, bytes]]:
         key = task.key
         with log.open("a") as file:
             file.write(f"{key} {os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}\n")

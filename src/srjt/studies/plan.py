@@ -140,6 +140,7 @@ class StudyPlan:
         """Images that are in memory, resized once for all runs."""
         return open_store(self.manifest, size=size, resize=resize, cache=cache).pixels
 
+    @lru_cache(maxsize=64)  # noqa: B019
     def given_noise(self, spec: NoiseSpec) -> tuple[float | Literal["auto"] | None, Any]:
         """ε and P that the methods get; ε is "auto" if both are estimated from the training labels.
 
@@ -168,29 +169,20 @@ class StudyPlan:
     def planned_runs(self) -> Iterator[PlannedRun]:
         """All runs, noise by noise and fold by fold, so that an unfinished study already compares all methods."""
         for spec in self.noises:
-            rate, matrix = self.given_noise(spec)
             for seed in self.config.seeds:
                 for fold in self.fold_numbers:
                     for method in self.config.method_specs():
-                        yield self._plan(method, spec, fold, seed, rate, matrix)
+                        yield self._plan(method, spec, fold, seed)
 
     def find(self, facts: Mapping[str, Any]) -> PlannedRun:
         """The planned run with this entry in ``study.json``, without planning all the others."""
         spec = parse_noise(facts["noise"])
         wanted = (facts["method"], facts["variant"])
         method = next(m for m in self.config.method_specs() if (m.name, m.variant) == wanted)
-        return self._plan(method, spec, int(facts["fold"]), int(facts["seed"]), *self.given_noise(spec))
+        return self._plan(method, spec, facts["fold"], facts["seed"])
 
-    def _plan(
-        self,
-        method: MethodSpec,
-        spec: NoiseSpec,
-        fold: int,
-        seed: int,
-        rate: float | Literal["auto"] | None,
-        matrix: Any,
-    ) -> PlannedRun:
-        own = method.own_rate
+    def _plan(self, method: MethodSpec, spec: NoiseSpec, fold: int, seed: int) -> PlannedRun:
+        own, (rate, matrix) = method.own_rate, self.given_noise(spec)
         if own == "auto":
             rate, matrix = self._estimated_noise(spec)  # even if the study knows the noise
         elif own is not None:

@@ -66,15 +66,6 @@ class RunTask:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """How a run has ended on a node."""
-
-    status: str  # done, failed or left
-    # by their paths in the study, if the node does not see it: the finished run, or its error, and noise estimates
-    files: dict[str, bytes] | None = None
-
-
 def file_identity(file: Path) -> tuple[int, int] | None:
     """What a file has in common on all machines that see it, and no copy of it has; None if there is none."""
     with contextlib.suppress(OSError):
@@ -83,8 +74,9 @@ def file_identity(file: Path) -> tuple[int, int] | None:
     return None
 
 
-def train_on_node(task: RunTask) -> Report:
-    """Train the run. An exception is reported, not raised, so that Ray repeats only what died."""
+def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
+    """Train the run. Returns done, failed or left: an exception is not raised, so that Ray repeats only what died. And,
+    if the node does not see the study, files by their paths in it: the finished run, or its error, and estimates."""
     shared = task.identity is not None and task.identity == file_identity(Path(task.folder) / "study.json")
     # the same scratch folder in every attempt, so that a new process on this node finds the checkpoints
     folder = Path(task.folder) if shared else Path(tempfile.gettempdir()) / task.scratch
@@ -106,13 +98,13 @@ def train_on_node(task: RunTask) -> Report:
     except Exception as problem:
         write_error_report(folder, task.key, problem)
         status, wanted = "failed", [f"errors/{task.key}.txt"]
-    files = None
+    files = dict[str, bytes]()
     if not shared:
         files = {name: made for name, made in _read_estimates(folder).items() if name not in task.files}
         files |= {name: (folder / name).read_bytes() for name in wanted if (folder / name).exists()}
         shutil.rmtree(run, ignore_errors=True)
     release_memory()
-    return Report(status=status, files=files)
+    return status, files
 
 
 def _check_node(task: RunTask) -> None:
@@ -282,14 +274,14 @@ class _Driver:
         It is the one that the node reports: a network file system may show its files here seconds later.
         """
         try:
-            report: Report = self.ray.get(result)
-            if report.files is not None:
+            status, files = self.ray.get(result)
+            if files:
                 run = run_folder(self.folder, key)
                 run.mkdir(parents=True, exist_ok=True)
                 with lock_folder(run):
                     if not is_finished(run):  # a finished run is not overwritten
-                        write_files(self.folder, report.files)
-            return report.status
+                        write_files(self.folder, files)
+            return str(status)
         except self.ray.exceptions.TaskCancelledError:
             return run_status(self.folder, key)
         except self.ray.exceptions.RayError as problem:

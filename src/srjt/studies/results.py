@@ -256,12 +256,9 @@ class StudyResults(Reported):
         return table
 
     def __repr__(self) -> str:
-        return f"<StudyResults: {self.folder}, {self._counts()}>"
-
-    def _counts(self) -> str:
         status = self.runs["status"].value_counts(sort=False)
         counted = ", ".join(f"{count:,} {name}" for name, count in status.items())
-        return f"{count_of(len(self.runs), 'run')} ({counted})"
+        return f"<StudyResults: {self.folder}, {count_of(len(self.runs), 'run')} ({counted})>"
 
 
 def _mean_and_std(values: pd.Series[float]) -> str:

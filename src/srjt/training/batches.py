@@ -13,16 +13,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from srjt.data.images.feed import (
-    Crops,
-    Feed,
-    centre_crops,
-    crop_alike,
-    crop_and_flip,
-    draw_crops,
-    gather_crops,
-    normalise,
-)
+from srjt.data.images import feed as image_feed
+from srjt.data.images.feed import Crops, Feed
 from srjt.methods.base import Method
 from srjt.ordinal.decoding import most_likely_grade
 from srjt.ordinal.metrics import confusion_matrix
@@ -73,8 +65,10 @@ class Plan:
         assert data.feed.pixels is not None
         if data.feed.pixels.ndim == 2:
             return Batch(data.feed.pixels.index_select(0, store_rows[rows]), data.targets[rows], rows)
-        images = gather_crops(data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop)
-        return Batch(normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
+        images = image_feed.gather_crops(
+            data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop
+        )
+        return Batch(image_feed.normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
 
 
 def draw_plan(
@@ -99,15 +93,12 @@ def draw_plan(
         rows = rows[_resample(weights[rows], generator=draws)]
         rows = rows[torch.randperm(samples, generator=draws)]
     rows = rows[: steps * batch_size].reshape(steps, batch_size)
-    if not augment:
-        crops = centre_crops(steps * batch_size, margin=margin)
-        return Plan(
-            rows=rows, offsets=crops.offsets.view(steps, batch_size, 2), flips=crops.flips.view(steps, -1)
-        )
-    crops = draw_crops((steps, batch_size), margin=margin, generator=draws)
-    return Plan(
-        rows=rows, offsets=crops.offsets, flips=crops.flips if flip else torch.zeros_like(crops.flips)
-    )
+    if augment:
+        crops = image_feed.draw_crops((steps, batch_size), margin=margin, generator=draws)
+    else:
+        crops = image_feed.centre_crops(steps * batch_size, margin=margin)
+    flips = crops.flips if flip else torch.zeros_like(crops.flips)
+    return Plan(rows=rows, offsets=crops.offsets.view(*rows.shape, 2), flips=flips.view(rows.shape))
 
 
 def balancing_weights(labels: Tensor, *, balance: float, certainty: Tensor | None = None) -> Tensor | None:
@@ -169,7 +160,7 @@ class Preprocess:
             return pixels
         if self.train_transform is not None:
             return self.train_transform(pixels.permute(0, 3, 1, 2))
-        return self._normalised(crop_and_flip(pixels, offsets, flips, size=self.crop))
+        return self._normalised(image_feed.crop_and_flip(pixels, offsets, flips, size=self.crop))
 
     def evaluate(self, pixels: Tensor, view: Crops | None = None) -> Tensor:
         """view: one of ``view_crops``, the same for all images; None: the centre crop, or ``eval_transform``."""
@@ -177,12 +168,12 @@ class Preprocess:
             return pixels
         if view is None and self.eval_transform is not None:
             return self.eval_transform(pixels.permute(0, 3, 1, 2))
-        crop = view or centre_crops(1, margin=pixels.shape[1] - self.crop)
-        return self._normalised(crop_alike(pixels, crop, size=self.crop))
+        crop = view or image_feed.centre_crops(1, margin=pixels.shape[1] - self.crop)
+        return self._normalised(image_feed.crop_alike(pixels, crop, size=self.crop))
 
     def _normalised(self, images: Tensor) -> Tensor:
         """images: (B, 3, H, W) in channels-last order, as they are stored."""
-        return normalise(images if self.channels_last else images.contiguous(), dtype=self.dtype)
+        return image_feed.normalise(images if self.channels_last else images.contiguous(), dtype=self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

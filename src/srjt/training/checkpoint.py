@@ -204,15 +204,13 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             written, _, text = (file.metadata() or {})["srjt"].partition(" ")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if written != str(checksum(tensors, text)):
-            raise SrjtError(f"{path} is damaged: its checksum does not match.")
         meta: dict[str, Any] = dict(json.loads(text))
-    except SrjtError:
-        raise
     except (
         SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError, struct.error,
     ) as problem:  # fmt: skip
         raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
+    if written != str(checksum(tensors, text)):
+        raise SrjtError(f"{path} is damaged: its checksum does not match.")
     return tensors, meta
 
 

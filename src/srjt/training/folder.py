@@ -53,6 +53,7 @@ from srjt.training.devices import device_name
 # Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
 
 FORMAT = 2
+PLAIN = ("data", "own_network", "noise", "provenance")  # of ``run.json``, as they are in memory
 # written by the noise estimate, and by --log html, before the run itself begins
 NOISE_FILES = ("noise.json", "warmup", "live.html")
 
@@ -75,17 +76,13 @@ class RunFacts:
         return {**self.config.identity(), "fingerprint": self.data.get("fingerprint"), **own}
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "srjt": self.version,
+        settings = {
             "config": self.config.to_dict(),
             "grades": list(self.grades),
             "grade_names": self.grades.names,
-            "data": self.data,
-            "own_network": self.own_network,
-            "noise": self.noise,
-            "provenance": self.provenance,
         }
+        plain = {name: getattr(self, name) for name in PLAIN}
+        return {"format": FORMAT, "srjt": self.version, **settings, **plain}
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
@@ -158,14 +155,9 @@ def read_facts(folder: Path) -> RunFacts:
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
     file = files.read_json(path, RunFile)
+    plain = file.model_dump(include=set(PLAIN), exclude_unset=True)
     return RunFacts(
-        config=file.config,
-        grades=Grades(file.grades, file.grade_names),
-        data=file.data.model_dump(exclude_unset=True),
-        own_network=file.own_network,
-        noise=None if file.noise is None else file.noise.model_dump(exclude_unset=True),
-        provenance=file.provenance.model_dump(exclude_unset=True),
-        version=file.srjt,
+        config=file.config, grades=Grades(file.grades, file.grade_names), version=file.srjt, **plain
     )
 
 

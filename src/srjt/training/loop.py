@@ -16,20 +16,10 @@ from srjt.errors import Interrupted, SrjtError
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint
+from srjt.training import step as update
 from srjt.training.batches import Plan, TrainingSet, balancing_weights, draw_plan, generator, subseed
 from srjt.training.checkpoint import MetricRow
 from srjt.training.devices import Process, pause_garbage_collection
-from srjt.training.step import (
-    Recorder,
-    Step,
-    initialise_optimizer,
-    make_epoch_runner,
-    make_optimizer,
-    restore,
-    set_learning_rate,
-    state_tensors,
-    weights,
-)
 from srjt.training.trained import Trained
 from srjt.training.workers import StopRequest
 
@@ -103,13 +93,12 @@ def fit(
     samples, batch_size = len(data.labels), min(config.batch_size, len(data.labels))
     steps = samples // batch_size
 
-    optimizer = make_optimizer(networks.parameters(), config=config, device=device)
-    initialise_optimizer(optimizer)
-    recorder = Recorder(
+    optimizer = update.make_optimizer(networks.parameters(), config=config, device=device)
+    recorder = update.Recorder(
         data.labels, data.true, networks=method.networks, num_classes=method.num_classes, steps=steps
     )
     keep = torch.zeros((), dtype=torch.int64, device=device)
-    step = Step(
+    step = update.Step(
         networks=process.distribute(networks, sync_batchnorm=config.sync_batchnorm),
         method=method,
         optimizer=optimizer,
@@ -143,7 +132,7 @@ def fit(
     epoch, first_step = 1, 0
     best_weights = None
     if config.keep == "best":
-        best_weights = {name: tensor.detach().clone() for name, tensor in weights(networks).items()}
+        best_weights = {name: tensor.detach().clone() for name, tensor in update.weights(networks).items()}
     method_generator = generator(config.seed, "method", epoch)
 
     saved = checkpoint.latest(folder / "checkpoints") if folder else None
@@ -156,8 +145,10 @@ def fit(
             rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
             if best_weights is not None:
                 names = [name for name in tensors if name.startswith("best.")]
-                restore(best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names})
-            restore(state_tensors(networks, optimizer, recorder, step.memory), tensors)
+                update.restore(
+                    best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names}
+                )
+            update.restore(update.state_tensors(networks, optimizer, recorder, step.memory), tensors)
             method_generator.set_state(rng_states["random.method"])
             torch.set_rng_state(rng_states["random.cpu"])
             if device.type == "cuda" and "random.cuda" in rng_states:
@@ -182,7 +173,7 @@ def fit(
                 run,
             )
         log.sync()
-        state = state_tensors(networks, optimizer, recorder, step.memory)
+        state = update.state_tensors(networks, optimizer, recorder, step.memory)
         # the file itself may be lost or edited until the run resumes
         state["metrics"] = torch.frombuffer(bytearray(log.content()), dtype=torch.uint8)
         if best_weights is not None:
@@ -206,7 +197,7 @@ def fit(
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
         pause_garbage_collection(),
     ):
-        run_epoch = make_epoch_runner(
+        run_epoch = update.make_epoch_runner(
             config.step,
             step,
             networks,
@@ -237,7 +228,7 @@ def fit(
             start = time.perf_counter()
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(device)
-            set_learning_rate(optimizer, config.learning_rate_at(epoch))
+            update.set_learning_rate(optimizer, config.learning_rate_at(epoch))
             keep.fill_(method.keep(epoch, batch_size))
             if "progress" in step.memory:
                 step.memory["progress"].fill_((epoch - 1) / config.epochs)
@@ -290,7 +281,7 @@ def fit(
                 # the last, if the metric is undefined in all of them
                 best = checkpoint.best_epoch([*log.rows, *rows], config.optimise) or epoch
                 if best == epoch:
-                    restore(best_weights, weights(networks))
+                    update.restore(best_weights, update.weights(networks))
                 rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best)))
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
@@ -314,7 +305,7 @@ def fit(
             "was best there."
         )
         if kept < epoch - 1:
-            restore(weights(networks), best_weights)
+            update.restore(update.weights(networks), best_weights)
             confusions = {}
     return TrainingResult(
         metrics=log.table(),

@@ -112,17 +112,6 @@ class Recorder:
 # The whole state of a training as named tensors: to save it, to restore it, to undo a warm-up.
 
 
-def initialise_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Create Adam's (zero) moments now instead of at its first step, so that the state always has the same names."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            optimizer.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-                "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-            }
-
-
 def weights(networks: StackedNetworks) -> dict[str, Tensor]:
     """Parameters and buffers, named ``0.…`` and ``1.…`` by network."""
     return {
@@ -190,6 +179,13 @@ def make_optimizer(parameters: Any, *, config: TrainConfig, device: torch.device
     if not on_gpu:
         step = torch.no_grad()(inspect.unwrap(kind.step))
         optimizer.step = functools.partial(step, optimizer)  # type: ignore[method-assign]
+    # Adam's (zero) moments now instead of at its first step, so that the state always has the same names
+    for parameter in optimizer.param_groups[0]["params"]:
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+            "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+        }
     return optimizer
 
 
