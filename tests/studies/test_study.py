@@ -23,7 +23,7 @@ from srjt.studies.config import StudyConfig
 from srjt.studies.folder import error_file, lock_study, read_study, run_folder, run_status, write_plan
 from srjt.studies.plan import PlannedRun, StudyWatcher, open_data
 from srjt.studies.results import collect_results
-from srjt.studies.study import Slots, choose_executor, resolve_config
+from srjt.studies.study import choose_devices, choose_executor, resolve_config
 
 # ``srjt.study``: a comparison from Python.
 
@@ -431,17 +431,17 @@ def test_killed_while_planning(small: Small, tmp_path: Path, monkeypatch: pytest
 def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert Slots.detect() == Slots(devices=("cpu",) * 8, threads=1)
-    assert Slots.detect(jobs=3, device="cpu") == Slots(devices=("cpu",) * 3, threads=2)
-    assert Slots.detect(jobs=20) == Slots(devices=("cpu",) * 20, threads=1)
+    assert choose_devices() == (("cpu",) * 8, 1)
+    assert choose_devices(jobs=3, device="cpu") == (("cpu",) * 3, 2)
+    assert choose_devices(jobs=20) == (("cpu",) * 20, 1)
     with pytest.raises(SrjtError, match="torch finds no GPU on this machine"):
-        Slots.detect(device="cuda")
+        choose_devices(device="cuda")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert Slots.detect(jobs=2).devices == ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
-    assert Slots.detect(device="cuda:1").devices == ("cuda:1",)
-    assert Slots.detect(device="cuda:1, cuda:0", jobs=2).devices == ("cuda:1", "cuda:0", "cuda:1", "cuda:0")
+    assert choose_devices(jobs=2)[0] == ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
+    assert choose_devices(device="cuda:1")[0] == ("cuda:1",)
+    assert choose_devices(device="cuda:1, cuda:0", jobs=2)[0] == ("cuda:1", "cuda:0", "cuda:1", "cuda:0")
     with pytest.raises(SrjtError, match="There is no GPU number 2"):
-        Slots.detect(device="cuda:0,cuda:2")
+        choose_devices(device="cuda:0,cuda:2")
     with pytest.raises(SrjtError, match="GPUs or the CPU, not both"):
-        Slots.detect(device="cuda:0,cpu")
+        choose_devices(device="cuda:0,cpu")

@@ -5,9 +5,12 @@ this machine, or on a Ray cluster, and return the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
 from srjt.errors import Interrupted, SrjtError, cores, warn
@@ -21,6 +24,8 @@ from srjt.studies.config import StudyConfig
 from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, Work, longest_first, open_data
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.config import TrainConfig, load_preset
+from srjt.training.devices import choose_device
+from srjt.training.trained import fetch_weights
 from srjt.training.workers import Ended, StopRequest, WorkerPool, check_not_starting
 
 # The runs that are left, for an executor: worker processes on this machine, or Ray.
@@ -56,47 +61,37 @@ def train_runs(
 # Run a study on this machine: several runs at a time, in worker processes that execute one run after another.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slots:
-    """How many runs at a time, on which devices, with how many threads each."""
+def choose_devices(
+    *, jobs: int | None = None, device: str | None = None
+) -> tuple[tuple[str, ...], int | None]:
+    """The device of each worker process, and the threads of each: ``jobs`` (default 1) per GPU; without a GPU one run
+    per core, one thread each.
 
-    devices: tuple[str, ...]  # one per slot: ("cuda:0", "cuda:0", "cuda:1", …) or ("cpu", "cpu")
-    threads: int | None = None
-
-    @classmethod
-    def detect(cls, *, jobs: int | None = None, device: str | None = None) -> Slots:
-        """The slots of this machine: ``jobs`` (default 1) per GPU; without a GPU one run per core, one thread each.
-
-        device: one, or several GPUs as in ``cuda:0,cuda:2``. Default: all GPUs, or the CPU if there is none.
-        """
-        import torch
-
-        from srjt.training.devices import choose_device
-
-        if device is None and torch.cuda.is_available():
-            gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-        else:
-            names = ["cpu"] if device is None else [name.strip() for name in device.split(",")]
-            gpus = [name for name in names if choose_device(name).type == "cuda"]  # an error if there is none
-            if gpus and len(gpus) < len(names):
-                raise SrjtError(f"A study uses GPUs or the CPU, not both; got {device!r}.")
-        if gpus:
-            return cls(devices=tuple(gpus) * (jobs or 1))
-        jobs = jobs or cores()
-        return cls(devices=("cpu",) * jobs, threads=max(1, cores() // jobs))
-
-
-def run_locally(work: Work, *, slots: Slots, cache: Path | None = None) -> None:
-    """Run what is not done yet.
-
-    Each slot has a worker process, which keeps torch, the opened data and the images on its GPU from one run to the
-    next.
+    device: one, or several GPUs as in ``cuda:0,cuda:2``. Default: all GPUs, or the CPU if there is none.
     """
+    if device is None and torch.cuda.is_available():
+        gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    else:
+        names = ["cpu"] if device is None else [name.strip() for name in device.split(",")]
+        gpus = [name for name in names if choose_device(name).type == "cuda"]  # an error if there is none
+        if gpus and len(gpus) < len(names):
+            raise SrjtError(f"A study uses GPUs or the CPU, not both; got {device!r}.")
+    if gpus:
+        return tuple(gpus) * (jobs or 1), None
+    jobs = jobs or cores()
+    return ("cpu",) * jobs, max(1, cores() // jobs)
+
+
+def run_locally(
+    work: Work, *, devices: Sequence[str], threads: int | None, cache: Path | None = None
+) -> None:
+    """Run what is not done yet. A worker process keeps torch, the opened data and the images on its GPU from one run to
+    the next."""
     _fetch_weights(work.waiting)
     folder, stop, waiting = work.folder, work.stop, list(work.waiting)
     by_key = {planned.key: planned for planned in waiting}
     networks = sorted({str(planned.config.network) for planned in waiting})
-    with WorkerPool(devices=slots.devices, threads=slots.threads, networks=networks) as pool:
+    with WorkerPool(devices=devices, threads=threads, networks=networks) as pool:
         while pool.running or (waiting and stop.number is None):
             while pool.has_idle and stop.number is None:
                 # a run whose study was killed may still be saving its state
@@ -122,8 +117,6 @@ def run_locally(work: Work, *, slots: Slots, cache: Path | None = None) -> None:
 
 def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
     """Fetch pretrained weights before every run reads its images; an error if no run can have its weights."""
-    from srjt.training.trained import fetch_weights
-
     problems, wanted = [], {(p.config.network, p.config.weights, p.config.pretrained): p for p in waiting}
     for planned in wanted.values():
         try:
@@ -338,16 +331,12 @@ def resolve_config(
 def choose_executor(executor: str = "local", **options: Any) -> Executor:
     """A function that trains the runs. options: the other fields of ``Execution``."""
     where = from_names(Execution, {"executor": executor, **options}, kind="option of a study")
+    if where.executor == "ray":
+        from srjt.studies.ray import run_on_ray
 
-    def execute(work: Work) -> None:
-        if where.executor == "ray":
-            from srjt.studies.ray import run_on_ray
-
-            run_on_ray(work, cache=where.cache, **where.options)
-        else:
-            run_locally(work, slots=Slots.detect(**where.options), cache=where.cache)
-
-    return execute
+        return partial(run_on_ray, cache=where.cache, **where.options)
+    devices, threads = choose_devices(**where.options)
+    return partial(run_locally, devices=devices, threads=threads, cache=where.cache)
 
 
 def run_study(

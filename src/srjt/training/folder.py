@@ -609,14 +609,12 @@ NAIVE = "naive: always the most frequent training label; for MAE always their me
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
     """Side → its naive baseline, for the sides of a finished run."""
-    # every network has judged every sample once: the rows of one network's counts are the labels of the side
-    counts = {
-        side: np.asarray(confusion)[0].sum(axis=1)
-        for side, confusion in read_summary(folder).get("confusion", {}).items()
-    }
-    facts = read_facts(folder)
-    baselines = {side: baseline_from(facts, labels) for side, labels in counts.items()}
-    return {side: baseline for side, baseline in baselines.items() if baseline is not None}
+    facts, baselines = read_facts(folder), {}
+    for side, confusion in read_summary(folder)["confusion"].items():
+        # every network has judged every sample once: the rows of one network's counts are the labels of the side
+        if (baseline := baseline_from(facts, np.asarray(confusion)[0].sum(axis=1))) is not None:
+            baselines[side] = baseline
+    return baselines
 
 
 def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | None:

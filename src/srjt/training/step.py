@@ -144,17 +144,13 @@ def state_tensors(
 @torch.no_grad()
 def restore(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
     """Copy saved values into the live tensors, in place, because captured graphs keep their addresses."""
-    if live.keys() != saved.keys():
-        name = sorted(live.keys() ^ saved.keys())[0]
+    own, other = ({name: tensor.shape for name, tensor in state.items()} for state in (live, saved))
+    if own != other:
+        name = min(dict(own.items() ^ other.items()))
         raise SrjtError(
-            f"The saved state does not belong to this network or method: {name} is in only one of them."
+            f"The saved state does not belong to this training: {name} is not in both, or not of the same shape."
         )
     for name, tensor in live.items():
-        if tensor.shape != saved[name].shape:
-            raise SrjtError(
-                f"The saved state does not belong to this training: {name} has shape {tuple(saved[name].shape)} "
-                f"there and {tuple(tensor.shape)} here."
-            )
         tensor.copy_(saved[name])
 
 
