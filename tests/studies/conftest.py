@@ -17,14 +17,9 @@ from srjt.studies.study import run_locally, train_runs
 Small = Callable[..., StudyConfig]
 
 TRAIN = {
-    "network": "tiny",
-    "pretrained": False,
-    "image_size": 32,
-    "crop": 28,
-    "epochs": 2,
-    "batch_size": 16,
+    "network": "tiny", "pretrained": False, "image_size": 32, "crop": 28, "epochs": 2, "batch_size": 16,
     "learning_rate": 1e-3,
-}
+}  # fmt: skip
 
 
 class Witness(StudyWatcher):
