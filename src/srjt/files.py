@@ -12,7 +12,6 @@ import hashlib
 import http.client
 import io
 import json
-import math
 import os
 import re
 import shutil
@@ -30,7 +29,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import platformdirs
 from filelock import FileLock, Timeout
 
-from srjt.errors import SrjtError, missing_extra, printable
+from srjt.errors import SrjtError, missing_extra, printable, reason_of
+from srjt.progress import plain
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -45,14 +45,13 @@ LARGEST_JSON = 2**28  # bytes; an audit with a million patients has less
 Model = TypeVar("Model")
 
 
-def write_atomically(path: Path, content: bytes, *, follow_links: bool = True) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path``: after a power cut or on a full disk the file is as before or complete.
 
-    A symbolic link stays one: the file that it points to is replaced. That is right for a path that the user chose.
-    Files with names of ours inside a folder need ``follow_links=False``, which replaces the link itself: the folder
-    may come from somebody else, and a link in it may point to any file of the user.
+    This is for files with names of ours inside a folder. A symbolic link is replaced: the folder may come from somebody
+    else, and a link in it may point to any file of the user. A path that the user chose needs ``write_output``.
     """
-    path = path.resolve() if follow_links else path.absolute()
+    path = path.absolute()
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         draft.unlink(missing_ok=True)  # of a killed process with the same number, or a link
@@ -68,23 +67,14 @@ def write_atomically(path: Path, content: bytes, *, follow_links: bool = True) -
         raise
 
 
-def write_json(path: Path, content: Any, *, follow_links: bool = False) -> None:
-    """Write ``content`` as indented JSON, atomically. Most JSON files are inside a folder: links are replaced."""
-    text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomically(path, text.encode(), follow_links=follow_links)
+def write_json(path: Path, content: Any) -> None:
+    """Write ``content`` as JSON to a file inside a folder of ours, atomically."""
+    write_atomically(path, as_json(content))
 
 
-def plain(value: Any) -> Any:
-    """As JSON keeps it: arrays as lists, a DataFrame as a list of its rows, None where a number is not finite."""
-    if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
-    if hasattr(value, "to_dict") and hasattr(value, "columns"):
-        value = value.to_dict("records")
-    elif hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def as_json(content: Any) -> bytes:
+    """Indented JSON, with one line break at the end."""
+    return (json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 @contextlib.contextmanager
@@ -103,7 +93,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    write_atomically(path, buffer.getvalue(), follow_links=False)
+    write_atomically(path, buffer.getvalue())
 
 
 def load_arrays(path: Path) -> dict[str, Any]:
@@ -204,7 +194,7 @@ def is_stream(path: Path) -> bool:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write to a path that the user chose: atomically to a file, directly to a pipe or a device."""
+    """Write to a path that the user chose: atomically to a file, also behind a link; directly to a pipe or a device."""
     if is_stream(path):
         opened: Path | int = path
         if path.is_fifo():
@@ -216,7 +206,7 @@ def write_output(path: Path, content: bytes) -> None:
         with open(opened, "wb" if isinstance(opened, int) else "ab") as stream:
             stream.write(content)
     else:
-        write_atomically(path, content)
+        write_atomically(path.resolve(), content)
 
 
 @contextlib.contextmanager
@@ -553,8 +543,5 @@ def _ask_hub(function: str, repo: str, **arguments: Any) -> None:
         raise missing_extra("huggingface_hub", "hub", "A run on the Hugging Face Hub") from None
     try:
         getattr(huggingface_hub, function)(**arguments)
-    except (
-        Exception
-    ) as problem:  # no network, no such repository, no right to it: versions have their own errors
-        reason = printable(" ".join(str(problem).split())[:300]) or type(problem).__name__
-        raise SrjtError(f"The Hub cannot be used for {repo}: {reason.rstrip('.')}.") from problem
+    except Exception as problem:  # no network, no such repository, no right to it: by version other errors
+        raise SrjtError(f"The Hub cannot be used for {repo}: {printable(reason_of(problem))}.") from problem

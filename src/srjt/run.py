@@ -162,7 +162,7 @@ class Run(Trained, Reported):
                     shutil.copyfile(self.folder / name, Path(folder, name))
             write_facts(Path(folder), facts)
             card = model_card(self.folder, sides=self._sides, usage=usage)
-            write_atomically(Path(folder, "README.md"), card.encode("utf-8", "replace"), follow_links=False)
+            write_atomically(Path(folder, "README.md"), card.encode("utf-8", "replace"))
             return upload_run(Path(folder), repo, private=private)
 
     @cached_property

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from srjt.cli import main
-
-Srjt = Callable[..., tuple[int, str, str]]
 
 TRAIN = [
     "--official-split", "--device", "cpu", "--noise-rate", "0.4", "--network", "tiny", "--image-size", "32",
@@ -23,26 +20,45 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+class Srjt:
+    """``srjt …`` in the present folder: exit status, output, messages. words: what every command begins with."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *words: object) -> None:
+        self.capsys, self.words = capsys, words
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        self.capsys.readouterr()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["srjt", *map(str, (*self.words, *arguments))])
+            with pytest.raises(SystemExit) as left:
+                main()
+        printed = self.capsys.readouterr()
+        code = left.value.code
+        return code if isinstance(code, int) else 0, printed.out, printed.err
+
+    def prints(self, *arguments: object) -> str:
+        """The output of a command that succeeds, without a message."""
+        code, out, err = self(*arguments)
+        assert (code, err) == (0, "")
+        return out
+
+    def refuses(self, *arguments: object) -> str:
+        """The one sentence of a command that ends because of its input."""
+        code, _, err = self(*arguments)
+        assert (code, err[:6], err.count("\n")) == (2, "srjt: ", 1), err
+        return err
+
+
 @pytest.fixture
 def command(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Srjt:
-    """Runs ``srjt …`` in a folder of its own: exit status, output, messages."""
+    """Runs ``srjt …`` in a folder of its own."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("SRJT_CACHE", str(cache))
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["srjt", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        code = left.value.code
-        return code if isinstance(code, int) else 0, said.out, said.err
-
-    return run
+    return Srjt(capsys)
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cli.conftest import Srjt
 from srjt.reports.checklist import checklist_items, known_facts
+
+from .conftest import Srjt
 
 
 @pytest.mark.slow

@@ -111,8 +111,7 @@ def test_every_option_of_a_setting_takes_effect(verb: str, command: Srjt) -> Non
 def test_methods_lists_all_of_them_by_family(command: Srjt, monkeypatch) -> None:
     """In 80 columns: a blank line and a heading before each family, and nothing of a method left out."""
     monkeypatch.setenv("COLUMNS", "80")
-    status, out, _ = command("methods")
-    assert status == 0
+    out = command.prints("methods")
     assert max(map(len, out.splitlines())) <= 80
     listed, _, papers = out.partition("needs ε  ")
     lines = [line.rstrip() for line in listed.splitlines()]
@@ -133,8 +132,7 @@ def test_methods_lists_all_of_them_by_family(command: Srjt, monkeypatch) -> None
 
 
 def test_methods_plain_is_for_scripts(command: Srjt) -> None:
-    status, out, _ = command("methods", "--plain")
-    assert status == 0
+    out = command.prints("methods", "--plain")
     assert out.splitlines() == list(methods.names())
 
 
@@ -146,9 +144,8 @@ def test_a_misspelt_command_exits_2_and_is_suggested(command: Srjt) -> None:
 
 
 def test_a_misspelt_option_exits_2(command: Srjt) -> None:
-    status, _, err = command("methods", "--plane")
-    assert status == 2
-    assert "--plain" in err
+    code, _, err = command("methods", "--plane")
+    assert (code, "--plain" in err) == (2, True)
 
 
 def test_a_problem_with_the_input_is_one_sentence_and_status_2(command: Srjt, monkeypatch) -> None:
@@ -201,8 +198,7 @@ def every_command() -> Iterator[tuple[list[str], Any]]:
 
 def test_every_page_has_every_option_and_its_group_in_80_columns(command: Srjt) -> None:
     for verb, made in every_command():
-        code, page, _ = command(*verb, "--help")
-        assert code == 0
+        page = command.prints(*verb, "--help")
         assert max(map(len, page.splitlines())) <= 80
         shown = [one for one in made.params if not one.hidden]
         for one in shown:
@@ -352,8 +348,7 @@ def test_a_control_character_in_a_setting_does_not_reach_the_terminal(
 
 
 def test_a_pipe_gets_one_line_per_message(command: Srjt, labelled: Path) -> None:
-    code, _, err = command("train", labelled, "--out", "run", "--image-column", "picture")
-    assert (code, err.count("\n")) == (2, 1)
+    err = command.refuses("train", labelled, "--out", "run", "--image-column", "picture")
     assert len(err) > 80
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +10,8 @@ from PIL import Image
 
 from srjt.data.synthetic import generate, write
 
-Srjt = Callable[..., tuple[int, str, str]]
+from .conftest import Srjt
+
 TRAINING = [
     "--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "1",
 ]  # fmt: skip
@@ -36,8 +36,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_inspect_reports_both_kinds_and_draws_the_pairs(command: Srjt, twins: Path) -> None:
     table = pd.read_csv(twins)
-    status, out, _ = command("data", "inspect", twins)
-    assert status == 0
+    out = command.prints("data", "inspect", twins)
     said = " ".join(out.split())
     assert "1 identical-images-other-grade" in said
     assert "1 near-duplicates" in said

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,8 @@ import pytest
 from srjt.reports.pages.study import study_page
 from srjt.studies.results import collect_results
 
-Srjt = Callable[..., tuple[int, str, str]]
+from .conftest import Srjt
+
 READ = ("--feature-columns", "f?")
 
 
@@ -38,10 +38,8 @@ def test_one_site_is_held_out(command: Srjt, table: Path) -> None:
     assert command("train", table, *READ, "--hold-out", "site=west", *how)[0] == 0
     learnt = pd.read_csv("run/history.csv", dtype=str)["id"].astype(int)
     assert "west" not in set(pd.read_csv(table)["site"][learnt])
-    code, _, err = command("evaluate", "run", table, *READ)
-    assert (code, "--hold-out site=west" in err) == (2, True)  # how it was split
-    code, out, _ = command("evaluate", "run", table, *READ, "--hold-out", "site=west", "--by", "site")
-    assert code == 0
+    assert "add --splits run to use its test side" in command.refuses("evaluate", "run", table, *READ)
+    out = command.prints("evaluate", "run", table, *READ, "--hold-out", "site=west", "--by", "site")
     assert "39 rows of features of 13 patients" in out
     assert "site west" in out
 

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +15,7 @@ import pytest
 
 import srjt
 
-Srjt = Callable[..., tuple[int, str, str]]
+from .conftest import Srjt
 
 SOURCE = Path(srjt.__file__).parent
 MINE = "what I have written myself\n"
@@ -47,8 +47,7 @@ def test_an_existing_file_is_overwritten_only_when_told_to(
     assert (code, out) == (2, "")
     assert err == f"srjt: {name} already exists: choose another file, or pass --force to overwrite it.\n"
     assert Path(name).read_text() == MINE
-    code, _, err = command(*order, "--out", name, "--force")
-    assert (code, err) == (0, "")
+    command.prints(*order, "--out", name, "--force")
     assert Path(name).read_bytes() != MINE.encode()
     assert [file.name for file in Path().iterdir()] == [name]
 
@@ -57,12 +56,8 @@ def test_an_existing_file_is_overwritten_only_when_told_to(
 def test_it_is_known_before_anything_is_read(command: Srjt, which: str) -> None:
     words, name = COMMANDS[which]
     Path(name).write_text(MINE)
-    code, _, err = command(*words, "--out", name)  # neither a run RUN nor a table LABELS is there
-    assert code == 2
-    assert f"{name} already exists" in err
-    code, _, err = command(*words, "--out", name, "--force")
-    assert code == 2
-    assert "already exists" not in err
+    assert f"{name} already exists" in command.refuses(*words, "--out", name)
+    assert "already exists" not in command.refuses(*words, "--out", name, "--force")
     assert Path(name).read_text() == MINE  # what fails overwrites nothing
 
 
@@ -71,8 +66,7 @@ def test_a_name_that_srjt_chooses_is_spared_too(command: Srjt, labelled: Path) -
     assert command(*order)[0] == 0
     (made,) = Path().iterdir()
     before = made.read_bytes()
-    code, _, err = command(*order)
-    assert code == 2
+    err = command.refuses(*order)
     assert f"{made} already exists: choose another file, or pass --force to overwrite it." in err
     assert command(*order, "--force")[0] == 0
     assert made.read_bytes() == before  # the same seed
@@ -81,9 +75,7 @@ def test_a_name_that_srjt_chooses_is_spared_too(command: Srjt, labelled: Path) -
 def test_the_source_is_never_overwritten(command: Srjt, labelled: Path) -> None:
     before = labelled.read_bytes()
     order = ["data", "corrupt", labelled, "--rate", 0.2, "--grade-column", "true_grade", "--out", labelled]
-    code, _, err = command(*order, "--force")
-    assert code == 2
-    assert "is the source itself" in err
+    assert "is the source itself" in command.refuses(*order, "--force")
     assert labelled.read_bytes() == before
 
 
@@ -92,8 +84,7 @@ def test_a_link_stays_one_and_what_it_leads_to_is_written(
 ) -> None:
     Path("made.csv").write_text("")
     Path("link").symlink_to(Path("made.csv").resolve())
-    code, _, err = command("predict", finished, labelled, "--device", "cpu", "--out", "link", "--force")
-    assert (code, err) == (0, "")
+    command.prints("predict", finished, labelled, "--device", "cpu", "--out", "link", "--force")
     assert Path("link").is_symlink()
     assert Path("made.csv").read_text().startswith("image,")
 
@@ -131,9 +122,7 @@ def test_on_a_full_disk_the_old_file_stays_whole(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    code, _, err = command(*order, option, name, *force)
-    assert code == 2, err
-    assert "No space left on device" in err
+    assert "No space left on device" in command.refuses(*order, option, name, *force)
     assert Path(name).read_text() == MINE
     assert list(Path().glob(".*.tmp")) == []
 

@@ -22,9 +22,10 @@ from srjt.reports.demo import PAGES
 from srjt.studies.folder import read_study, run_status
 from srjt.studies.results import collect_results
 
+from .conftest import Srjt
+
 # ``srjt study`` as a person runs it, and as machines treat it.
 
-Srjt = Callable[..., tuple[int, str, str]]
 
 FILE = """\
 source: synthetic
@@ -41,10 +42,7 @@ def study(command: Srjt) -> Srjt:
     """Runs ``srjt study --config study.yaml …`` on the CPU."""
     Path("study.yaml").write_text(FILE)
 
-    def run(*arguments: object) -> tuple[int, str, str]:
-        return command("study", "--config", "study.yaml", "--device", "cpu", "--jobs", 2, *arguments)
-
-    return run
+    return Srjt(command.capsys, "study", "--config", "study.yaml", "--device", "cpu", "--jobs", 2)
 
 
 def test_a_study_has_the_settings_of_a_training(command: Srjt) -> None:
@@ -71,14 +69,12 @@ def planned(out: str = "study") -> list[str]:
 
 @pytest.mark.slow
 def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
-    code, out, err = study("--fold", 0, "--dry-run")
-    assert (code, err) == (0, "")
+    out = study.prints("--fold", 0, "--dry-run")
     assert out.splitlines()[0] == "2 runs: 0 done, 2 to do. 120 images, 1 fold."
     assert [line.split()[0] for line in out.splitlines()[1:]] == ["left", "left"]
     assert not Path("study").exists()
 
-    code, out, err = study("--fold", 0)
-    assert (code, err) == (0, "")
+    out = study.prints("--fold", 0)
     first = out.splitlines()
     assert [line[:12] for line in first[1:3]] == ["[1/2] done: ", "[2/2] done: "]
     assert first[-1] == "Next: srjt report study"
@@ -97,8 +93,7 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
         ("scores.csv", ["--scores"], results.scores),
         ("deep/all.parquet", [], results.metrics),
     ):
-        code, out, err = command("study", "export", "study", "--out", name, *more)
-        assert (code, err) == (0, "")
+        out = command.prints("study", "export", "study", "--out", name, *more)
         assert out == f"{len(table):,} rows of 2 finished runs (of 2): {name}\n"
         read = pd.read_parquet(name) if name.endswith("parquet") else pd.read_csv(
             name, dtype={"network": str, "variant": str}, keep_default_na=False, na_values={"value": [""]}
@@ -107,9 +102,7 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
 
 
 def test_the_plan_with_its_time(study: Srjt) -> None:
-    code, out, err = study("--fold", 0, "--dry-run", "--time")
-    assert (code, err) == (0, "")
-    assert "\n2 trainings: about " in out
+    assert "\n2 trainings: about " in study.prints("--fold", 0, "--dry-run", "--time")
     assert not Path("study").exists()
     code, _, err = study("--fold", 0, "--time")
     assert (code, "add --dry-run" in err) == (2, True)
@@ -149,8 +142,7 @@ def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, comman
     assert f"failed: {garg}: see study/errors/{garg}.txt" in out
     assert f"done: {standard}" in out
     assert "singular" in Path(f"study/errors/{garg}.txt").read_text()
-    code, out, err = command("study", "status", "study")
-    assert (code, err) == (0, "")
+    out = command.prints("study", "status", "study")
     assert out.splitlines()[0] == "2 runs: 1 done, 0 running, 1 failed, 0 left."
     assert out.splitlines()[-1].startswith(f"failed: {garg}: garg inverts the transition matrix")
     Path(f"study/errors/{garg}.txt").write_text("SrjtError: use `noise_rate=0.2`.")
@@ -194,11 +186,7 @@ def test_mistakes_are_one_sentence(study: Srjt, arguments: list[str], said: str)
     Path("kind.yaml").write_text("folds: many\n")
     Path("taken").mkdir()
     Path("taken/thesis.tex").write_text("years of work")
-    code, _, err = study(*arguments)
-    assert code == 2
-    assert err.startswith("srjt: ")
-    assert said in err
-    assert len(err.splitlines()) == 1
+    assert said in study.refuses(*arguments)
     assert not list(Path("study").glob("runs/*"))
 
 

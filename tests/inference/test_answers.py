@@ -14,16 +14,21 @@ import torch
 
 import srjt
 from srjt.errors import SrjtError
-from srjt.inference.answers import describe_rule, grade_rule
 from srjt.inference.evaluate import evaluate_sides
+from srjt.inference.options import Answering
 from srjt.inference.predict import predict
-from srjt.ordinal.decoding import median_grade, undo_soft_labels
+from srjt.inference.prepare import prepare
+from srjt.ordinal.decoding import GradeRule, median_grade, undo_soft_labels
 from srjt.ordinal.losses import soft_label_matrix
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 PS = ["p_0", "p_1", "p_2", "p_3"]
 PURPOSES = ("mae", "accuracy", "qwk", "macro_f1")
+
+
+def grade_rule(run: Trained, **options: Any) -> GradeRule:
+    return prepare(run, Answering(**options)).grade_rule
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +106,7 @@ def test_a_run_of_an_older_version_is_decoded_anew(folder: Path, data: Any, tmp_
         del facts["config"][name]
     (old / "run.json").write_text(json.dumps(facts))
     opened = srjt.load_run(old, device="cpu")
-    rules = {purpose: grade_rule(opened, optimise=purpose).how for purpose in PURPOSES}  # type: ignore[arg-type]
+    rules = {purpose: grade_rule(opened, optimise=purpose).how for purpose in PURPOSES}
     assert rules == {"mae": "median", "accuracy": "argmax", "qwk": "median", "macro_f1": "argmax"}
     table = predict(opened, data.manifest)
     assert table.attrs["grade_rule"].endswith("for the least absolute error")
@@ -135,9 +140,8 @@ def test_methods_that_predict_true_grades_have_nothing_undone(data: Any, setting
 
 def test_a_method_with_a_rule_of_its_own_is_named(data: Any, settings: dict[str, Any]) -> None:
     run = srjt.train(data.manifest, **{**settings, "method": "garg", "epochs": 1}, transition=data.matrix)
-    accuracy = grade_rule(run, optimise="accuracy")
-    assert describe_rule(run, accuracy) == "what garg itself decides on, for accuracy"
     table = predict(run, data.manifest, optimise="accuracy")
+    assert table.attrs["grade_rule"] == "what garg itself decides on, for accuracy"
     own = run.probabilities(data.manifest.arrays)[1][0]
     assert table["grade"].astype(int).tolist() == own.tolist()
 

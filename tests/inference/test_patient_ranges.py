@@ -16,7 +16,7 @@ from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
 from srjt.inference.options import Answering
-from srjt.inference.prepare import fit_after_training
+from srjt.inference.prepare import prepare
 from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges, unit_evidence
 from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise
 from srjt.ordinal.decoding import highest_per_unit
@@ -262,7 +262,7 @@ def test_for_each_value_of_a_column_and_each_grade(run: Trained, features: Manif
         assert both["grade_high"].tolist() == alone["grade_high"].tolist()
     with pytest.raises(SrjtError, match="eye need one value per patient; one of them has 'L' and 'R'"):
         srjt.predict(run, features, coverage_by="eye", calibrate_on=validation, **how)
-    each = fit_after_training(run, Answering(coverage_by="grade", **how)).ranges
+    each = prepare(run, Answering(coverage_by="grade", **how)).ranges
     assert isinstance(each, RangeRule)
     assert "for each true grade" in str(each)
 
@@ -278,7 +278,7 @@ def test_a_given_rate_is_doubted_and_a_given_matrix_is_not() -> None:
 
     def ranges(**settings: Any) -> RangeRule:
         run = replace(base, config=base.config.replace(**settings))
-        found = fit_after_training(run, Answering(coverage=0.9, recalibrate=False)).ranges
+        found = prepare(run, Answering(coverage=0.9, recalibrate=False)).ranges
         assert found is not None
         return found
 

@@ -17,7 +17,7 @@ from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
 from srjt.inference.options import Answering
-from srjt.inference.prepare import fit_after_training, recalibration_of
+from srjt.inference.prepare import prepare, recalibration_of
 from srjt.inference.ranges import (
     RangeRule,
     calibrate_ranges,
@@ -287,7 +287,7 @@ def test_the_noise_of_a_run_is_estimated_once(
 
 def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Manifest) -> None:
     ps = [f"p_{c}" for c in range(4)]
-    fitted = fit_after_training(run)
+    fitted = prepare(run)
     assert fitted.recalibration is not None
     off, on = (srjt.predict(run, features, recalibrate=how) for how in (False, True))
     assert (off.attrs["recalibration"], on.attrs["recalibration"]) == ("", str(fitted.recalibration))
@@ -317,7 +317,7 @@ def test_evaluate_reports_coverage_and_width(run: Trained, features: Manifest) -
 def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features: Manifest) -> None:
     bare = replace(run, held_out={})
     assert srjt.predict(bare, features).attrs["recalibration"] == ""
-    with pytest.raises(SrjtError, match=r"keeps no predictions for a validation side.* `calibrate_on`"):
+    with pytest.raises(SrjtError, match="keeps no predictions for one: give `calibrate_on`"):
         srjt.predict(bare, features, coverage=0.9)
     validation = features.select(folds(features)[0].validation)
     table = srjt.predict(bare, features, coverage=0.9, calibrate_on=validation)
@@ -331,10 +331,10 @@ def test_for_each_value_of_a_column(run: Trained, features: Manifest) -> None:
     for centre in ("A", "B"):
         of = (features.table["centre"] == centre).to_numpy()
         rows = validation.select((validation.table["centre"] == centre).to_numpy())
-        alone = fit_after_training(
+        alone = prepare(
             run, Answering(coverage=0.7, calibrate_on=rows, label_noise="none", recalibrate=False)
         )
-        both = fit_after_training(run, Answering(calibrate_on=validation, recalibrate=False, **how))
+        both = prepare(run, Answering(calibrate_on=validation, recalibrate=False, **how))
         assert alone.ranges is not None
         assert both.ranges is not None
         assert both.ranges.parts[centre].thresholds.tolist() == alone.ranges.thresholds.tolist()
@@ -370,7 +370,7 @@ def test_bad_input_gets_one_sentence(
 def test_onnx_recalibrates_as_predict_does(run: Trained, features: Manifest, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     written = srjt.export(run, tmp_path / "model.onnx", samples=features.arrays)
-    assert written.metadata["recalibration"] == str(fit_after_training(run).recalibration)
+    assert written.metadata["recalibration"] == str(prepare(run).recalibration)
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     p, grade, severity = session.run(None, {"features": features.arrays})
     table = srjt.predict(run, features)

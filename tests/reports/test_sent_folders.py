@@ -15,7 +15,7 @@ from PIL import Image
 from fixtures.run_folders import edit_json, make_run, make_study
 from reports.test_audit_page import write_folder
 from srjt.errors import SrjtError
-from srjt.files import is_inside, write_atomically, write_json
+from srjt.files import is_inside, write_json, write_output
 from srjt.reports.pages.audit import audit_page
 from srjt.reports.report import report
 
@@ -90,7 +90,7 @@ def test_json_of_a_folder_replaces_a_link(secret: Path, tmp_path: Path) -> None:
     write_json(tmp_path / "run.json", {})
     assert secret.read_text() == SECRET
     (tmp_path / "chosen.json").symlink_to(secret)
-    write_atomically(tmp_path / "chosen.json", b"{}")
+    write_output(tmp_path / "chosen.json", b"{}")
     assert secret.read_text() == "{}"
 
 

@@ -153,11 +153,11 @@ def write_audit(
             _write_images(folder / "images", samples.arrays)
         warn_about_formulas(scores, folder / "audit.csv")
         table = scores.to_csv(index=False)
-        write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"), follow_links=False)
+        write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"))
         if readings is not None:
             single = readings.to_csv(index=False).encode("utf-8", "surrogateescape")
-            write_atomically(folder / "readings.csv", single, follow_links=False)
-        write_atomically(folder / "neighbours.npz", buffer.getvalue(), follow_links=False)
+            write_atomically(folder / "readings.csv", single)
+        write_atomically(folder / "neighbours.npz", buffer.getvalue())
         write_json(folder / "summary.json", summary)
         write_json(folder / "audit.json", {"format": FORMAT, **facts})
 
@@ -183,7 +183,7 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(save, range(len(arrays))))
-    write_atomically(written, digest.hexdigest().encode(), follow_links=False)
+    write_atomically(written, digest.hexdigest().encode())
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------

@@ -12,15 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from srjt._version import __version__
-from srjt.cli.output import (
-    colours_wanted,
-    discard_output,
-    exit_status,
-    in_options,
-    prepare_streams,
-    say,
-    warnings_as_sentences,
-)
+from srjt.cli import output
 from srjt.errors import STOPPED, Interrupted, SrjtError, printable
 
 # Groups of verbs: one that imports a verb when it is used, one in which the verb ``run`` may be left out.
@@ -183,36 +175,36 @@ def _options(
 
 def main() -> None:
     """Run ``srjt``; a problem with the input is one sentence on stderr and exit status 2."""
-    prepare_streams()
+    output.prepare_streams()
     try:
         status = _run()
         sys.stdout.flush()
     except Interrupted as stopped:
-        say(f"{stopped} Run the same command again to resume.", before="srjt: ", err=True)
+        output.say(f"{stopped} Run the same command again to resume.", before="srjt: ", err=True)
         status = stopped.status
     except KeyboardInterrupt:
-        say(STOPPED, before="srjt: ", err=True)
+        output.say(STOPPED, before="srjt: ", err=True)
         status = 130
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
-        discard_output()
+        output.discard_output()
         status = 141
     except (SrjtError, MemoryError, OSError) as problem:
         sentence = _explained(problem)
         if sentence is None or os.environ.get("SRJT_TRACEBACK"):
             raise
-        say(sentence, before="srjt: ", fg=typer.colors.RED, err=True)
+        output.say(sentence, before="srjt: ", fg=typer.colors.RED, err=True)
         status = 2
     try:
         sys.stdout.flush()
     except OSError:
-        discard_output()
+        output.discard_output()
     sys.exit(status)
 
 
 def _explained(problem: Exception) -> str | None:
     """What the user can do something about, as a sentence; None for an error of the program."""
     if isinstance(problem, SrjtError):
-        return in_options(problem)
+        return output.in_options(problem)
     if isinstance(problem, MemoryError):
         reason = str(problem).rstrip(".")
         return f"There is not enough memory{f' ({reason})' if reason else ''}."
@@ -227,10 +219,10 @@ def _explained(problem: Exception) -> str | None:
 def _run() -> int:
     """Run the command and return its exit status."""
     try:
-        with warnings_as_sentences():
-            app(color=colours_wanted())
+        with output.warnings_as_sentences():
+            app(color=output.colours_wanted())
     except SystemExit as left:
-        if (status := exit_status(left)) == 130:  # typer has caught it
+        if (status := output.exit_status(left)) == 130:  # typer has caught it
             raise KeyboardInterrupt from None
         return status
     return 0

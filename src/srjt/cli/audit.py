@@ -16,6 +16,7 @@ from srjt.cli.output import OptionsReporter, check_outputs, say, show, writing
 from srjt.cli.samples import NearDuplicates, Source, as_words, check_settings, grouped, layered_settings
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
+from srjt.files import write_atomically, write_output
 from srjt.inference.options import COMPUTING
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def audit(
             grade_names=grade_names,
         )
         page = audit_page(out)
-        write_page(page, out / "audit.html", follow_links=False)
+        write_page(page, out / "audit.html", write=write_atomically)
     data.list_unreadable(done.fitted.skipped, reading.problems)
     if not quiet:
         show(page)
@@ -192,7 +193,6 @@ def readers(
     from srjt.data.grades import Grades
     from srjt.data.sources import readers_folder as tables
     from srjt.data.sources.readings import NO_READER, combine, read_readings
-    from srjt.files import write_output
     from srjt.readers.agreement import agreement
     from srjt.readers.consensus import next_readings
     from srjt.reports.page import write_page
@@ -243,7 +243,7 @@ def readers(
             write_output(worklist, listed.to_csv(index=False).encode("utf-8", "surrogateescape"))
     page = readers_page(facts, out)
     if out is not None:
-        write_page(page, out / "report.html", follow_links=False)
+        write_page(page, out / "report.html", write=write_atomically)
     show(page)
     if out is None:
         typer.echo("--out DIR writes the page, the consensus and every reading.")

@@ -265,7 +265,7 @@ def corrupt(
     from srjt import noise as noises
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
-    from srjt.files import write_atomically
+    from srjt.files import write_output
 
     if (rate is None) == (rho is None):
         raise SrjtError("Give the amount of noise: either --rate or --rho.")
@@ -302,7 +302,7 @@ def corrupt(
     noisy = clean.with_noisy_labels(labels)
     with writing(out):
         if clean.are_features and out.suffix == ".npz":
-            write_atomically(out, pack_features(noisy))
+            write_output(out, pack_features(noisy))
         else:  # for features, the labels alone: to be given as --labels
             write_table(noisy, out)
 

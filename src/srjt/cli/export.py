@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # ``srjt explain``: where the networks look, on a page.
 
-ALIKE = 0.7  # a rank correlation beyond which half of the variation is shared
+
 READ = (
     "images", "image_column", "grade_column", "several_readings", "reader_column", "reference_column", "kind",
     "on_bad_image", "skipped",
@@ -83,12 +83,6 @@ def explain(
     write_page(explain_page(found, title=run_name(trained)), out)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""
     say(f"{count_of(len(found.images), 'image')}{more} explained in {out}.")
-    if found.random_correlation is not None and found.random_correlation > ALIKE:
-        say(
-            "The maps resemble those of networks with random weights (rank correlation "
-            f"{found.random_correlation:.2f}): they show the images more than what was learnt.",
-            fg="yellow", err=True,
-        )  # fmt: skip
 
 
 # ``srjt export``: a finished run as one file, or as a folder, for deployment.

@@ -1,4 +1,8 @@
-"""Options of commands: those that several share, and groups of them from the fields of a dataclass."""
+"""Options of commands: those that several share, and those that are fields of a dataclass elsewhere.
+
+``--abstain`` and all others about answers are fields in inference/options.py, about reading in data/options.py, about
+training in training/config.py, about studies in studies/config.py; ``Fields`` makes the options of a command of them.
+"""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import check_outputs, decoding_bar, finish, say, typed_command, writing
 from srjt.cli.samples import NearDuplicates, Sides, Source, calibration_samples, grouped
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.files import write_json, write_output
+from srjt.files import as_json, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
 
 if TYPE_CHECKING:
-    from srjt.data.manifest import Manifest, Problem
+    from srjt.data.manifest import Problem
     from srjt.inference.predict import Kind
     from srjt.training.trained import Trained
 
@@ -126,7 +126,7 @@ def predict(
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         write_output(out, content)
     page = predictions_page(
-        trained, predicted, data=manifest, sources=sources, command=typed_command("predict"),
+        predicted, data=manifest, sources=sources, command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems], brief=html is None,
     )  # fmt: skip
     finish(page, out=out, html=html, err=streamed)
@@ -201,9 +201,14 @@ def evaluate(
             raise SrjtError(f"The {side} side has no samples.")
     if side != "train" and (seen := len(trained.trained_on(manifest))):
         what = "rows of features" if manifest.are_features else "images"
+        own = (
+            f"add --splits {shlex.quote(str(run))} to use its test side, or "
+            if "test" in trained.held_out
+            else ""
+        )
         raise SrjtError(
             f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says nothing about new ones: "
-            f"add {_held_out_options(trained, run, manifest)}, or give {what} that the run has not seen."
+            f"{own}give {what} that the run has not seen."
         )
     with decoding_bar() as decoded:
         found = evaluate(trained, manifest, readings=reading.readings, progress=decoded, **vars(asked))
@@ -212,27 +217,12 @@ def evaluate(
             if groups:
                 write_output(out, found.subgroups.table().to_csv(index=False).encode())  # type: ignore[union-attr]
             else:
-                write_json(out, found.to_dict(), follow_links=True)
+                write_output(out, as_json(found.to_dict()))
     page = evaluation_page(
         found, run=trained, data=manifest, sources=[data.source], command=typed_command("evaluate"),
         brief=html is None,
     )  # fmt: skip
     finish(page, out=out, html=html)
-
-
-def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str:
-    """The options with which ``srjt train`` has split the data; else the split column, or the sides of the run."""
-    command = trained.facts.provenance.get("command") or ""
-    words = [
-        part
-        for word in shlex.split(str(command))
-        for part in (word.split("=", 1) if word.startswith("--") else [word])
-    ]
-    named = ("--fold", "--folds", "--split-seed", "--splits", "--hold-out")
-    given = [f"{name} {shlex.quote(words[k + 1])}" for k, name in enumerate(words[:-1]) if name in named]
-    if given:
-        return " ".join(given + [word for word in words if word == "--group-near-duplicates"])
-    return "--side test" if "split" in manifest.table else f"--splits {shlex.quote(str(folder))}"
 
 
 # ``srjt compare``: runs on the same images, with intervals of their differences.
@@ -310,5 +300,5 @@ def plan(
     found = plan(pilot, **planning)
     if out is not None:
         with writing(out):
-            write_json(out, found.to_dict(), follow_links=True)
+            write_output(out, as_json(found.to_dict()))
     finish(found.report(), out=out, html=html)

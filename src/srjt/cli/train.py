@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,18 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli import options
+from srjt.cli import options, samples
 from srjt.cli.options import Fields, option
 from srjt.cli.output import OptionsReporter, check_outputs, print_table, say, show, typed_command, writing
-from srjt.cli.samples import (
-    NearDuplicates,
-    Source,
-    Splitting,
-    as_words,
-    check_settings,
-    grouped,
-    layered_settings,
-)
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.inference.options import EVALUATION
 from srjt.settings import setting
@@ -38,6 +28,8 @@ if TYPE_CHECKING:
     from srjt.progress import Reporter
 
 # ``srjt train``: a classifier from your own images and labels.
+
+HOURS_ON_A_CPU = 20_000  # images × epochs; two networks of the paper see a few in a second
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +56,8 @@ def train(
     *,
     settings: Annotated[dict[str, Any], options.settings_of_a_run()],
     selecting: Annotated[dict[str, Any], Fields(Selecting)],
-    sides: Annotated[Splitting, Fields(Splitting)],
-    group_near_duplicates: NearDuplicates = False,
+    sides: Annotated[samples.Splitting, Fields(samples.Splitting)],
+    group_near_duplicates: samples.NearDuplicates = False,
     device: options.Device = None,
     resume: bool = option(False, "Resume a run: an error if there is none in the folder.", "--resume"),
     log: list[str] | None = option(
@@ -83,7 +75,7 @@ def train(
     ),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
-    data: Annotated[Source, Fields(Source)],
+    data: Annotated[samples.Source, Fields(samples.Source)],
 ) -> None:
     """Train a classifier on images with ordinal labels that are partly wrong.
 
@@ -105,13 +97,13 @@ def train(
     from srjt.training.single_run import resolve_split
     from srjt.training.train import train as train_run
 
-    config = layered_settings(settings, method_options=selecting)
-    check_settings(config.with_recipe())
+    config = samples.layered_settings(settings, method_options=selecting)
+    samples.check_settings(config.with_recipe())
     refuse_other_files(out)
     reading = data.read(progress=not quiet)
     manifest = data.usable(reading)
     if group_near_duplicates:  # identical images are grouped when the image store is opened
-        manifest = grouped(manifest, near=True)
+        manifest = samples.grouped(manifest, near=True)
     split = None
     if sides.chosen or sides.official_split is not False:
         split = partial(sides.split, skipping=data.on_bad_image == "skip")
@@ -127,12 +119,7 @@ def train(
             "not be known. Use --fold 0 to hold some out."
         )
     if not (quiet or manifest.are_features or (out / "run.json").exists()):
-        held_out = 0 if sides.fold is None else 2 * len(manifest) // sides.folds
-        if split is not None and sides.splits is not None:  # an error before steps are timed
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                split(manifest)
-        offer_preset(manifest, config, training=len(manifest) - held_out, device=device)
+        offer_preset(config, images=len(manifest), device=device)
     leads = os.environ.get("RANK", "0") == "0"  # of several processes one prints
     quiet = quiet or not leads
     with contextlib.ExitStack() as opened:
@@ -209,18 +196,14 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
     say("Nothing was trained: leave out --dry-run to start.", dim=True)
 
 
-def offer_preset(manifest: Manifest, config: TrainConfig, *, training: int, device: str | None) -> None:
-    """On a CPU, where the paper's network takes days: how long, and what would take minutes."""
+def offer_preset(config: TrainConfig, *, images: int, device: str | None) -> None:
+    """On a CPU, where the paper's network takes hours or days: what would take minutes."""
     from srjt.training.devices import choose_device
-    from srjt.training.single_run import training_cost
 
-    chosen = choose_device(device)
-    if (config.network or "").startswith("tiny") or chosen.type != "cpu":
-        return
-    seconds = training_cost(manifest, config, training=training, device=chosen, cpu_batch=2).seconds
-    if seconds > 3600:
+    small = (config.network or "").startswith("tiny") or images * config.epochs < HOURS_ON_A_CPU
+    if not small and choose_device(device).type == "cpu":
         say(
-            f"There is no GPU: this training takes about {duration(seconds)}. --preset cpu trains a small network in "
+            "There is no GPU: this training may take hours (--dry-run measures it). --preset cpu trains a small one in "
             "minutes; srjt features computes the features of a large one once, and a training on them takes seconds.",
             fg=typer.colors.YELLOW,
         )
@@ -229,7 +212,7 @@ def offer_preset(manifest: Manifest, config: TrainConfig, *, training: int, devi
 def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
     """How to predict, with the options by which this command has read its data."""
     names = ("feature_columns",) if features else ("images", "image_column")
-    words = as_words({name: how[name] for name in names if name in how})
+    words = samples.as_words({name: how[name] for name in names if name in how})
     new = "FEATURES" if features else "TABLE" if words else "IMAGES"
     return shlex.join(["srjt", "predict", str(out), new, *words, "--out", "predictions.csv"])
 
@@ -251,7 +234,7 @@ def features(
     device: options.Device = None,
     *,
     settings: Annotated[dict[str, Any], Fields(TrainConfig, only=EMBEDDING, panel="Network and images")],
-    data: Annotated[Source, Fields(Source, without=("labels", "feature_columns"))],
+    data: Annotated[samples.Source, Fields(samples.Source, without=("labels", "feature_columns"))],
 ) -> None:
     """Compute features of images with a frozen network, once.
 
@@ -261,7 +244,7 @@ def features(
     """
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.folders import read_images
-    from srjt.files import write_atomically
+    from srjt.files import write_output
     from srjt.inference.embed import embed
     from srjt.progress import progress_bar
 
@@ -272,7 +255,7 @@ def features(
         used: dict[str, Any] = {
             name: data.how.get(name) for name in ("images", "image_column", "patient_column")
         }
-        if unused := as_words({name: "" for name in data.how if name not in used})[::2]:
+        if unused := samples.as_words({name: "" for name in data.how if name not in used})[::2]:
             say(f"Without effect beside --ungraded: {', '.join(unused)}.", err=True)
         reading = read_images([data.source], **used)
     else:
@@ -286,7 +269,7 @@ def features(
             decoded=decoded, embedded=embedded, **settings,
         )  # fmt: skip
     with writing(out):
-        write_atomically(out, pack_features(made, graded=not ungraded))
+        write_output(out, pack_features(made, graded=not ungraded))
     data.list_unreadable(unreadable, reading.problems)
     if unreadable:
         say(f"{count_of(len(unreadable), 'image')} could not be read. Listed in {data.skipped}.", err=True)

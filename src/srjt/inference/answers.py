@@ -10,113 +10,28 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
 
 from srjt.data.grades import MISSING, as_text
 from srjt.errors import SrjtError, unknown_name
 from srjt.inference.options import WhichNetwork
-from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
-from srjt.noise.quality import highest_grade_posterior
-from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import Recalibration
-from srjt.ordinal.decoding import (
-    Decoding,
-    GradeRule,
-    LearnedPooling,
-    fit_pooling,
-    grade_rule_for,
-    highest_per_unit,
-)
-from srjt.training.folder import HeldOut
+from srjt.ordinal.metrics import Interval, bootstrap_metrics
 from srjt.training.trained import Trained
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# The rule by which a run's probabilities become grades, fitted to its validation side where that helps.
-
-
-def grade_rule(
-    run: Trained,
-    *,
-    optimise: Purpose | None = None,
-    decoding: Decoding | None = None,
-    network: WhichNetwork = "ensemble",
-    recalibration: Recalibration | None = None,
-) -> GradeRule:
-    """The rule for this run and the metric ``optimise`` (default: the run's), or ``decoding`` whatever the metric.
-
-    network: whose predictions for the validation side thresholds are fitted to. recalibration: of the probabilities
-    before the rule is applied; soft labels need no undoing then.
-    """
-    if decoding is not None:
-        return GradeRule(how=decoding)
-    side = run.held_out.get("validation")
-    p = None if side is None else recalibrated(side.probabilities, network, recalibration)
-    return grade_rule_for(
-        optimise or run.config.optimise,
-        validation=None if p is None else torch.from_numpy(p),
-        labels=None if side is None else torch.from_numpy(side.labels),
-        soft_labels=run.method.learnt_soft_labels() if recalibration is None else None,
-    )
-
 
 def probabilities_of(
-    probabilities: npt.NDArray[np.float32], network: WhichNetwork
+    probabilities: npt.NDArray[np.float32], network: WhichNetwork, recalibration: Recalibration | None = None
 ) -> npt.NDArray[np.float32]:
-    """(K, N, C) → (N, C): the mean of the networks, or one of them."""
-    if network == "ensemble":
-        return np.ascontiguousarray(probabilities.mean(axis=0))
-    if int(network) <= len(probabilities):
-        return np.ascontiguousarray(probabilities[int(network) - 1])
-    raise SrjtError(f"This run has {len(probabilities)} network(s): there is no network {network}.")
-
-
-def recalibrated(
-    probabilities: npt.NDArray[np.float32], network: WhichNetwork, recalibration: Recalibration | None
-) -> npt.NDArray[np.float32]:
-    """(K, N, C) → (N, C), recalibrated if that is given."""
-    chosen = probabilities_of(probabilities, network)
+    """(K, N, C) → (N, C): the mean of the networks, or one of them; recalibrated if that is given."""
+    if network != "ensemble" and int(network) > len(probabilities):
+        raise SrjtError(f"This run has {len(probabilities)} network(s): there is no network {network}.")
+    chosen = probabilities.mean(axis=0) if network == "ensemble" else probabilities[int(network) - 1]
+    chosen = np.ascontiguousarray(chosen)
     return chosen if recalibration is None else recalibration(chosen).astype(np.float32)
-
-
-def decoded_grades(
-    rule: GradeRule,
-    probabilities: npt.NDArray[np.float32],
-    grades: Ints,
-    *,
-    network: WhichNetwork = "ensemble",
-    recalibration: Recalibration | None = None,
-) -> Ints:
-    """(K, N, C) probabilities and (K, N) grades by the method's own rule → (N,) grades.
-
-    The most likely grade of a single network is the method's own grade, which differs for Garg and CORN, unless its
-    probabilities are recalibrated.
-    """
-    single = network != "ensemble" or len(probabilities) == 1
-    if rule.how == "argmax" and single and recalibration is None:
-        return np.asarray(grades[0 if network == "ensemble" else int(network) - 1])
-    chosen = recalibrated(probabilities, network, recalibration)
-    return np.asarray(rule.grades(torch.from_numpy(chosen)).numpy())
-
-
-def uses_own_rule(
-    run: Trained, rule: GradeRule, *, network: WhichNetwork = "ensemble", recalibrated: bool = False
-) -> bool:
-    """Whether grades are those of a method with a rule of its own, instead of the most likely ones."""
-    single = network != "ensemble" or run.method.networks == 1
-    own = type(run.method).grades is not Method.grades
-    return rule.how == "argmax" and single and own and not recalibrated
-
-
-def describe_rule(
-    run: Trained, rule: GradeRule, *, network: WhichNetwork = "ensemble", recalibrated: bool = False
-) -> str:
-    """What a grade is: the end of the sentence "A grade is …"."""
-    if uses_own_rule(run, rule, network=network, recalibrated=recalibrated):
-        return str(rule).replace("the most likely grade", f"what {run.config.method} itself decides on", 1)
-    return str(rule)
 
 
 # The answers of a run, per image or per patient, beside the labels that they are judged by.
@@ -162,6 +77,16 @@ class Answers:
         counts = np.zeros((self.classes, self.classes), dtype=np.int64)
         np.add.at(counts, (self.labels, self.grades), 1)
         return counts
+
+    def intervals(self, *, resamples: int) -> dict[str, Interval]:
+        """Every metric, with its interval over the groups."""
+        return bootstrap_metrics(
+            self.labels,
+            self.grades,
+            num_classes=self.classes,
+            groups=self.groups,
+            resamples=max(resamples, 1),
+        )
 
     def groups_of(self, rows: Ints) -> list[str] | None:
         """The groups of some answers."""
@@ -226,23 +151,12 @@ class NoValidationError(SrjtError):
         self.reason = reason
 
 
-def learn_pooling(
-    run: Trained, *, per: Sequence[str], network: WhichNetwork, recalibration: Recalibration | None = None
-) -> LearnedPooling:
-    """The pooling under which the highest grades of the validation side's patients are most likely."""
-    why = "The learned pooling"
-    side = validation_side(run, why=why)
-    codes = units_of_side(side, per, why=why)
-    p = recalibrated(side.probabilities, network, recalibration)
-    return fit_pooling(p, codes, unit_labels(run, side, codes))
-
-
 def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
     """A sentence about the labels of the validation side, by which something was found."""
     side = run.held_out["validation"]
     if side.true_labels is not None:
         return "Its true grades are known and were used."
-    if per and (known := _known_noise(run)) is not None:
+    if per and (known := known_noise(run)) is not None:
         return (
             "The highest grades of its patients are inferred from their labels and the estimated noise "
             f"({known.rate:.0%} wrong)."
@@ -258,58 +172,7 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
     return f"Its labels are as given{wrong}: wrong ones shift what is found on them."
 
 
-def validation_side(run: Trained, *, why: str) -> HeldOut:
-    side = run.held_out.get("validation")
-    if side is None or not len(side):
-        raise NoValidationError(
-            f"{why} is found on the validation side, and this run keeps no predictions for one: train it with `split` "
-            "or a split column, by this version of srjt.",
-            reason="this run keeps no predictions for a validation side",
-        )
-    return side
-
-
-def best_labels(side: HeldOut) -> Ints:
-    """True grades where they are known; else verified ones where there are some; else the given ones."""
-    if side.true_labels is not None:
-        return side.true_labels
-    if side.verified_labels is None:
-        return side.labels
-    return np.where(side.verified_labels >= 0, side.verified_labels, side.labels)
-
-
-def _known_noise(run: Trained) -> NoiseEstimate | None:
+def known_noise(run: Trained) -> NoiseEstimate | None:
     """The noise estimate of a run, if the labels determine it."""
     estimate = run.noise_estimate
     return None if estimate is None or estimate.identifiable is False else estimate
-
-
-def unit_labels(run: Trained, side: HeldOut, codes: Ints) -> Floats:
-    """(M, C) probabilities of the highest true grade of each patient; certain if the noise is not known."""
-    estimate = _known_noise(run)
-    if side.true_labels is not None or estimate is None:
-        return np.eye(len(run.grades))[highest_per_unit(best_labels(side), codes)]
-    certain = None if side.verified_labels is None else side.verified_labels >= 0
-    return highest_grade_posterior(best_labels(side), codes, estimate.transition, certain=certain)
-
-
-def keep_at_training(columns: Sequence[str]) -> str:
-    """What to do for a run that has not kept some columns of its validation side."""
-    return f"train again, to another folder, with `keep_columns=[{', '.join(columns)}]`"
-
-
-def units_of_side(
-    side: HeldOut,
-    per: Sequence[str],
-    *,
-    why: str,
-    otherwise: str = "leave out `pool='learned'`, `sensitivity` and `abstain`",
-) -> Ints:
-    """The units of the validation side. why, otherwise: for the error if it has no such column."""
-    if missing := [name for name in per if name not in side.table]:
-        raise NoValidationError(
-            f"{why} per {' and '.join(per)} is found on the validation side, of which this run knows no "
-            f"{' and no '.join(missing)}: {otherwise}, or {keep_at_training(missing)}.",
-            reason=f"of the validation side this run knows no {' and no '.join(missing)}",
-        )
-    return units_of(side.table, per, source="the validation side").codes

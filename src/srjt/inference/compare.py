@@ -14,7 +14,6 @@ import pandas as pd
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import Answers
 from srjt.inference.evaluate import shared_labels
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare
@@ -30,11 +29,10 @@ from srjt.training.trained import Trained
 
 @dataclass(frozen=True, kw_only=True)
 class Tested:
-    """The answers of one run for its test images."""
+    """The answers of one run for its test images: ``table`` has ``grade``, ``label`` and maybe ``group`` by id."""
 
     name: str
-    ids: list[str]
-    answers: Answers
+    table: pd.DataFrame
     judged_by: str
     patients: int | None
 
@@ -50,9 +48,13 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
         if side is None or not len(side):
             raise SrjtError(f"{name} keeps no predictions for a test side: give labelled images with `test`.")
         samples, answers = side, prepared.side_answers(side, judging_labels(side)[0])
-    patients = None if samples.patients is None else len(set(samples.patients))
-    judged_by = judging_labels(samples)[1]
-    return Tested(name=name, ids=samples.ids, answers=answers, judged_by=judged_by, patients=patients)
+    table = pd.DataFrame({"grade": answers.grades, "label": answers.labels}, index=samples.ids)
+    return Tested(
+        name=name,
+        table=table if answers.groups is None else table.assign(group=answers.groups),
+        judged_by=judging_labels(samples)[1],
+        patients=None if samples.patients is None else len(set(samples.patients)),
+    )
 
 
 def in_order_of(other: Tested, first: Tested) -> Tested:
@@ -60,19 +62,18 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
 
     Their given grades may differ: labels are corrected between two trainings.
     """
-    order = pd.Index(other.ids).get_indexer(pd.Index(first.ids))
-    known = set(first.ids)
+    ours, theirs = first.table.index, other.table.index
+    both = ours[ours.isin(theirs)]
     parts = {
-        f"only in {first.name}": [sample for sample, k in zip(first.ids, order, strict=True) if k < 0],
-        f"only in {other.name}": [sample for sample in other.ids if sample not in known],
+        f"only in {first.name}": ours[~ours.isin(theirs)],
+        f"only in {other.name}": theirs[~theirs.isin(ours)],
     }
     if "true grades" in (first.judged_by, other.judged_by):
-        differs = (first.answers.labels != other.answers.labels[order]) & (order >= 0)
-        parts["with another grade"] = [first.ids[k] for k in np.flatnonzero(differs)]
+        parts["with another grade"] = both[first.table["label"][both] != other.table["label"][both]]
     differing = [
         f"{len(samples):,} {where} ({', '.join(samples[:3])}{', …' if len(samples) > 3 else ''})"
         for where, samples in parts.items()
-        if samples
+        if len(samples)
     ]
     if differing:
         raise SrjtError(
@@ -80,14 +81,7 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
             "labelled images that none was trained on with `test`, or train one again on the sides of the other "
             "(srjt train … --splits RUN, or srjt.data.read_splits)."
         )
-    ours = other.answers
-    answers = Answers(
-        probabilities=ours.probabilities[order],
-        grades=ours.grades[order],
-        labels=ours.labels[order],
-        groups=ours.groups_of(order),
-    )
-    return replace(other, ids=first.ids, answers=answers)
+    return replace(other, table=other.table.loc[ours])
 
 
 # ``srjt.compare``: runs on the same images, with intervals of their differences by patient.
@@ -228,28 +222,28 @@ def compare(
     first = tested[0]
     tested = [first, *(in_order_of(other, first) for other in tested[1:])]
     # identical images may have been found for one run only: the larger groups are used
-    groups = min(
-        (t.answers.groups for t in tested if t.answers.groups), key=lambda g: len(set(g)), default=None
-    )
+    known = [one.table["group"].tolist() for one in tested if "group" in one.table]
+    groups = min(known, key=lambda group: len(set(group)), default=None)
     # the same labels judge all: those of the last run, where some were corrected in between
     last = tested[-1]
-    corrected = max(int((t.answers.labels != last.answers.labels).sum()) for t in tested)
+    labels = last.table["label"].to_numpy()
+    corrected = max(int((one.table["label"] != labels).sum()) for one in tested)
     metrics = [
         resampled_metrics(
-            last.answers.labels, t.answers.grades, num_classes=len(opened[0].grades), groups=groups,
+            labels, one.table["grade"].to_numpy(), num_classes=len(opened[0].grades), groups=groups,
             resamples=resamples, seed=seed,
         )
-        for t in tested
+        for one in tested
     ]  # fmt: skip
     methods = _same_but_seed(opened)
     if len(methods) == 1:  # trainings of one method: each is compared with the first
         methods = [[place] for place in range(len(opened))]
-    units = len(set(groups or first.ids))
+    units = len(set(groups or first.table.index))
     shown = [names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods]
     draws = [[metrics[place] for place in rows] for rows in methods]
     return Comparison(
         runs=tuple(shown),
-        samples=len(first.ids),
+        samples=len(labels),
         patients=first.patients,
         judged_by=last.judged_by
         + (f" of {last.name}, {corrected:,} of which others have not" if corrected else ""),

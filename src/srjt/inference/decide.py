@@ -2,14 +2,14 @@
 
 A decision is an option and a rule that is settled beforehand: ``applies`` is a column of the predictions, ``judge`` a
 field of the evaluation, ``problem`` why a rule can be judged, but not be applied to new samples. A new one is a class
-here, a line in ``decision_rules`` and a field of ``Decided``.
+here, a line in ``decision_rules`` and a field of ``Evaluation``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +29,6 @@ Validation = Callable[[str], Answers]  # makes the answers for the validation si
 DecisionRule: TypeAlias = "ReferralRule | DoubtRule"
 
 
-def decision_numbers(rules: Sequence[DecisionRule]) -> dict[str, float | None]:
-    """The number that decides, by its name in the attributes of the predictions; None without a rule."""
-    numbers: dict[str, float | None] = {"threshold": None, "cut": None}
-    for rule in rules:
-        numbers |= rule.number
-    return numbers
-
-
-def judge_decisions(
-    rules: Sequence[DecisionRule], run: Trained, answers: Answers, *, resamples: int
-) -> dict[str, Any]:
-    """The fields of ``Decided``."""
-    return {rule.field: rule.judge(run, answers, resamples=resamples) for rule in rules}
-
-
 def decision_rules(
     run: Trained, options: Answering, *, validation: Validation, views: int = 1
 ) -> tuple[DecisionRule, ...]:
@@ -51,26 +36,27 @@ def decision_rules(
     refer = None
     if options.refer_from is not None:
         refer = referral_rule(run, options, validation=validation, views=views)
-    if refer is None and options.abstain is None:
-        return ()
     doubt = doubt_rule(refer, options.abstain, validation)
-    return (doubt,) if refer is None else (refer, doubt)
+    return (refer, doubt) if refer else (doubt,) if options.abstain is not None else ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decided:
-    """What an evaluation says about decisions.
+class Judged:
+    """What is said of a decision."""
 
-    Attributes
-    ----------
-    decision : Decision or None
-        Whether to refer, with ``refer_from``.
-    abstention : Abstention or None
-        What is gained by abstaining, with ``refer_from`` or ``abstain``.
-    """
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON: nan is None, long curves are thinned."""
+        values: dict[str, Any] = _plain(vars(self))
+        return values
 
-    decision: Decision | None = None
-    abstention: Abstention | None = None
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):  # of a curve; the first threshold of a ROC curve is infinite
+        return [_plain(one) for one in decisions.thin(value).tolist()]
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 # Refer or not.
@@ -80,17 +66,11 @@ class Decided:
 class ReferralRule:
     """When to refer: p(grade ≥ ``position``) ≥ ``threshold``, or the predicted grade if ``threshold`` is None."""
 
-    column: ClassVar[str] = "refer"
-    field: ClassVar[str] = "decision"
-    problem: ClassVar[None] = None
+    column, field, number, problem = "refer", "decision", "threshold", None
 
     position: int
     threshold: float | None
     found: str  # where the threshold comes from, as a sentence
-
-    @property
-    def number(self) -> dict[str, float | None]:
-        return {"threshold": self.threshold}
 
     def scores(self, answers: Answers) -> Floats:
         return decisions.referral_probability(answers.probabilities, refer_from=self.position)
@@ -125,9 +105,9 @@ class ReferralRule:
 
 def refer_if(grade: str, threshold: float | None) -> str:
     """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade decides."""
-    return (
-        f"if predicted grade ≥ {grade}" if threshold is None else f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
-    )
+    if threshold is None:
+        return f"if predicted grade ≥ {grade}"
+    return f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
 
 
 def referral_rule(
@@ -169,7 +149,7 @@ def referral_rule(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class Decision(Judged):
     """The decision to refer samples from a grade on.
 
     Attributes
@@ -204,29 +184,6 @@ class Decision:
     precision_recall: decisions.PrecisionRecall | None
     net_benefit: decisions.NetBenefit
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; long curves are thinned."""
-        return plain_values(vars(self))
-
-
-def plain_values(values: dict[str, Any]) -> dict[str, Any]:
-    """Values for JSON: nan is None, long curves are thinned."""
-    plain: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            plain[name] = plain_values(value)
-        elif isinstance(value, Interval):
-            plain[name] = {key: None if np.isnan(x) else x for key, x in value._asdict().items()}
-        elif isinstance(value, tuple):  # a curve
-            fields = value._asdict().items()  # type: ignore[attr-defined]
-            # the first threshold of a ROC curve is infinite, which JSON does not know
-            plain[name] = {
-                key: [x if np.isfinite(x) else None for x in decisions.thin(y).tolist()] for key, y in fields
-            }
-        else:
-            plain[name] = None if isinstance(value, float) and np.isnan(value) else value
-    return plain
-
 
 # Leave the least confident answers of a run to a person: what is gained, and below which confidence.
 
@@ -235,17 +192,12 @@ def plain_values(values: dict[str, Any]) -> dict[str, Any]:
 class DoubtRule:
     """An answer with a confidence below ``cut`` is left to a person: of the referral, or else of the grade."""
 
-    column: ClassVar[str] = "unsure"
-    field: ClassVar[str] = "abstention"
+    column, field, number = "unsure", "abstention", "cut"
 
     refer: ReferralRule | None
     share: float | None  # of the answers; None: only the curve is judged
     cut: float | None  # found on the validation side, without its labels
     problem: NoValidationError | None = None  # why it was not
-
-    @property
-    def number(self) -> dict[str, float | None]:
-        return {"cut": self.cut}
 
     def confidence(self, answers: Answers) -> Floats:
         """Of the referral: the distance from the threshold. Of the grade: its probability."""
@@ -311,7 +263,7 @@ def doubt_rule(refer: ReferralRule | None, share: float | None, validation: Vali
 
 
 @dataclass(frozen=True, kw_only=True)
-class Abstention:
+class Abstention(Judged):
     """What is gained if the least confident answers are left to a person.
 
     Attributes
@@ -342,10 +294,6 @@ class Abstention:
     errors_left: float
     kept: dict[str, Interval]
     curve: decisions.RiskCoverage
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; a long curve is thinned."""
-        return plain_values(vars(self))
 
 
 DECISION_COLUMNS = (ReferralRule.column, DoubtRule.column)

@@ -18,34 +18,18 @@ from srjt.data.sources import LabelledData
 from srjt.data.sources.readings import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
+from srjt.inference import populations
 from srjt.inference.answers import Answers, describe_labels, probabilities_of, units_of
-from srjt.inference.decide import Decided, judge_decisions
+from srjt.inference.decide import Abstention, Decision
 from srjt.inference.options import Answering, Evaluating
-from srjt.inference.populations import (
-    External,
-    Subgroups,
-    beside_own_test_side,
-    group_by,
-    is_held_out,
-    judge_subgroups,
-)
-from srjt.inference.prepare import (
-    Prepared,
-    RunLike,
-    doubted_noise_of,
-    judging_labels,
-    label_noise_of,
-    open_run,
-    prepare,
-    read_labelled,
-)
+from srjt.inference.populations import External, Subgroups
+from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare, read_labelled
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
 from srjt.inference.true_scores import TrueScores, true_scores
-from srjt.noise.quality import NoiseBounds
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.calibration import SMALLEST, CalibrationBin
 from srjt.ordinal.decoding import LearnedPooling
-from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline, bootstrap_metrics
+from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
@@ -94,33 +78,25 @@ class Overlap:
 def find_overlaps(prepared: Prepared, data: Manifest) -> tuple[Overlap, ...]:
     """The overlaps of ``data`` with the samples that labels were used of. Thresholds and poolings are always found on
     the validation side."""
-    fitted = prepared.fitted
-    calibrated = {"ranges": fitted.ranges, "recalibration": fitted.recalibration}
-    decided = {"threshold": prepared.options.sensitivity, "pooling": fitted.learned}
-    parts, found = ([name for name, used in of.items() if used is not None] for of in (calibrated, decided))
-    validation = prepared.run.held_out.get("validation")
-    if fitted.calibrate_on is None:
-        overlaps = [_overlap(data, validation, "validation", [*parts, *found])]
-    else:
-        overlaps = [
-            _overlap(data, fitted.calibrate_on, "calibrate_on", parts),
-            _overlap(data, validation, "validation", found),
-        ]
-    return tuple(overlap for overlap in overlaps if overlap is not None)
-
-
-def _overlap(
-    data: Manifest, side: HeldOut | None, to: Literal["validation", "calibrate_on"], parts: list[str]
-) -> Overlap | None:
-    if side is None or not parts:
-        return None
-    samples = len(shared_labels(dict(zip(side.ids, side.labels.tolist(), strict=True)), data))
-    patients = None
-    if side.patients is not None and data.patients is not None:
-        patients = len(set(side.patients) & set(data.patients))
-    if not samples and not patients:
-        return None
-    return Overlap(fitted=tuple(parts), to=to, samples=samples, patients=patients)
+    calibrated: dict[str, Any] = {"ranges": prepared.ranges, "recalibration": prepared.recalibration}
+    decided: dict[str, Any] = {"threshold": prepared.options.sensitivity, "pooling": prepared.learned}
+    if prepared.calibrate_on is None:
+        calibrated, decided = {}, calibrated | decided
+    validation, overlaps = prepared.run.held_out.get("validation"), []
+    sides: list[tuple[Literal["validation", "calibrate_on"], HeldOut | None, dict[str, Any]]] = [
+        ("calibrate_on", prepared.calibrate_on, calibrated),
+        ("validation", validation, decided),
+    ]
+    for to, side, parts in sides:
+        fitted = tuple(name for name, part in parts.items() if part is not None)
+        if side is None or not fitted:
+            continue
+        samples, patients = len(shared_labels(populations.labels_of(side), data)), None
+        if side.patients is not None and data.patients is not None:
+            patients = len(set(side.patients) & set(data.patients))
+        if samples or patients:
+            overlaps.append(Overlap(fitted=fitted, to=to, samples=samples, patients=patients))
+    return tuple(overlaps)
 
 
 def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, int]]:
@@ -129,13 +105,8 @@ def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, i
     Row numbers are no ids: other arrays have them too. They count only if the labels agree more often than by chance;
     those of the same samples may differ, because wrong ones have been corrected.
     """
-    shared = [
-        (known[name], label)
-        for name, label in zip(data.ids, data.labels.tolist(), strict=True)
-        if name in known
-    ]
-    same = all(kept == given for kept, given in shared)
-    if same or not are_row_numbers(data):
+    shared = [(known[name], label) for name, label in populations.labels_of(data).items() if name in known]
+    if not are_row_numbers(data) or all(kept == given for kept, given in shared):
         return shared
     grades = 1 + max(map(max, shared))
     confusion = np.zeros((grades, grades), dtype=np.int64)
@@ -189,8 +160,11 @@ def _against_true_grades(
     prepared: Prepared, answers: Answers, manifest: Manifest, readings: Readings | None, *, resamples: int
 ) -> TrueScores | None:
     """What the verified grades, the readings or the noise of the run's labels tell; None if nothing does."""
-    few = readings is not None and len(readings.readers) <= MOST_READERS
-    rule = prepared.refer
+    side, rule, noise = prepared.run.held_out.get("validation"), prepared.refer, None
+    if readings is not None and len(readings.readers) > MOST_READERS:
+        readings = None
+    elif readings is None and side is not None and len(side) >= SMALLEST[0]:
+        noise = prepared.noise_of(side, promise=True)
     return true_scores(
         answers.grades,
         answers.labels,
@@ -199,30 +173,18 @@ def _against_true_grades(
         referred=None if rule is None else rule.applies(answers),
         refer_from=None if rule is None else rule.position,
         verified=manifest.verified_labels,
-        readings=readings if few else None,
-        noise=None if readings is not None else _noise_of(prepared),
+        readings=readings,
+        noise=noise,
         label_noise=prepared.options.label_noise,
         resamples=resamples,
     )
-
-
-def _noise_of(prepared: Prepared) -> NoiseBounds | None:
-    """Of the labels of the run, as its ranges of grades take it."""
-    run, network = prepared.run, prepared.options.network
-    side = run.held_out.get("validation")
-    if side is None or len(side) < SMALLEST[0] or prepared.options.label_noise == "none":
-        return None
-    noise = label_noise_of(side, config=run.config, estimate=run.noise_estimate, network=network)
-    if run.noise_estimate is not None:
-        return noise
-    return doubted_noise_of(noise, side, config=run.config, network=network)
 
 
 # The result of ``srjt.evaluate``.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(Decided, Reported):
+class Evaluation(Reported):
     """The result of ``srjt.evaluate``.
 
     Attributes
@@ -269,8 +231,10 @@ class Evaluation(Decided, Reported):
     own_samples : int or None
         How many of them the run was trained, validated or tested on, by what they show; 0: an external test. None: not
         known.
-    decision, abstention
-        What is decided beside the grade; see ``srjt.inference.decide.Decided``.
+    decision : Decision or None
+        Whether to refer, with ``refer_from``.
+    abstention : Abstention or None
+        What is gained by abstaining, with ``refer_from`` or ``abstain``.
     trained_on : str
         A sentence if the run was, or may have been, trained on some of the samples; "" otherwise.
     overlaps : tuple of Overlap
@@ -324,6 +288,8 @@ class Evaluation(Decided, Reported):
     pooling_labels: str = ""
     unknown_units: int = 0
     own_samples: int | None = None
+    decision: Decision | None = None
+    abstention: Abstention | None = None
     trained_on: str = ""
     overlaps: tuple[Overlap, ...] = ()
     subgroups: Subgroups | None = None
@@ -418,7 +384,7 @@ def evaluate(
         part = share_of_patients(data, asked.calibrate_on)
         prepared = prepare(run, replace(asked, calibrate_on=data.select(part)))
         data = data.select(~part)
-    group_by(data.table, asked.by)  # an error before images are decoded
+    populations.group_by(data.table, asked.by)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
@@ -441,7 +407,7 @@ def evaluate(
     if units is not None:
         answers = prepared.pool(images, units.codes, samples=manifest.table)
         who = units.keys.assign(images=np.bincount(units.codes))
-    groupings = group_by(manifest.table, asked.by, None if units is None else units.codes)
+    groupings = populations.group_by(manifest.table, asked.by, None if units is None else units.codes)
     return replace(
         judge(
             prepared, answers, who, judged_by=judged_by, patients=manifest.patients, images=len(manifest),
@@ -450,11 +416,11 @@ def evaluate(
         views=prepared.views,
         unknown_units=0 if units is None else units.unknown,
         external=None
-        if seen or is_held_out(run, manifest)
-        else beside_own_test_side(prepared, images, resamples=resamples),
+        if seen or populations.is_held_out(run, manifest)
+        else populations.beside_own_test_side(prepared, images, resamples=resamples),
         trained_on=leak,
         overlaps=find_overlaps(prepared, manifest),
-        subgroups=judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
+        subgroups=populations.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
         readers=compared,
         not_compared=reason,
         true_scores=truly,
@@ -486,10 +452,10 @@ def judge(
     who: what identifies each answer. patients: of the images. resamples: 0 for no intervals. side: of the run, if the
     samples are its own.
     """
-    run, fitted, per = prepared.run, prepared.fitted, prepared.options.per
+    run, per = prepared.run, prepared.options.per
     labels, p, grades = answers.labels, answers.probabilities, run.grades
     naive, uncalibrated = None, list[CalibrationBin]()
-    if answers.outputs is not None and fitted.recalibration is not None:
+    if answers.outputs is not None and prepared.recalibration is not None:
         uncalibrated = calibration.calibration_bins(
             probabilities_of(answers.outputs[0], prepared.options.network), labels
         )
@@ -499,6 +465,9 @@ def judge(
         **{name: [grades[g] for g in of] for name, of in (("label", labels), ("grade", answers.grades))},
         **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},
     )
+    decided: dict[str, Any] = {
+        rule.field: rule.judge(run, answers, resamples=resamples) for rule in prepared.decisions
+    }
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
@@ -511,13 +480,13 @@ def judge(
         calibration_error=calibration.expected_calibration_error(p, labels),
         ranked_probability_score=calibration.ranked_probability_score(p, labels),
         calibration=calibration.calibration_bins(p, labels),
-        recalibration=prepared.recalibration,
-        ranges=evaluate_ranges(answers, fitted.ranges, resamples=resamples),
+        recalibration=str(prepared.recalibration or ""),
+        ranges=evaluate_ranges(answers, prepared.ranges, resamples=resamples),
         images=images,
         per=per,
         pool=prepared.options.pool if per else "",
-        learned_pooling=fitted.learned,
-        pooling_labels="" if fitted.learned is None else describe_labels(run, per=per),
+        learned_pooling=prepared.learned,
+        pooling_labels="" if prepared.learned is None else describe_labels(run, per=per),
         run="" if run.folder is None else run.folder.resolve().name,
         side=side,
         grades=grades,
@@ -526,16 +495,13 @@ def judge(
         naive=naive,
         uncalibrated=uncalibrated,
         answers=rows,
-        **judge_decisions(prepared.decisions, run, answers, resamples=resamples),
+        **decided,
     )
 
 
 def _intervals(answers: Answers, *, resamples: int) -> dict[str, Interval]:
     """All metrics. One patient cannot be resampled: the ends are not known."""
-    intervals = bootstrap_metrics(
-        answers.labels, answers.grades, num_classes=answers.classes, groups=answers.groups,
-        resamples=max(resamples, 1),
-    )  # fmt: skip
+    intervals = answers.intervals(resamples=resamples)
     if resamples and len(set(answers.groups or range(len(answers)))) > 1:
         return intervals
     return {name: Interval(interval.value, np.nan, np.nan) for name, interval in intervals.items()}

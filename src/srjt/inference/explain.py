@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Samples, open_feed
-from srjt.data.manifest import Manifest, drop_unusable
+from srjt.data.manifest import Manifest
 from srjt.data.sources import LabelledData, UnlabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of
-from srjt.inference.predict import read_samples
+from srjt.inference.predict import usable_samples
 from srjt.inference.prepare import RunLike, open_run, prepare, store_for
 from srjt.ordinal.decoding import expected_grade
 from srjt.progress import ProgressOption, Reported, progress_bar
 from srjt.training.crossfit import features, nearest
-from srjt.training.trained import Trained, build_networks, use_run_settings
+from srjt.training.trained import Trained, use_run_settings
 
 # Where a network looks: which places of an image raise or lower its expected grade.
 #
@@ -89,13 +89,14 @@ def _prefix_tokens(network: nn.Module) -> int:
     return next((count for count in counts if isinstance(count, int)), 0)
 
 
-def rank_correlation(a: Floats, b: Floats) -> Floats:
-    """(N, h, w) maps twice → (N,) Spearman's correlation of each pair; nan where a map is constant."""
+def rank_correlation(a: Floats, b: Floats) -> float | None:
+    """(N, h, w) maps twice → the mean of Spearman's correlation of each pair; None if all maps are constant."""
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
     first, second = (rankdata(maps.reshape(len(maps), -1), axis=1) for maps in (a, b))
     with np.errstate(invalid="ignore"):
-        return np.array([np.corrcoef(*pair)[0, 1] for pair in zip(first, second, strict=True)], np.float32)
+        each = np.array([np.corrcoef(*pair)[0, 1] for pair in zip(first, second, strict=True)])
+    return float(np.nanmean(each)) if np.isfinite(each).any() else None
 
 
 # Maps drawn over their images: orange raises the expected grade, blue lowers it.
@@ -135,7 +136,6 @@ def resized_square(image: npt.NDArray[np.uint8], side: int) -> Image.Image:
 
 Ints = npt.NDArray[np.int64]
 BATCH = 16  # gradients need the memory of a training step
-CHECKED = 32  # images of the check with random weights: enough for a mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,9 +150,6 @@ class Explanation(Reported):
         What the networks saw: the centre crop.
     maps : ndarray of float32, shape (K, N, h, w)
         How much each place raises (> 0) or lowers (< 0) each network's expected grade, in grades.
-    random_correlation : float or None
-        Mean rank correlation of the maps with those of networks with random weights. Near 1 the maps would show the
-        image, not what was learnt. None for a network of your own, which a folder cannot contain.
     network_correlation : float or None
         Mean rank correlation of the two networks' maps; None for one network.
     neighbours : list of list of int, or None
@@ -168,7 +165,6 @@ class Explanation(Reported):
     predictions: pd.DataFrame
     images: npt.NDArray[np.uint8]
     maps: Floats
-    random_correlation: float | None
     network_correlation: float | None
     neighbours: list[list[int]] | None = None
     training: Manifest | None = None
@@ -227,11 +223,7 @@ def explain(
         raise SrjtError(
             "This run was trained on rows of features, which have no places: there are no maps to show."
         )
-    left_out: list[tuple[str, str]] = []
-    if not isinstance(data, Manifest):
-        reading = read_samples(run, data)
-        data = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
-        left_out = [(problem.where, problem.detail) for problem in reading.problems]
+    data, left_out = usable_samples(run, data, on_bad_image=on_bad_image)
     store = store_for(run, data, on_bad_image=on_bad_image)
     if not len(store.pixels):
         raise SrjtError("There is no image to explain.")
@@ -240,66 +232,40 @@ def explain(
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     with progress_bar("Explaining", progress) as explained:
         maps = network_maps(run, store.pixels, progress=explained)
-    known, found = None, None
+    learnt, similar = None, None
     if training is not None:
-        known = _training_samples(run, training, on_bad_image=on_bad_image, progress=progress is True)
-        learnt = store_for(run, known, on_bad_image=on_bad_image)
-        known = learnt.manifest
-        found = _most_similar(run, learnt.pixels, store.pixels, count=neighbours)
+        samples = _training_samples(run, training, on_bad_image=on_bad_image, progress=progress is True)
+        learnt = store_for(run, samples, on_bad_image=on_bad_image)
+        similar = _most_similar(run, learnt.pixels, store.pixels, count=neighbours)
     return Explanation(
         predictions=table,
         images=shown_crop(run, store.pixels),
         maps=maps,
-        random_correlation=_random_correlation(run, store.pixels[:CHECKED], maps[:, :CHECKED]),
-        network_correlation=_mean(rank_correlation(maps[0], maps[1])) if len(maps) == 2 else None,
-        neighbours=found,
-        training=known,
+        network_correlation=rank_correlation(maps[0], maps[1]) if len(maps) == 2 else None,
+        neighbours=similar,
+        training=None if learnt is None else learnt.manifest,
         skipped=[*left_out, *store.skipped],
         grades=run.grades,
     )
 
 
 def network_maps(
-    run: Trained,
-    pixels: Samples,
-    *,
-    networks: nn.ModuleList | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    run: Trained, pixels: Samples, *, progress: Callable[[int, int], None] | None = None
 ) -> Floats:
-    """uint8 images (N, H, W, 3) → maps (K, N, h, w) of the run's networks, or of others in their place."""
+    """uint8 images (N, H, W, 3) → maps (K, N, h, w) of the run's networks."""
 
     def severity(logits: Tensor) -> Tensor:
         return expected_grade(run.method.probabilities(logits[None])[0])
 
     parts: list[list[Tensor]] = []
-    members = run.networks.members if networks is None else networks
     for start in range(0, len(pixels), BATCH):
         batch = torch.from_numpy(np.asarray(pixels[start : start + BATCH])).to(run.device)
         x = run.preprocess.evaluate(batch).float()
         with use_run_settings(run):
-            parts.append([contributions(member.eval(), x, severity).cpu() for member in members])
+            parts.append([contributions(member.eval(), x, severity).cpu() for member in run.networks.members])
         if progress is not None:
             progress(min(start + BATCH, len(pixels)), len(pixels))
     return torch.stack([torch.cat(maps) for maps in zip(*parts, strict=True)]).numpy()
-
-
-def _random_correlation(run: Trained, pixels: Samples, maps: Floats) -> float | None:
-    """The mean rank correlation with maps of networks that have learnt nothing."""
-    try:
-        config = run.config.replace(seed=run.config.seed + 1, pretrained=False, weights=None)
-        random = build_networks(config, run.method, in_shape=run.in_shape, with_weights=False)
-    except SrjtError:
-        return None
-    shapes = [[p.shape for p in made.members[0].parameters()] for made in (random, run.networks)]
-    if shapes[0] != shapes[1]:  # a network of your own: the configuration names another
-        return None
-    others = network_maps(run, pixels, networks=random.to(run.device).members)
-    return _mean(np.concatenate([rank_correlation(a, b) for a, b in zip(maps, others, strict=True)]))
-
-
-def _mean(values: Floats) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
 
 
 def _training_samples(

@@ -28,8 +28,7 @@ from srjt.data.images.decode import resized
 from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, unknown_name
-from srjt.files import explain_write_errors, write_atomically
-from srjt.inference.answers import uses_own_rule
+from srjt.files import explain_write_errors, write_output
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.networks import Standardise
@@ -68,8 +67,9 @@ class ExportModule(nn.Module):
     severity (N,): the expected grade.
     """
 
-    def __init__(self, run: Trained, rule: GradeRule, recalibration: Recalibration | None = None) -> None:
+    def __init__(self, prepared: Prepared) -> None:
         super().__init__()
+        run, recalibration = prepared.run, prepared.recalibration
         if run.preprocess.eval_transform is not None:
             raise SrjtError(
                 "Your own eval_transform cannot be exported: export a run without one, and apply the transform "
@@ -77,8 +77,7 @@ class ExportModule(nn.Module):
             )
         self.networks = nn.ModuleList(run.networks.members)
         self.method = run.method
-        self.rule = rule
-        self.own_rule = uses_own_rule(run, rule, recalibrated=recalibration is not None)
+        self.rule, self.own_rule = prepared.grade_rule, prepared.own_rule
         self.crop = run.config.crop
         self.margin = (run.config.image_size - run.config.crop) // 2
         self.scale: Tensor
@@ -208,9 +207,8 @@ def export(
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
     options = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
     prepared = prepare(run, options)
-    rule, recalibration = prepared.grade_rule, prepared.fitted.recalibration
     metadata = _metadata(prepared, checked, config)
-    module = ExportModule(run, rule, recalibration).eval()
+    module = ExportModule(prepared).eval()
     with _quiet(), torch.no_grad():
         try:
             content = _WRITERS[format](module, _batch_of(checked, 2), metadata)
@@ -225,7 +223,7 @@ def export(
         difference = _compare(_READERS[format](content), prepared, checked)
     with explain_write_errors(f"{target} cannot be written"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, content)
+        write_output(target, content)
     return Exported(
         path=target,
         format=format,
@@ -233,8 +231,8 @@ def export(
         metadata=metadata,
         checked=len(checked),
         difference=difference,
-        rule=rule,
-        recalibration=recalibration,
+        rule=prepared.grade_rule,
+        recalibration=prepared.recalibration,
     )
 
 
@@ -272,7 +270,7 @@ def _metadata(prepared: Prepared, samples: Samples, config: TrainConfig) -> dict
         "crop": None if samples.ndim == 2 else config.crop,
         "grade_rule": prepared.grade_in_words,
         "config_hash": config_hash(config),
-        "recalibration": prepared.recalibration or None,
+        "recalibration": None if prepared.recalibration is None else str(prepared.recalibration),
     }
     return {name: value for name, value in facts.items() if value is not None}
 

@@ -23,6 +23,7 @@ from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import METRICS, Interval, holm
 from srjt.progress import Plain, plain
+from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 Floats = npt.NDArray[np.float64]
@@ -371,18 +372,20 @@ def is_held_out(run: Trained, data: Manifest) -> bool:
 
     Equal ids alone say little: 0001.png is everywhere.
     """
-    sides = run.held_out.values()
-    labels = {
-        name: label for side in sides for name, label in zip(side.ids, side.labels.tolist(), strict=True)
-    }
-    same = [labels.get(name) == label for name, label in zip(data.ids, data.labels.tolist(), strict=True)]
-    return bool(sum(same) > OWN_SHARE * len(data))
+    labels = {name: label for side in run.held_out.values() for name, label in labels_of(side).items()}
+    same = [labels.get(name) == label for name, label in labels_of(data).items()]
+    return sum(same) > OWN_SHARE * len(data)
+
+
+def labels_of(samples: Manifest | HeldOut) -> dict[str, int]:
+    """The label of each id."""
+    return dict(zip(samples.ids, samples.labels.tolist(), strict=True))
 
 
 def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int = 1000) -> External | None:
     """The comparison of samples that the run does not know; None without a test side, and for answers per patient."""
     run, options = prepared.run, prepared.options
-    side, fitted = run.held_out.get("test"), prepared.fitted.calibrate_on
+    side, fitted = run.held_out.get("test"), prepared.calibrate_on
     if side is None or not len(side) or options.per or images.outputs is None:
         return None
     trained = prepared
@@ -406,15 +409,8 @@ def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int 
 
 def _scores(answers: Answers, *, resamples: int) -> Scores:
     labels, p = answers.labels, answers.probabilities
-    intervals = metrics.bootstrap_metrics(
-        labels,
-        answers.grades,
-        num_classes=answers.classes,
-        groups=answers.groups,
-        resamples=max(resamples, 1),
-    )
     return Scores(
-        intervals=intervals,
+        intervals=answers.intervals(resamples=resamples),
         calibration_error=calibration.expected_calibration_error(p, labels),
         calibration=calibration.calibration_bins(p, labels),
         confusion=answers.confusion.tolist(),

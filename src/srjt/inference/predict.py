@@ -12,20 +12,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.images.decode import is_image
+from srjt.data.images.decode import OnBadImage, is_image
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import UnlabelledData, unlabelled_samples
-from srjt.data.sources.assemble import GRADED, LoadedData
+from srjt.data.sources.assemble import GRADED
 from srjt.data.sources.features import FEATURE_SUFFIXES
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, units_of
-from srjt.inference.decide import decision_numbers
-from srjt.inference.options import Answering, WhichNetwork, as_columns
-from srjt.inference.prepare import AfterTraining, Ints, Prepared, RunLike, prepare
-from srjt.inference.ranges import RangeRule
+from srjt.inference.options import Answering, as_columns
+from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.progress import ProgressOption, page_of, progress_bar
 from srjt.training.devices import amp_dtype
 from srjt.training.trained import Trained
@@ -38,19 +35,18 @@ Kind = Literal["images", "features"]
 
 def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -> None:
     """An error for files of features where the run takes images, and the reverse. What is neither is not judged."""
-    takes = _taken_by(run)
     for path in map(Path, sources):
-        if _kind(path) in (None, takes):
-            continue
-        if takes == "images":
+        arrays = path.suffix.lower() in FEATURE_SUFFIXES
+        if _takes(run) == "images" and arrays:
             raise SrjtError(
                 f"This run takes images, and {path} is a file of arrays: give image files, a folder or a table of "
                 "images, or a run that was trained on such features."
             )
-        raise SrjtError(
-            f"This run takes rows of {count_of(run.in_shape[0], 'feature')}, and {path} has images. Compute their "
-            f"features first, as those of the training: {_features_command(path, run.feature_settings)}"
-        )
+        if _takes(run) != "images" and not arrays and (os.path.isdir(path) or is_image(path)):
+            raise SrjtError(
+                f"This run takes {_takes(run)}, and {path} has images. Compute their features first, as those of the "
+                f"training: {_features_command(path, run.feature_settings)}"
+            )
 
 
 def refuse_other_options(
@@ -60,23 +56,14 @@ def refuse_other_options(
 
     how: the options that were given. about: those that are about one kind only.
     """
-    takes = _taken_by(run)
-    taken = "images" if takes == "images" else f"rows of {count_of(run.in_shape[0], 'feature')}"
     for kind, names in about.items():
         given = next((name for name in names if how.get(name) is not None), None)
-        if kind != takes and given is not None:
-            raise SrjtError(f"`{given}` is about {kind}, and this run takes {taken}: leave it out.")
+        if given is not None and not _takes(run).endswith(kind):
+            raise SrjtError(f"`{given}` is about {kind}, and this run takes {_takes(run)}: leave it out.")
 
 
-def _taken_by(run: Trained) -> Kind:
-    return "features" if len(run.in_shape) == 1 else "images"
-
-
-def _kind(path: Path) -> Kind | None:
-    """None: a table may hold either, and its reader says what it lacks."""
-    if path.suffix.lower() in FEATURE_SUFFIXES:
-        return "features"
-    return "images" if os.path.isdir(path) or is_image(path) else None
+def _takes(run: Trained) -> str:
+    return f"rows of {run.in_shape[0]:,} features" if len(run.in_shape) == 1 else "images"
 
 
 def _features_command(path: Path, settings: str) -> str:
@@ -97,58 +84,43 @@ def _features_command(path: Path, settings: str) -> str:
 
 def how_answered(prepared: Prepared) -> dict[str, str]:
     """What was done → how, for a person who reads the answers."""
-    run, fitted, options = prepared.applied, prepared.fitted, prepared.options
-    how = {"networks": _networks(run, options.network)}
+    run, options, rule = prepared.applied, prepared.options, prepared.ranges
+    networks = "the mean of two networks' probabilities"
+    if options.network != "ensemble":
+        networks = f"network {options.network} of two"
+    how = {"networks": "one" if run.method.networks == 1 else networks}
     if prepared.views > 1:
         how["views"] = f"the mean of {prepared.views} views of each image"
     tf32 = run.config.precision == "tf32" and run.device.type == "cuda"  # a CPU has none
     how["precision"] = "bf16" if amp_dtype(run.config, run.device) is not None else "tf32" if tf32 else "fp32"
-    how["recalibration"] = prepared.recalibration or "none"
-    if fitted.recalibration is not None or fitted.ranges is not None:
-        how["calibrated on"] = _calibrated_on(run, fitted)
+    how["recalibration"] = str(prepared.recalibration or "none")
+    if prepared.recalibration is not None or rule is not None:
+        side, where = prepared.calibrate_on, "other labelled samples"
+        if side is None:
+            side, where = run.held_out["validation"], "the validation side of the run"
+        of = "" if side.patients is None else f" of {count_of(len(set(side.patients)), 'patient')}"
+        how["calibrated on"] = f"{where}: {count_of(len(side), 'sample')}{of}"
     how["grade"] = prepared.grade_in_words
     if options.per:
-        how["one answer per"] = f"{' and '.join(options.per)}: {_pooling(prepared)}"
-    if fitted.ranges is not None:
-        how["range"] = _range(fitted.ranges)
-    for rule in prepared.decisions:
-        if words := rule.in_words(run):
-            how[rule.column] = words
+        pooling = {
+            "highest": "the highest grade of the images",
+            "mean": "the mean of the images' probabilities",
+        }
+        if prepared.learned is not None:
+            pooling["learned"] = (
+                "a pooling that is fitted on the validation side, exponent {:.2g}, weight {:.2g}"
+            )
+            pooling["learned"] = pooling["learned"].format(*prepared.learned)
+        how["one answer per"] = f"{' and '.join(options.per)}: {pooling[options.pool]}"
+    if rule is not None:
+        each = {"": "", "grade": ", for each true grade"}.get(rule.by, f", for each value of {rule.by}")
+        # images that mislead about the true grade given the label are what the correction cannot see
+        less = "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
+        how["range"] = f"contains the true grade with a probability of at least {rule.coverage:g}{each}{less}"
+    for decision in prepared.decisions:
+        if words := decision.in_words(run):
+            how[decision.column] = words
     return how
-
-
-def _networks(run: Trained, network: WhichNetwork) -> str:
-    if run.method.networks == 1:
-        return "one"
-    return "the mean of two networks' probabilities" if network == "ensemble" else f"network {network} of two"
-
-
-def _calibrated_on(run: Trained, fitted: AfterTraining) -> str:
-    side = fitted.calibrate_on
-    where = "other labelled samples"
-    if side is None:
-        side, where = run.held_out["validation"], "the validation side of the run"
-    of = "" if side.patients is None else f" of {count_of(len(set(side.patients)), 'patient')}"
-    return f"{where}: {count_of(len(side), 'sample')}{of}"
-
-
-def _range(rule: RangeRule) -> str:
-    each = {"": "", "grade": ", for each true grade"}.get(rule.by, f", for each value of {rule.by}")
-    # images that mislead about the true grade given the label are what the correction cannot see
-    less = "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
-    return f"contains the true grade with a probability of at least {rule.coverage:g}{each}{less}"
-
-
-def _pooling(prepared: Prepared) -> str:
-    if prepared.fitted.learned is not None:
-        exponent, weight = prepared.fitted.learned
-        return (
-            f"a pooling that is fitted on the validation side, exponent {exponent:.2g}, weight {weight:.2g}"
-        )
-    return {
-        "highest": "the highest grade of the images",
-        "mean": "the mean of the images' probabilities",
-    }[prepared.options.pool]
 
 
 class Predictions(pd.DataFrame):
@@ -226,13 +198,10 @@ def predict(
     for rule in prepared.decisions:
         if rule.problem is not None:
             raise rule.problem
-    if isinstance(data, Manifest):
-        manifest, left_out = data, []
-    else:
-        reading = read_samples(run, data, columns=(*asked.columns, *keep))
-        manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=asked.on_bad_image)
-        left_out = [(problem.where, problem.detail) for problem in reading.problems]
-    check_columns(manifest.table, per=asked.per, keep=keep)
+    manifest, left_out = usable_samples(
+        run, data, columns=(*asked.columns, *keep), on_bad_image=asked.on_bad_image
+    )
+    _check_columns(manifest.table, asked.per, keep)
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(manifest, progress=decoded)
     images, samples = prepared.answer_store(store), store.manifest.table
@@ -243,10 +212,12 @@ def predict(
         "grade_rule": prepared.grade_in_words,
         "views": prepared.views,
         "per": asked.per,
-        "recalibration": prepared.recalibration,
-        "ranges": "" if prepared.fitted.ranges is None else str(prepared.fitted.ranges),
+        "recalibration": str(prepared.recalibration or ""),
+        "ranges": str(prepared.ranges or ""),
         "how": how_answered(prepared),
-        **decision_numbers(prepared.decisions),
+        "threshold": None,
+        "cut": None,
+        **{rule.number: getattr(rule, rule.number) for rule in prepared.decisions},
         "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
     }
     answers = Predictions(table)
@@ -254,18 +225,24 @@ def predict(
     return answers
 
 
-def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str] = ()) -> LoadedData:
-    """Samples without grades, of the kind that the run was trained on."""
-    features = len(run.in_shape) == 1
+def usable_samples(
+    run: Trained, source: UnlabelledData, *, columns: Sequence[str] = (), on_bad_image: OnBadImage
+) -> tuple[Manifest, list[tuple[str, str]]]:
+    """Samples without grades, of the kind that the run was trained on; and what was left out, with the reason."""
+    if isinstance(source, Manifest):
+        return source, []
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in paths):
         refuse_other_kind(run, paths)
-    return unlabelled_samples(
+    features = len(run.in_shape) == 1
+    reading = unlabelled_samples(
         source, features=features, wanted=run.feature_names, columns=columns, grades=run.grades
     )
+    manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+    return manifest, [(problem.where, problem.detail) for problem in reading.problems]
 
 
-def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[str]) -> None:
+def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:
     """Raise an error for a column that the data do not have, or that cannot be pooled by."""
     if per and keep:
         raise SrjtError(
@@ -284,11 +261,13 @@ def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[s
 
 
 def _identify(run: Trained, table: pd.DataFrame, samples: pd.DataFrame, keep: Sequence[str]) -> None:
-    """Insert the columns that identify an image, and those to keep."""
+    """Insert the columns that identify an image, and those to keep, with grades as they are written."""
     ours = {*table.columns, "image"}  # a column of the data may have the name of one of ours
     for name in reversed(dict.fromkeys([*(["patient"] if "patient" in samples else []), *keep])):
-        values = np.asarray(_column(run, samples, name), dtype=object)
-        table.insert(0, f"{name}_source" if name in ours else name, values)
+        values: Any = samples[f"{name}_source" if f"{name}_source" in samples else name]
+        if name in GRADED and f"{name}_source" not in samples:
+            values = [run.grades[grade] if grade >= 0 else "" for grade in values]
+        table.insert(0, f"{name}_source" if name in ours else name, np.asarray(values, dtype=object))
     table.insert(0, "image", samples["image"].to_numpy(object))
 
 
@@ -296,28 +275,12 @@ def _pooled_table(prepared: Prepared, images: Answers, samples: pd.DataFrame) ->
     """One row per patient, or per other unit."""
     units = units_of(samples, prepared.options.per)
     table = prepared.table(prepared.pool(images, units.codes, samples=samples))
+    # the image of each unit with the highest grade; of several, that with the highest expected grade
     severity = prepared.table(images)["expected_grade"].to_numpy()
-    names = samples["image"].to_numpy()
-    table["highest_image"] = _highest_images(units.codes, images.grades, severity, names)
+    order = np.lexsort((severity, images.grades, units.codes))  # the last of each unit
+    last = order[np.flatnonzero(np.diff(units.codes[order], append=-1))]
+    table["highest_image"] = samples["image"].iloc[last].astype(str).to_numpy(object)
     table.insert(0, "images", np.bincount(units.codes))
     for name in reversed(prepared.options.per):
         table.insert(0, name, units.keys[name].to_numpy(object))
     return table
-
-
-def _highest_images(
-    units: Ints, grades: Ints, severity: npt.NDArray[np.float32], images: npt.NDArray[np.object_]
-) -> list[str]:
-    """The image of each unit with the highest grade; of several, that with the highest expected grade."""
-    order = np.lexsort((severity, grades, units))  # the last of each unit
-    last = np.flatnonzero(np.diff(units[order], append=-1))
-    return [str(image) for image in images[order[last]]]
-
-
-def _column(run: Trained, samples: pd.DataFrame, name: str) -> npt.ArrayLike:
-    """A column of the data; grades as they are written."""
-    if f"{name}_source" in samples:
-        return samples[f"{name}_source"]
-    if name in GRADED:
-        return [run.grades[grade] if grade >= 0 else "" for grade in samples[name]]
-    return samples[name]

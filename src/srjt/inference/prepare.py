@@ -9,11 +9,10 @@ that the user names; nothing here is stored.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -26,36 +25,17 @@ from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SettingError, SrjtError
-from srjt.inference.answers import (
-    Answers,
-    best_labels,
-    decoded_grades,
-    describe_rule,
-    grade_rule,
-    keep_at_training,
-    learn_pooling,
-    probabilities_of,
-    recalibrated,
-    unit_labels,
-    units_of,
-    units_of_side,
-    validation_side,
-)
+from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
 from srjt.inference.decide import DECISION_COLUMNS, DecisionRule, ReferralRule, decision_rules
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
 from srjt.methods import lookup
+from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import largest_rho, transition_matrix, transition_of
-from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise
+from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise, highest_grade_posterior
+from srjt.ordinal import decoding
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
-from srjt.ordinal.decoding import (
-    GradeRule,
-    LearnedPooling,
-    expected_grade,
-    highest_per_unit,
-    pool_probabilities,
-)
 from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
 from srjt.training.folder import HeldOut, held_out_side
@@ -65,9 +45,6 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 # The samples that something is fitted to, and what is known about their labels.
-
-# An estimate takes seconds, and every prediction with the same run needs it.
-_estimates: WeakKeyDictionary[HeldOut, dict[WhichNetwork, NoiseEstimate]] = WeakKeyDictionary()
 
 
 def read_labelled(
@@ -94,8 +71,8 @@ def store_for(run: Trained, data: Manifest, **options: Any) -> ImageStore:
 
 def predict_side(
     run: Trained, source: LabelledData, *, views: int = 1, on_bad_image: OnBadImage = "error"
-) -> tuple[HeldOut, Manifest]:
-    """Labelled samples that the run has not seen, with its predictions for them."""
+) -> tuple[HeldOut, pd.DataFrame]:
+    """Labelled samples that the run has not seen, with its predictions for them; and their table."""
     manifest = read_labelled(run, source, on_bad_image=on_bad_image, progress=False)
     store = store_for(run, manifest, on_bad_image=on_bad_image, find_duplicates=True)
     if len(seen := run.trained_on(store.manifest)):
@@ -105,21 +82,8 @@ def predict_side(
             "others, or leave out `calibrate_on` for the validation side."
         )
     scores = run.probabilities(store.pixels, views=views)[0]
-    return held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None), store.manifest
-
-
-def calibration_side(run: Trained, *, views: int = 1) -> HeldOut:
-    """The validation side of a run, or an error that says how to calibrate without one."""
-    side = run.held_out.get("validation")
-    otherwise = "`calibrate_on`, with labelled samples that it was not trained on"
-    if side is None:
-        raise SrjtError(
-            f"This run keeps no predictions for a validation side, so nothing can be calibrated on it: give "
-            f"{otherwise}."
-        )
-    if views > 1:
-        raise SrjtError(f"The validation side was predicted with one view: use one view, or {otherwise}.")
-    return side
+    side = held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None)
+    return side, store.manifest.table
 
 
 def label_noise_of(
@@ -128,45 +92,34 @@ def label_noise_of(
     config: TrainConfig,
     estimate: NoiseEstimate | None = None,
     network: WhichNetwork = "ensemble",
+    promise: bool = False,
 ) -> NoiseBounds:
     """What is known about the noise of the labels of a side.
 
-    A matrix that was given for training; else the run's estimate; else an estimate from these labels and predictions,
-    with the rate that was given for training.
+    The run's estimate; else a matrix that was given for training; else an estimate from these labels and predictions,
+    with the rate that was given for training. promise: such a rate is a guess, and the matrix of errors by one grade
+    that a recipe makes of it a guess, too: labels and predictions say which other rates are plausible, and which
+    grades are confused.
     """
-    classes = side.probabilities.shape[2]
-    if estimate is None and config.transition is not None:
-        shares = np.bincount(side.labels, minlength=classes) / len(side)
-        return given_noise(np.asarray(config.transition), shares)
     if estimate is not None:
         return estimated_noise(estimate)
-    return estimated_noise(side_estimate(side, network=network), rate=config.known_noise_rate)
+    rate, matrix = config.known_noise_rate, config.transition
+    guess = rate if promise and (matrix is None or is_assumed_matrix(config)) else None
+    if matrix is not None and guess is None:
+        shares = np.bincount(side.labels, minlength=side.probabilities.shape[2]) / len(side)
+        return given_noise(np.asarray(matrix), shares)
+    if guess is None:
+        return estimated_noise(_side_estimate(side, network), rate=rate)
+    noise = estimated_noise(_side_estimate(side, network))
+    low, high = noise.rates
+    return replace(noise, rates=(min(low, guess), max(high, guess)))
 
 
-def side_estimate(side: HeldOut, *, network: WhichNetwork = "ensemble") -> NoiseEstimate:
+@lru_cache(maxsize=8)  # an estimate takes seconds, and every prediction with the same run needs it
+def _side_estimate(side: HeldOut, network: WhichNetwork) -> NoiseEstimate:
     """The noise of the labels of a side, estimated from these labels and the predictions."""
-    estimates = _estimates.setdefault(side, {})
-    if network not in estimates:
-        p = probabilities_of(side.probabilities, network)
-        estimates[network] = estimate_noise(side.labels, p, groups=side.groups, verified=side.verified_labels)
-    return estimates[network]
-
-
-def doubted_noise_of(
-    noise: NoiseBounds, side: HeldOut, *, config: TrainConfig, network: WhichNetwork
-) -> NoiseBounds:
-    """The noise for a promise, where a rate was given for training and nothing was estimated.
-
-    A rate that was given is a guess, and the matrix of errors by one grade that a recipe makes of it a guess, too. The
-    labels and predictions of the side say which other rates are plausible, and which grades are confused. A
-    matrix that was given is taken as it is.
-    """
-    rate = config.known_noise_rate
-    if rate is None or (config.transition is not None and not is_assumed_matrix(config)):
-        return noise
-    found = estimated_noise(side_estimate(side, network=network))
-    low, high = found.rates
-    return replace(found, rates=(min(low, rate), max(high, rate)))
+    p = probabilities_of(side.probabilities, network)
+    return estimate_noise(side.labels, p, groups=side.groups, verified=side.verified_labels)
 
 
 def is_assumed_matrix(config: TrainConfig) -> bool:
@@ -225,106 +178,70 @@ def recalibration_of(
     return None if found is None else replace(found, meaning=meaning)
 
 
-def _least_change(found: Sequence[Recalibration | None]) -> Recalibration | None:
+def _least_change(ends: Sequence[Recalibration | None]) -> Recalibration | None:
     """The temperature nearest to 1, if all are on one side of it: for none of the noises it goes too far."""
-    known = [one for one in found if one is not None]
-    sides = {one.slope > 1.0 for one in known}
-    if len(known) < len(found) or len(sides) > 1:
+    useful = [end for end in ends if end is not None]
+    if len(useful) < len(ends) or len({end.slope > 1.0 for end in useful}) > 1:
         return None
-    return min(known, key=lambda one: abs(np.log(one.slope)))
+    return min(useful, key=lambda end: abs(np.log(end.slope)))
 
 
-# What is fitted after training and applied to new samples: recalibration, pooling and ranges of grades.
+# The validation side of a run, on which thresholds and poolings are found.
+
+OTHERS = "`calibrate_on`, with labelled samples that it was not trained on"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AfterTraining:
-    """What ``predictions`` applies to the networks' probabilities; nothing by default.
-
-    calibrate_on: the samples that recalibration and ranges are fitted to, if it is not the validation side.
-    """
-
-    recalibration: Recalibration | None = None
-    ranges: RangeRule | None = None
-    learned: LearnedPooling | None = None
-    calibrate_on: HeldOut | None = None
-
-    def grade_ranges(
-        self, probabilities: Floats, grades: Ints, *, samples: pd.DataFrame, units: Ints | None = None
-    ) -> tuple[Ints, Ints] | None:
-        """The lowest and the highest grade of each range, which holds the predicted grade; None without ranges.
-
-        probabilities: (N, C) of images, not recalibrated. grades: predicted, (N,) of images or (M,) of their units.
-        """
-        rule = self.ranges
-        if rule is None or (rule.pooled is not None and units is None):
-            return None
-        if rule.parts and rule.by not in samples:
-            raise SrjtError(
-                f"Ranges for each value of {rule.by} need the column {rule.by} in the samples to predict."
-            )
-        parts = [as_text(value) for value in samples[rule.by]] if rule.parts else None
-        low, high = rule.ranges(probabilities, parts=parts, units=units)
-        # another decoding may leave the range; a wider range still keeps its promise
-        return np.minimum(low, grades), np.maximum(high, grades)
-
-
-def fit_after_training(run: Trained, options: Answering | None = None) -> AfterTraining:
-    """Fit to the validation side of a run, or to ``calibrate_on``."""
-    options = options or Answering()
-    coverage, network, per, views = options.coverage, options.network, options.per, options.views
-    learns = bool(per) and options.pool == "learned"
-    elsewhere = options.calibrate_on is not None
-    if isinstance(options.calibrate_on, float):
-        raise SettingError("calibrate_on", "takes a share only to evaluate; give labelled samples.")
-    if elsewhere:
-        side, manifest = predict_side(
-            run, options.calibrate_on, views=views, on_bad_image=options.on_bad_image
+def validation_side(
+    run: Trained, *, why: str, otherwise: str = "train it with `split` or a split column"
+) -> HeldOut:
+    """The validation side. why, otherwise: for the error if there is none."""
+    side = run.held_out.get("validation")
+    if side is None or not len(side):
+        raise NoValidationError(
+            f"{why} is found on the validation side, and this run keeps no predictions for one: {otherwise}.",
+            reason="this run keeps no predictions for a validation side",
         )
-        columns = manifest.table
-        # the run's estimate, and the noise that it was trained with, are those of other labels
-        estimate, config = None, run.config.replace(noise_rate=None, transition=None)
-    elif coverage is None and (not options.recalibrate or views > 1 or "validation" not in run.held_out):
-        return AfterTraining(learned=learn_pooling(run, per=per, network=network) if learns else None)
-    else:
-        side = calibration_side(run, views=views)
-        columns = side.table
-        estimate, config = run.noise_estimate, run.config
-    noise = None
-    if options.label_noise != "none" and (coverage is not None or len(side) >= SMALLEST[0]):
-        noise = label_noise_of(side, config=config, estimate=estimate, network=network)
-    recalibration = learned = ranges = None
-    if options.recalibrate:
-        recalibration = recalibration_of(side, noise=noise, network=network, label_noise=options.label_noise)
-    if learns:
-        learned = learn_pooling(run, per=per, network=network, recalibration=recalibration)
-    if coverage is not None:
-        if noise is not None and estimate is None:
-            noise = doubted_noise_of(noise, side, config=config, network=network)
-        by = options.coverage_by or ""
-        ranges = calibrate_ranges(
-            side, coverage=coverage, noise=noise, by=by, network=network, label_noise=options.label_noise,
-            parts=_calibration_parts(columns, by, given=elsewhere),
-            units=None if not per
-            else units_of(columns, per, source="the calibration samples").codes if elsewhere
-            else units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns"),
-            pooled=Pooled(per, options.pool, learned) if per else None,
-        )  # fmt: skip
-    on = side if elsewhere else None
-    return AfterTraining(recalibration=recalibration, ranges=ranges, learned=learned, calibrate_on=on)
+    return side
 
 
-def _calibration_parts(columns: pd.DataFrame, by: str, *, given: bool) -> list[object] | None:
-    """The values of the column ``by``. given: whether these are not samples of the validation side."""
-    if by in ("", "grade"):
-        return None
-    if by not in columns:
-        where = f"the validation side: give `calibrate_on` with it, or {keep_at_training([by])}"
-        raise SrjtError(
-            f"Ranges for each value of {by} need this column in the calibration samples; it is not in "
-            f"{'them' if given else where}."
+def best_labels(side: HeldOut) -> Ints:
+    """True grades where they are known; else verified ones where there are some; else the given ones."""
+    if side.true_labels is not None:
+        return side.true_labels
+    if side.verified_labels is None:
+        return side.labels
+    return np.where(side.verified_labels >= 0, side.verified_labels, side.labels)
+
+
+def unit_labels(run: Trained, side: HeldOut, codes: Ints) -> npt.NDArray[np.float64]:
+    """(M, C) probabilities of the highest true grade of each patient; certain if the noise is not known."""
+    estimate = known_noise(run)
+    if side.true_labels is not None or estimate is None:
+        return np.eye(len(run.grades))[decoding.highest_per_unit(best_labels(side), codes)]
+    certain = None if side.verified_labels is None else side.verified_labels >= 0
+    return highest_grade_posterior(best_labels(side), codes, estimate.transition, certain=certain)
+
+
+def keep_at_training(columns: Sequence[str]) -> str:
+    """What to do for a run that has not kept some columns of its validation side."""
+    return f"train again, to another folder, with `keep_columns=[{', '.join(columns)}]`"
+
+
+def units_of_side(
+    side: HeldOut,
+    per: Sequence[str],
+    *,
+    why: str,
+    otherwise: str = "leave out `pool='learned'`, `sensitivity` and `abstain`",
+) -> Ints:
+    """The units of the validation side. why, otherwise: for the error if it has no such column."""
+    if missing := [name for name in per if name not in side.table]:
+        raise NoValidationError(
+            f"{why} per {' and '.join(per)} is found on the validation side, of which this run knows no "
+            f"{' and no '.join(missing)}: {otherwise}, or {keep_at_training(missing)}.",
+            reason=f"of the validation side this run knows no {' and no '.join(missing)}",
         )
-    return [as_text(value) for value in columns[by]]
+    return units_of(side.table, per, source="the validation side").codes
 
 
 # A run that is ready to answer.
@@ -350,21 +267,27 @@ class Prepared:
     ----------
     run : Trained
     options : Answering
-    fitted : AfterTraining
-        Recalibration, ranges and pooling.
-    grade_rule : GradeRule
-        How probabilities become grades.
     views : int
         Views of each sample: a run without mirror images has 5 instead of 10.
+    recalibration : Recalibration or None
+    ranges : RangeRule or None
+    learned : LearnedPooling or None
+    calibrate_on : HeldOut or None
+        The samples that recalibration and ranges are fitted to, if it is not the validation side.
+    grade_rule : GradeRule
+        How probabilities become grades.
     decisions : tuple of DecisionRule
         What is decided beside the grade.
     """
 
     run: Trained
     options: Answering
-    fitted: AfterTraining
-    grade_rule: GradeRule
     views: int
+    recalibration: Recalibration | None = None
+    ranges: RangeRule | None = None
+    learned: decoding.LearnedPooling | None = None
+    calibrate_on: HeldOut | None = None
+    grade_rule: decoding.GradeRule = field(default_factory=lambda: decoding.GradeRule(how="argmax"))
     decisions: tuple[DecisionRule, ...] = ()
 
     @property
@@ -373,16 +296,28 @@ class Prepared:
         return next((rule for rule in self.decisions if isinstance(rule, ReferralRule)), None)
 
     @property
-    def recalibration(self) -> str:
-        """How the probabilities are recalibrated, in words; "" if they are not."""
-        return "" if self.fitted.recalibration is None else str(self.fitted.recalibration)
+    def own_rule(self) -> bool:
+        """Whether grades are those of a method with a rule of its own, such as Garg, instead of the most likely."""
+        single = self.options.network != "ensemble" or self.run.method.networks == 1
+        own = type(self.run.method).grades is not Method.grades
+        return self.grade_rule.how == "argmax" and single and own and self.recalibration is None
 
     @property
     def grade_in_words(self) -> str:
         """The end of the sentence "A grade is …"."""
-        recalibrated = self.fitted.recalibration is not None
-        return describe_rule(
-            self.run, self.grade_rule, network=self.options.network, recalibrated=recalibrated
+        words, own = str(self.grade_rule), f"what {self.run.config.method} itself decides on"
+        return words.replace("the most likely grade", own, 1) if self.own_rule else words
+
+    def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
+        """The noise of the labels of the validation side, or of other samples; None if they are taken as right."""
+        run, options = self.run, self.options
+        if options.label_noise == "none":
+            return None
+        config, estimate = run.config, run.noise_estimate
+        if side is not run.held_out.get("validation"):  # the noise that the run knows is that of other labels
+            config, estimate = config.replace(noise_rate=None, transition=None), None
+        return label_noise_of(
+            side, config=config, estimate=estimate, network=options.network, promise=promise
         )
 
     @cached_property
@@ -394,16 +329,9 @@ class Prepared:
         dtype = amp_dtype(config, self.run.device) or torch.float32
         return replace(self.run, config=config, preprocess=replace(self.run.preprocess, dtype=dtype))
 
-    def open_store(
-        self,
-        data: Manifest,
-        *,
-        progress: Callable[[int, int], None] | None = None,
-        find_duplicates: bool = False,
-    ) -> ImageStore:
-        """The samples as the run takes them."""
-        bad = self.options.on_bad_image
-        return store_for(self.run, data, on_bad_image=bad, progress=progress, find_duplicates=find_duplicates)
+    def open_store(self, data: Manifest, **options: Any) -> ImageStore:
+        """The samples as the run takes them. options: of ``open_store``."""
+        return store_for(self.run, data, on_bad_image=self.options.on_bad_image, **options)
 
     def answer_store(self, store: ImageStore) -> Answers:
         """The answers for the images, beside their true grades where these are known, else their labels."""
@@ -431,21 +359,22 @@ class Prepared:
 
         samples: the table of the samples; without it there are no ranges.
         """
-        network, recalibration = self.options.network, self.fitted.recalibration
-        raw = probabilities_of(probabilities, network)
-        predicted = decoded_grades(
-            self.grade_rule, probabilities, grades, network=network, recalibration=recalibration
-        )
+        network = self.options.network
+        chosen = probabilities_of(probabilities, network, self.recalibration)
+        if self.own_rule:
+            predicted = np.asarray(grades[0 if network == "ensemble" else int(network) - 1])
+        else:
+            predicted = self.grade_rule.grades(torch.from_numpy(chosen)).numpy()
         distance = None
         if len(probabilities) == 2:  # rounding can exceed 1
             distance = (0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)).clip(max=1.0)
         return Answers(
-            probabilities=recalibrated(probabilities, network, recalibration).astype(np.float64),
+            probabilities=chosen.astype(np.float64),
             grades=predicted,
             labels=labels,
             groups=None if groups is None else list(groups),
             outputs=(probabilities, grades),
-            ranges=None if samples is None else self.fitted.grade_ranges(raw, predicted, samples=samples),
+            ranges=self._ranges(probabilities, predicted, samples),
             disagreement=distance,
         )
 
@@ -456,25 +385,45 @@ class Prepared:
         the pooled probabilities.
         """
         how = self.options.pool
-        pooled = pool_probabilities(answers.probabilities, units, how=how, learned=self.fitted.learned)
+        pooled = decoding.pool_probabilities(answers.probabilities, units, how=how, learned=self.learned)
         if how == "highest":
-            grades = highest_per_unit(answers.grades, units)
+            grades = decoding.highest_per_unit(answers.grades, units)
         else:
             grades = self.grade_rule.grades(torch.from_numpy(pooled)).numpy()
         ranges, disagreement = None, answers.disagreement
-        if samples is not None and answers.outputs is not None:
-            raw = probabilities_of(answers.outputs[0], self.options.network)
-            ranges = self.fitted.grade_ranges(raw, grades, samples=samples, units=units)
+        if answers.outputs is not None:
+            ranges = self._ranges(answers.outputs[0], grades, samples, units)
         if disagreement is not None:
             disagreement = np.bincount(units, weights=disagreement) / np.bincount(units)
         return Answers(
             probabilities=pooled,
             grades=grades,
-            labels=highest_per_unit(answers.labels, units),
+            labels=decoding.highest_per_unit(answers.labels, units),
             groups=answers.groups_of(np.unique(units, return_index=True)[1]),
             ranges=ranges,
             disagreement=disagreement,
         )
+
+    def _ranges(
+        self, probabilities: Floats, grades: Ints, samples: pd.DataFrame | None, units: Ints | None = None
+    ) -> tuple[Ints, Ints] | None:
+        """The lowest and the highest grade of each range, which holds the predicted grade; None without ranges.
+
+        probabilities: (K, N, C) of images. grades: predicted, (N,) of images or (M,) of their units.
+        """
+        rule = self.ranges
+        if rule is None or samples is None or (rule.pooled is not None and units is None):
+            return None
+        if rule.parts and rule.by not in samples:
+            raise SrjtError(
+                f"Ranges for each value of {rule.by} need the column {rule.by} in the samples to predict."
+            )
+        parts = [as_text(value) for value in samples[rule.by]] if rule.parts else None
+        low, high = rule.ranges(
+            probabilities_of(probabilities, self.options.network), parts=parts, units=units
+        )
+        # another decoding may leave the range; a wider range still keeps its promise
+        return np.minimum(low, grades), np.maximum(high, grades)
 
     def table(self, answers: Answers) -> pd.DataFrame:
         """The columns of the predictions: the grade, what is decided, p_<grade> …, expected_grade, entropy …"""
@@ -491,7 +440,7 @@ class Prepared:
                 columns[rule.column] = np.where(yes, "yes", "no")
         columns |= {f"p_{name}": p[:, c] for c, name in enumerate(grades)}
         entropy = torch.special.entr(torch.from_numpy(p)).sum(dim=-1)
-        columns["expected_grade"] = expected_grade(torch.from_numpy(p)).numpy()
+        columns["expected_grade"] = decoding.expected_grade(torch.from_numpy(p)).numpy()
         columns["entropy"] = entropy.clamp(min=0.0).numpy()  # rounding: p may exceed 1
         if answers.disagreement is not None:
             columns["disagreement"] = answers.disagreement
@@ -526,12 +475,78 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
     if options.precision is not None and len(run.in_shape) == 1:
         raise SrjtError("A precision is for images; this run was trained on features, which take no time.")
     refuse_bf16_on_cpu(options.precision, run.device)
-    views = len(run.views(options.views))
-    fitted = fit_after_training(run, options)
-    rule = grade_rule(
-        run, network=options.network, optimise=options.optimise, decoding=options.decoding,
-        recalibration=fitted.recalibration,
-    )  # fmt: skip
-    prepared = Prepared(run=run, options=options, fitted=fitted, grade_rule=rule, views=views)
-    rules = decision_rules(run, options, validation=prepared.validation, views=views)
+    prepared = _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
+    rules = decision_rules(run, options, validation=prepared.validation, views=prepared.views)
     return replace(prepared, decisions=rules)
+
+
+def _fitted(prepared: Prepared) -> Prepared:
+    """With what is fitted to the validation side, or to ``calibrate_on``, and the rule of grades."""
+    run, options = prepared.run, prepared.options
+    network, per, elsewhere = options.network, options.per, options.calibrate_on is not None
+    if isinstance(options.calibrate_on, float):
+        raise SettingError("calibrate_on", "takes a share only to evaluate; give labelled samples.")
+    validation = side = run.held_out.get("validation")
+    if elsewhere:
+        side, columns = predict_side(
+            run, options.calibrate_on, views=options.views, on_bad_image=options.on_bad_image
+        )
+    elif options.coverage is not None:
+        side = validation_side(run, why="A range of grades", otherwise=f"give {OTHERS}")
+        columns = side.table
+        if options.views > 1:
+            raise SrjtError(f"The validation side was predicted with one view: use one view, or {OTHERS}.")
+    recalibration = learned = ranges = None
+    if side is not None and options.recalibrate and (elsewhere or options.views == 1):
+        noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
+        recalibration = recalibration_of(side, noise=noise, network=network, label_noise=options.label_noise)
+    if per and options.pool == "learned":
+        why = "The learned pooling"
+        own = validation_side(run, why=why)
+        codes = units_of_side(own, per, why=why)
+        p = probabilities_of(own.probabilities, network, recalibration)
+        learned = decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
+    if options.coverage is not None:
+        assert side is not None
+        by = options.coverage_by or ""
+        ranges = calibrate_ranges(
+            side, coverage=options.coverage, by=by, network=network, label_noise=options.label_noise,
+            noise=prepared.noise_of(side, promise=True),
+            parts=_calibration_parts(columns, by, given=elsewhere),
+            units=None if not per
+            else units_of(columns, per, source="the calibration samples").codes if elsewhere
+            else units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns"),
+            pooled=Pooled(per, options.pool, learned) if per else None,
+        )  # fmt: skip
+    rule = decoding.GradeRule(how=options.decoding or "argmax")
+    if options.decoding is None:
+        known = (
+            None if validation is None else probabilities_of(validation.probabilities, network, recalibration)
+        )
+        rule = decoding.grade_rule_for(
+            options.optimise or run.config.optimise,
+            validation=None if known is None else torch.from_numpy(known),
+            labels=None if validation is None else torch.from_numpy(validation.labels),
+            soft_labels=run.method.learnt_soft_labels() if recalibration is None else None,
+        )
+    return replace(
+        prepared,
+        recalibration=recalibration,
+        ranges=ranges,
+        learned=learned,
+        calibrate_on=side if elsewhere else None,
+        grade_rule=rule,
+    )
+
+
+def _calibration_parts(columns: pd.DataFrame, by: str, *, given: bool) -> list[str] | None:
+    """The values of the column ``by``. given: whether these are not samples of the validation side."""
+    if by in ("", "grade"):
+        return None
+    if by not in columns:
+        where = f"the validation side: give `calibrate_on` with it, or {keep_at_training([by])}"
+        raise SrjtError(
+            f"Ranges for each value of {by} need this column in the calibration samples; it is not in "
+            f"{'them' if given else where}."
+        )
+    return [as_text(value) for value in columns[by]]

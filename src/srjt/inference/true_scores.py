@@ -27,7 +27,7 @@ reader errs alone, whether such an image misleads the network, too, or not. They
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -75,8 +75,8 @@ class TrueScores(Plain):
 
     basis: Basis
     scores: Scores
-    apart: Scores
-    alike: Scores
+    apart: Scores = field(default_factory=dict)
+    alike: Scores = field(default_factory=dict)
     verified: int = 0
     wrong: tuple[float, float] | None = None
 
@@ -146,9 +146,7 @@ def true_scores(
         known = np.asarray(verified, dtype=np.int64)
         if len(np.unique(owner[known >= 0])) >= ENOUGH:
             scores = _by_verified(table, label, known)
-            return TrueScores(
-                basis="verified grades", scores=scores, apart={}, alike={}, verified=int((known >= 0).sum())
-            )
+            return TrueScores(basis="verified grades", scores=scores, verified=int((known >= 0).sum()))
     if readings is not None:
         agreed = consensus(readings)
         if agreed.determined:
@@ -157,13 +155,8 @@ def true_scores(
         return None
     if noise.determined:
         return _by_matrix(table, label, noise, label_noise, resamples, seed)
-    return TrueScores(
-        basis="share of wrong labels",
-        scores=_bounds(table, label, noise, resamples, seed),
-        apart={},
-        alike={},
-        wrong=noise.rates,
-    )
+    bounds = _bounds(table, label, noise, resamples, seed)
+    return TrueScores(basis="share of wrong labels", scores=bounds, wrong=noise.rates)
 
 
 # The table of true grades and answers, and the scores that are functions of it.

@@ -11,7 +11,7 @@ import csv
 import html
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from srjt import methods
 from srjt.auditing import folder as audit_folder
 from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.files import explain_write_errors, read_json, write_atomically
+from srjt.files import explain_write_errors, read_json, write_output
 from srjt.inference.evaluate import evaluate_sides
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.page import KeyNumber, Page, Section, markdown
@@ -510,13 +510,15 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     )
 
 
-def write_checklist(page: Page, path: Path, *, follow_links: bool = True) -> list[Path]:
-    """Write the page as HTML that word processors open, and as Markdown beside it."""
+def write_checklist(
+    page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output
+) -> list[Path]:
+    """The page as HTML that word processors open, and as Markdown beside it. write: as of ``write_page``."""
     files = {path: plain_html(page), path.with_suffix(".md"): markdown(page)}
     with explain_write_errors(f"The checklist cannot be written to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
-            write_atomically(file, text.encode("utf-8", "replace"), follow_links=follow_links)
+            write(file, text.encode("utf-8", "replace"))
     return list(files)
 
 

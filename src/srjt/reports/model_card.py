@@ -70,7 +70,7 @@ def write_model_card(folder: Path, *, sides: Mapping[str, Evaluation] | None = N
     """Write the card of a finished run beside it. sides: as for ``model_card``."""
     path = folder / FILE
     with explain_write_errors(f"The model card cannot be written to {path}"):
-        write_atomically(path, model_card(folder, sides=sides).encode("utf-8", "replace"), follow_links=False)
+        write_atomically(path, model_card(folder, sides=sides).encode("utf-8", "replace"))
     return path
 
 
@@ -245,10 +245,10 @@ def export_folder(
     )
     script = (resources.files("srjt.reports") / "standalone_predict.py").read_bytes()
     with explain_write_errors(f"{target} cannot be written"):
-        write_atomically(target / FILE, card.encode("utf-8", "replace"), follow_links=False)
+        write_atomically(target / FILE, card.encode("utf-8", "replace"))
         write_json(target / CONFIG, _config(opened, written))
-        write_atomically(target / SCRIPT, script, follow_links=False)
-        write_atomically(target / NEEDS, REQUIREMENTS.encode(), follow_links=False)
+        write_atomically(target / SCRIPT, script)
+        write_atomically(target / NEEDS, REQUIREMENTS.encode())
     return written
 
 

@@ -282,7 +282,7 @@ def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
     report = error_file(folder, key)
     with contextlib.suppress(OSError):
         report.parent.mkdir(parents=True, exist_ok=True)
-        files.write_atomically(report, text.encode("utf-8", "surrogateescape"), follow_links=False)
+        files.write_atomically(report, text.encode("utf-8", "surrogateescape"))
 
 
 def run_by_key(folder: str, key: str, cache: str | None = None, *, device: str | None = None) -> None:

@@ -147,7 +147,7 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         file = folder / name
         if file.parent.parent.name != "estimates" or not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, content, follow_links=False)
+            write_atomically(file, content)
 
 
 # What the command executes: the driver.

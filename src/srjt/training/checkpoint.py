@@ -66,7 +66,7 @@ class MetricsLog:
         self.rows = list(rows)
         if self.path is not None:
             with explain_write_errors(f"{self.path} cannot be written", TO_RESUME):
-                write_atomically(self.path, self.content(), follow_links=False)
+                write_atomically(self.path, self.content())
 
     def content(self) -> bytes:
         """The file as it should be: what a checkpoint keeps of it."""
@@ -193,7 +193,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
     text = json.dumps(meta)
     # one entry: safetensors writes several in an order that varies from process to process
     facts = {"srjt": f"{checksum(contiguous, text)} {text}"}
-    write_atomically(path, save(contiguous, metadata=facts), follow_links=False)
+    write_atomically(path, save(contiguous, metadata=facts))
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

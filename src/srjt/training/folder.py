@@ -444,7 +444,7 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
         # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one with a lone \\r.
         form: dict[str, Any] = {"float_format": "%.9g", "quoting": csv.QUOTE_NONNUMERIC}
         content = pd.concat(tables).to_csv(index=False, lineterminator="\n", **form)
-        files.write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"), follow_links=False)
+        files.write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"))
 
 
 def _probability_columns(networks: int, classes: int) -> list[str]:
@@ -534,7 +534,7 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> No
         buffer = io.BytesIO()
         np.save(buffer, samples.hashes)
         with files.explain_write_errors(f"The run cannot be written to {folder}"):
-            files.write_atomically(file, buffer.getvalue(), follow_links=False)
+            files.write_atomically(file, buffer.getvalue())
 
 
 def read_hashes(file: Path) -> Hashes | None:

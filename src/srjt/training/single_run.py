@@ -180,7 +180,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
     advice = "Free some space and run the same command again: the training itself is saved in its checkpoint."
     with explain_write_errors(f"The results cannot be written to {folder}", advice):
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
-        write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
+        write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode())
         run_folder.write_held_out(folder, run.held_out)
         averages = checkpoint.last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
@@ -473,7 +473,6 @@ def training_cost(
     training: int,
     evaluated: int = 0,
     device: torch.device,
-    cpu_batch: int = CPU_BATCH,
 ) -> Cost:
     """Time a few steps of a training of ``training`` samples, with ``evaluated`` others evaluated after every epoch.
 
@@ -483,7 +482,7 @@ def training_cost(
     config = config.for_data(features=data.are_features)
     batch = min(config.batch_size, training)
     on_gpu = device.type == "cuda"
-    tried = batch if on_gpu else min(batch, cpu_batch)
+    tried = batch if on_gpu else min(batch, CPU_BATCH)
     trial = config.replace(
         epochs=2,
         batch_size=tried,

@@ -51,7 +51,7 @@ Floats = npt.NDArray[np.float64]
 LARGEST_RATE = 0.5
 
 WOULD_HELP = (
-    "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) "
+    "Verified grades of a random sample (column verified_grade) or a rate that you know (`noise_rate`) "
     "would help."
 )
 
@@ -448,9 +448,7 @@ def train(
         if estimate is not None and shared_estimate is not None and out is not None:
             folder = Path(out)
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(
-                folder / "noise.json", (shared_estimate / "noise.json").read_bytes(), follow_links=False
-            )
+            write_atomically(folder / "noise.json", (shared_estimate / "noise.json").read_bytes())
         watching.begin(config.method, epochs=config.epochs)
         run = one_run.single_run(
             data,

@@ -130,7 +130,7 @@ def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
     with explain_write_errors(f"The figures cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
-            write_atomically(file, figure_bytes(captioned, file.suffix[1:]), follow_links=False)
+            write_atomically(file, figure_bytes(captioned, file.suffix[1:]))
     return files
 
 

@@ -20,29 +20,7 @@ from srjt.inference.evaluate import Evaluation
 from srjt.inference.populations import Subgroups
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
-from srjt.reports.figures.canvas import (
-    CONFUSION,
-    GREY,
-    INK,
-    PALETTE,
-    CaptionedFigure,
-    Curve,
-    Estimate,
-    Floats,
-    ShownFigure,
-    chart,
-    correct_labels,
-    draw_matrix,
-    draw_shares,
-    house_style,
-    interval_figure,
-    mean_over_networks,
-    new_figure,
-    panel,
-    prepare_axes,
-    printable,
-    transition_figure,
-)
+from srjt.reports.figures import canvas
 from srjt.reports.figures.study import describe_ends
 
 # Reliability diagrams: how often predictions are right, by how sure they are.
@@ -50,19 +28,19 @@ from srjt.reports.figures.study import describe_ends
 PANEL = 2.3  # inches
 
 
-@house_style
+@canvas.house_style
 def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure:
     """panels: title → bins. The area of a point is its share of the samples; the diagonal is perfect."""
-    figure = new_figure(0.55 + len(panels) * (PANEL + 0.3), PANEL + 0.85)
+    figure = canvas.new_figure(0.55 + len(panels) * (PANEL + 0.3), PANEL + 0.85)
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False).ravel()
     for axes, (title, bins) in zip(every, panels.items(), strict=True):
-        axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.plot([0, 1], [0, 1], color=canvas.GREY, linewidth=0.8, linestyle=(0, (4, 3)))
         confidence, accuracy, samples = zip(*bins, strict=True)
-        axes.plot(confidence, accuracy, color=PALETTE["blue"], linewidth=1.2)
+        axes.plot(confidence, accuracy, color=canvas.PALETTE["blue"], linewidth=1.2)
         areas = [12 + 240 * count / sum(samples) for count in samples]
-        axes.scatter(confidence, accuracy, s=areas, color=PALETTE["blue"], alpha=0.75, linewidths=0)
+        axes.scatter(confidence, accuracy, s=areas, color=canvas.PALETTE["blue"], alpha=0.75, linewidths=0)
         axes.set(xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal", xlabel="probability of the predicted grade")
-        axes.set_title(printable(title, longest=36), pad=6)
+        axes.set_title(canvas.printable(title, longest=36), pad=6)
     every[0].set_ylabel("share predicted right")
     return figure
 
@@ -86,7 +64,7 @@ def run_figures(
     naive: NaiveBaseline | None = None,
     noise_rate: float | None = None,
     pooled: bool = False,
-) -> list[CaptionedFigure]:
+) -> list[canvas.CaptionedFigure]:
     """The curves of a run over its epochs.
 
     metrics: the table of the run. sides: that are shown. naive: one grade for all samples of the first of them that
@@ -94,7 +72,7 @@ def run_figures(
     """
     curve = partial(_curve, metrics, pooled=pooled)
     clean = None if noise_rate is None else (1 - noise_rate, f"1 − ε = {1 - noise_rate:.2f}: no selection")
-    shown: list[tuple[str, str, list[Curve], tuple[float, str] | None]] = []
+    shown: list[tuple[str, str, list[canvas.Curve], tuple[float, str] | None]] = []
     for name, title in (("mae", "Mean absolute error, lower is better"), ("accuracy", "Accuracy")):
         level = None if naive is None else (float(getattr(naive, name)), "one grade for all")
         shown.append((name, title, [one for side in sides for one in curve(side, name, side)], level))
@@ -109,9 +87,9 @@ def run_figures(
         title = "Share of correctly labelled samples that is selected"
         shown.append(("selection-recall", title, by_grade, None))
     return [
-        CaptionedFigure(
+        canvas.CaptionedFigure(
             name=name,
-            figure=chart(curves, xlabel="epoch", title=title, reference=reference),
+            figure=canvas.chart(curves, xlabel="epoch", title=title, reference=reference),
             caption="",
             alt=f"Curve chart over epochs: {title}. {describe_ends(curves)}",
         )
@@ -120,14 +98,14 @@ def run_figures(
     ]
 
 
-def realised_noise_figure(matrix: npt.ArrayLike, grades: Sequence[str]) -> CaptionedFigure:
+def realised_noise_figure(matrix: npt.ArrayLike, grades: Sequence[str]) -> canvas.CaptionedFigure:
     """Training labels by true grade, matrix (C, C)."""
     shares = np.asarray(matrix, dtype=np.float64)
-    return CaptionedFigure(
+    return canvas.CaptionedFigure(
         name="noise",
-        figure=transition_figure({"Realised": shares}, grades=grades),
+        figure=canvas.transition_figure({"Realised": shares}, grades=grades),
         caption="Training labels (columns) by true grade (rows), as shares of each row.",
-        alt=f"Transition matrix. {correct_labels(shares, grades)}",
+        alt=f"Transition matrix. {canvas.correct_labels(shares, grades)}",
     )
 
 
@@ -138,10 +116,10 @@ CURVES = 4.1  # inches of a panel of curves
 SHOWN = {"accuracy": "Accuracy of the networks' own grades", "mae": "MAE of the networks' own grades"}
 
 
-@house_style
+@canvas.house_style
 def run_overview(
     metrics: pd.DataFrame, judged: Evaluation | None, *, grades: Sequence[str], pooled: bool = False
-) -> ShownFigure:
+) -> canvas.ShownFigure:
     """Accuracy and MAE per epoch, and the confusion matrix of one side, as far as the run has them.
 
     metrics: the table of the run, may be empty. grades: names for display. pooled: as for ``last_epochs``.
@@ -155,35 +133,35 @@ def run_overview(
     if not panels and judged is None:
         raise SrjtError("There is nothing to plot: the run has neither scores per epoch nor a held-out side.")
     count = len(panels) + (judged is not None)
-    figure = new_figure(CURVES * len(panels) + (3.0 if judged else 0), 2.9)
+    figure = canvas.new_figure(CURVES * len(panels) + (3.0 if judged else 0), 2.9)
     every = figure.subplots(
         1, count, squeeze=False, width_ratios=[CURVES] * len(panels) + [2.8] * bool(judged)
     )
     for axes, (title, curves) in zip(every.ravel(), panels.items(), strict=False):
-        panel(axes, curves, xlabel="epoch", title=title)
+        canvas.panel(axes, curves, xlabel="epoch", title=title)
     if judged is not None:
-        axes, options = every[0, -1], {**CONFUSION, "rows": judged.judged_by.removesuffix("s")}
-        draw_shares(axes, judged.confusion, grades, **options)
+        axes, options = every[0, -1], {**canvas.CONFUSION, "rows": judged.judged_by.removesuffix("s")}
+        canvas.draw_shares(axes, judged.confusion, grades, **options)
         axes.set_title(f"Confusion matrix, {judged.side} side", pad=5)
     return figure
 
 
-def _curve(metrics: pd.DataFrame, split: str, metric: str, label: str, *, pooled: bool) -> list[Curve]:
+def _curve(metrics: pd.DataFrame, split: str, metric: str, label: str, *, pooled: bool) -> list[canvas.Curve]:
     """One curve, or none if there are no values."""
-    values = mean_over_networks(metrics, split=split, metric=metric, pooled=pooled).dropna()
+    values = canvas.mean_over_networks(metrics, split=split, metric=metric, pooled=pooled).dropna()
     x, y = values.index.to_numpy(np.float64), values.to_numpy(np.float64)
-    return [Curve(name=label, x=x, y=y)] if len(values) else []
+    return [canvas.Curve(name=label, x=x, y=y)] if len(values) else []
 
 
 # The curves of a decision: ROC, precision and recall, net benefit, risk and coverage.
 
 SIDE = 2.7  # inches of a panel
 Line = tuple[Any, Any, dict[str, Any]]  # x, y, options of plot
-OWN = {"color": PALETTE["blue"], "linewidth": 1.8, "zorder": 3}  # the curve that the figure is about
-THIN = {"color": GREY, "linewidth": 0.8}
+OWN = {"color": canvas.PALETTE["blue"], "linewidth": 1.8, "zorder": 3}  # the curve that the figure is about
+THIN = {"color": canvas.GREY, "linewidth": 0.8}
 
 
-def decision_figures(decision: Decision, *, grade: str) -> list[CaptionedFigure]:
+def decision_figures(decision: Decision, *, grade: str) -> list[canvas.CaptionedFigure]:
     """ROC and precision–recall curves where they exist, and the decision curve.
 
     grade: how people read the grade from which samples are referred.
@@ -219,7 +197,7 @@ def decision_figures(decision: Decision, *, grade: str) -> list[CaptionedFigure]
     return [*figures, _net_benefit(decision, referral)]
 
 
-def _net_benefit(decision: Decision, referral: str) -> CaptionedFigure:
+def _net_benefit(decision: Decision, referral: str) -> canvas.CaptionedFigure:
     """All of the model's curve, but nothing below the least that is worth showing.
 
     Near a threshold of 1 a single needless referral costs more than all others together.
@@ -231,12 +209,12 @@ def _net_benefit(decision: Decision, referral: str) -> CaptionedFigure:
     if threshold is not None and 0 < threshold < 1:
         at = float(np.interp(threshold, curve.threshold, curve.model))
         point = (threshold, at) if bottom <= at else None
-    everyone = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (5, 2)), "label": "refer everyone"}
+    everyone = {"color": canvas.GREY, "linewidth": 1.2, "linestyle": (0, (5, 2)), "label": "refer everyone"}
     return _panel(
         [
             (curve.threshold, curve.model, {**OWN, "label": "model"}),
             (curve.threshold, curve.refer_all, everyone),
-            ([0, 1], [0, 0], {"color": INK, "linewidth": 0.8, "label": "refer nobody"}),
+            ([0, 1], [0, 0], {"color": canvas.INK, "linewidth": 0.8, "label": "refer nobody"}),
         ],
         name="decision-curve", xlabel="threshold", title="Net benefit", point=point,
         ylim=(bottom, 1.08 * highest), legend=True,
@@ -247,7 +225,7 @@ def _net_benefit(decision: Decision, referral: str) -> CaptionedFigure:
     )  # fmt: skip
 
 
-def risk_coverage_figure(abstention: Abstention) -> CaptionedFigure:
+def risk_coverage_figure(abstention: Abstention) -> canvas.CaptionedFigure:
     """The share of wrong answers among the most confident samples."""
     answers = "referrals" if abstention.about == "referral" else "grades"
     coverage, risk = abstention.curve
@@ -272,7 +250,7 @@ def _text(area: Interval) -> str:
     return f"{area.value:.3f} ({area.low:.3f} – {area.high:.3f})"
 
 
-@house_style
+@canvas.house_style
 def _panel(
     lines: Sequence[Line],
     *,
@@ -282,46 +260,48 @@ def _panel(
     ylim: tuple[float, float] = (0, 1.02),
     legend: bool = False,
     **texts: str,
-) -> CaptionedFigure:
+) -> canvas.CaptionedFigure:
     """A square panel with x from 0 to 1. point: a dot on the curve. texts: name, caption and alt of the figure."""
-    figure = new_figure(SIDE + (2.05 if legend else 0.8), SIDE + 0.8)
+    figure = canvas.new_figure(SIDE + (2.05 if legend else 0.8), SIDE + 0.8)
     axes = figure.subplots()
-    prepare_axes(axes, title, grid="both", xlabel=xlabel, xlim=(0, 1), ylim=ylim, box_aspect=1)
+    canvas.prepare_axes(axes, title, grid="both", xlabel=xlabel, xlim=(0, 1), ylim=ylim, box_aspect=1)
     for x, y, options in lines:
         axes.plot(x, y, **options)
     if point is not None and np.isfinite(point).all():
-        axes.plot(*point, marker="o", markersize=6, color=PALETTE["vermillion"], clip_on=False, zorder=4)
+        axes.plot(
+            *point, marker="o", markersize=6, color=canvas.PALETTE["vermillion"], clip_on=False, zorder=4
+        )
     if legend:  # beside the panel, where no curve passes
         axes.legend(
             loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8.5, handlelength=1.8
         )
-    return CaptionedFigure(figure=figure, **texts)
+    return canvas.CaptionedFigure(figure=figure, **texts)
 
 
 # Forest plots: the differences between runs, and the scores of groups, with their intervals.
 
 
-def _clear_of_0(label: str, interval: Interval) -> Estimate:
-    return Estimate(label, interval, interval.low > 0 or interval.high < 0)
+def _clear_of_0(label: str, interval: Interval) -> canvas.Estimate:
+    return canvas.Estimate(label, interval, interval.low > 0 or interval.high < 0)
 
 
-def forest_figure(comparison: Comparison) -> CaptionedFigure:
+def forest_figure(comparison: Comparison) -> canvas.CaptionedFigure:
     """Differences from the first run; metrics of which more is better above, the others below."""
-    first, runs = printable(comparison.runs[0]), comparison.runs[1:]
+    first, runs = canvas.printable(comparison.runs[0]), comparison.runs[1:]
     shown = [row for row in comparison.differences if math.isfinite(row.difference.value)]
-    panels: dict[str, list[Estimate]] = {"more is better →": [], "← less is better": []}
+    panels: dict[str, list[canvas.Estimate]] = {"more is better →": [], "← less is better": []}
     for rows, lower in zip(panels.values(), (False, True), strict=True):
         own = [row for row in shown if METRICS[row.metric].lower_is_better == lower]
         for run in runs if own else ():
-            rows += [Estimate(run)] if len(runs) > 1 else []
+            rows += [canvas.Estimate(run)] if len(runs) > 1 else []
             rows += [_clear_of_0(METRICS[r.metric].long_name, r.difference) for r in own if r.run == run]
     clear = sum(row.clear for rows in panels.values() for row in rows)
     resampled = "patients" if comparison.patients else "images"
-    return CaptionedFigure(
+    return canvas.CaptionedFigure(
         name="comparison",
-        figure=interval_figure(
+        figure=canvas.interval_figure(
             {title: rows for title, rows in panels.items() if rows},
-            xlabel=f"difference from {printable(comparison.runs[0], longest=24)}",
+            xlabel=f"difference from {canvas.printable(comparison.runs[0], longest=24)}",
         ),
         caption=f"Difference from {first}, with the {comparison.level:.0%} interval over {resampled}. "
         "Blue diamonds: the interval does not contain 0.",
@@ -329,19 +309,19 @@ def forest_figure(comparison: Comparison) -> CaptionedFigure:
     )
 
 
-def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> CaptionedFigure:
+def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> canvas.CaptionedFigure:
     """The mean absolute error of every group. all_samples: that of all."""
     rows, nothing = [], Interval(math.nan, math.nan, math.nan)
     for column, groups in itertools.groupby(subgroups.groups, key=lambda group: group.column):
-        rows.append(Estimate(column))
+        rows.append(canvas.Estimate(column))
         for group in groups:
-            name = printable(group.name, longest=18) + (" (too few)" if group.too_few else "")
+            name = canvas.printable(group.name, longest=18) + (" (too few)" if group.too_few else "")
             clear = bool(group.gaps) and group.gaps["mae"].adjusted <= 0.05
-            rows.append(Estimate(name, group.scores.get("mae", nothing), clear))
+            rows.append(canvas.Estimate(name, group.scores.get("mae", nothing), clear))
     differ = sum(row.clear for row in rows)
-    return CaptionedFigure(
+    return canvas.CaptionedFigure(
         name="subgroups",
-        figure=interval_figure({"": rows}, xlabel="mean absolute error", at=all_samples),
+        figure=canvas.interval_figure({"": rows}, xlabel="mean absolute error", at=all_samples),
         caption="Mean absolute error with its 95 % interval over patients; the line is that of all samples. Blue "
         "diamonds: the gap to all others is more than chance, after Holm's correction.",
         alt=f"Forest plot of {len(subgroups.groups)} groups; {differ} differ from the rest.",
@@ -353,12 +333,12 @@ def subgroup_figure(subgroups: Subgroups, *, all_samples: float) -> CaptionedFig
 CELL = 0.42  # inches
 
 
-@house_style
-def kappa_figure(names: Sequence[str], kappa: Floats) -> Figure:
+@canvas.house_style
+def kappa_figure(names: Sequence[str], kappa: canvas.Floats) -> Figure:
     """kappa: (R, R), NaN where two readers have no image in common. The darker a cell, the better they agree."""
-    shown = [printable(name, longest=16) for name in names]
+    shown = [canvas.printable(name, longest=16) for name in names]
     size = 0.4 + 0.075 * max(map(len, shown), default=1) + max(len(names) * CELL, 1.2)
-    figure = new_figure(size, size)
+    figure = canvas.new_figure(size, size)
     axes = figure.subplots()
     values = kappa + np.diag(np.full(len(names), np.inf))  # a reader and herself
 
@@ -366,32 +346,32 @@ def kappa_figure(names: Sequence[str], kappa: Floats) -> Figure:
         return "" if np.isinf(value) else "–" if np.isnan(value) else f"{value:.2f}".replace("-", "−")
 
     shares = np.where(np.isfinite(values), np.clip(np.nan_to_num(values, posinf=0), 0, 1), 0.0)
-    draw_matrix(axes, values, shares, write=write, across=shown, down=shown)
+    canvas.draw_matrix(axes, values, shares, write=write, across=shown, down=shown)
     axes.tick_params(axis="x", rotation=90)
     for tick in axes.get_xticklabels():
         tick.set(ha="center", rotation_mode="default")
     return figure
 
 
-def bias_figure(names: Sequence[str], bias: Floats, intervals: Floats) -> Figure:
+def bias_figure(names: Sequence[str], bias: canvas.Floats, intervals: canvas.Floats) -> Figure:
     """bias: (R,) in grades, with its interval (R, 2), NaN where there is none. The mildest reader at the bottom."""
     rows = [
         _clear_of_0(names[i], Interval(float(bias[i]), float(intervals[i, 0]), float(intervals[i, 1])))
         for i in np.argsort(-bias, kind="stable")
     ]
-    return interval_figure({"": rows}, xlabel="grades higher →")
+    return canvas.interval_figure({"": rows}, xlabel="grades higher →")
 
 
-def drift_figure(series: Mapping[str, tuple[npt.NDArray[np.datetime64], Floats]]) -> Figure:
+def drift_figure(series: Mapping[str, tuple[npt.NDArray[np.datetime64], canvas.Floats]]) -> Figure:
     """series: reader → times and mean difference from the consensus, in grades."""
     curves = [
-        Curve(name=name, x=times.astype("datetime64[D]").astype(np.float64), y=values)
+        canvas.Curve(name=name, x=times.astype("datetime64[D]").astype(np.float64), y=values)
         for name, (times, values) in series.items()
     ]
     days = np.concatenate([curve.x for curve in curves])
     ticks = np.unique(np.linspace(days.min(), days.max(), 4).round())
     dates = [str(np.datetime64(int(day), "D")) for day in ticks]
-    return chart(
+    return canvas.chart(
         curves, width=6.4, height=2.6, xlabel="", title="Grades higher than the consensus",
         xticks=(ticks.tolist(), dates), reference=(0.0, ""),
     )  # fmt: skip

@@ -10,27 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.reports.figures.canvas import (
-    PALETTE,
-    CaptionedFigure,
-    Curve,
-    Style,
-    chart,
-    confusion_figure,
-    correct_labels,
-    mean_over_networks,
-    method_styles,
-    transition_figure,
-)
-from srjt.reports.study_tables import (
-    LOSS_USAGES,
-    METRIC_NAMES,
-    NOISE_NAMES,
-    MethodVariant,
-    ablation,
-    noise_name,
-    noise_phrase,
-)
+from srjt.reports import study_tables as tables
+from srjt.reports.figures import canvas
 from srjt.studies.config import parse_noise
 from srjt.studies.results import display_name, is_ours, paper_order
 from srjt.training.checkpoint import LAST
@@ -87,8 +68,13 @@ def _clean_share(results: StudyResults, noise: str) -> tuple[float, str] | None:
 
 
 def method_curves(
-    results: StudyResults, noise: str, *, split: str, metric: str, labels: Mapping[MethodVariant, str]
-) -> tuple[list[Curve], dict[str, str]]:
+    results: StudyResults,
+    noise: str,
+    *,
+    split: str,
+    metric: str,
+    labels: Mapping[tables.MethodVariant, str],
+) -> tuple[list[canvas.Curve], dict[str, str]]:
     """A curve per method, mean and standard deviation over folds (seeds averaged first), and label → what is missing.
 
     labels: (method, variant) → label of its curve. Finished runs only; if a method has none, its unfinished runs, up
@@ -103,7 +89,7 @@ def method_curves(
         done = planned[planned["status"] == "done"]
         chosen = done if len(done) else planned[planned["status"] != "failed"]
         per_run = {
-            key: mean_over_networks(rows, split=split, metric=metric, pooled=pooled)
+            key: canvas.mean_over_networks(rows, split=split, metric=metric, pooled=pooled)
             for key, rows in metrics[metrics["key"].isin(chosen.index)].groupby("key")
         }
         by_epoch = pd.DataFrame(per_run).dropna()  # the epochs that all runs have reached
@@ -117,10 +103,10 @@ def method_curves(
 
 
 def _fold_curve(
-    results: StudyResults, source: MethodVariant, folds: pd.DataFrame, *, label: str, metric: str
-) -> Curve:
+    results: StudyResults, source: tables.MethodVariant, folds: pd.DataFrame, *, label: str, metric: str
+) -> canvas.Curve:
     """folds: one row per fold, one column per value of x. The spread is None for a single fold."""
-    return Curve(
+    return canvas.Curve(
         most=len(results.facts["grades"]) - 1.0 if metric == "mae" else 1.0,
         name=curve_name(source),
         label=label,
@@ -130,19 +116,19 @@ def _fold_curve(
     )
 
 
-def curve_name(source: MethodVariant) -> str:
+def curve_name(source: tables.MethodVariant) -> str:
     """As on the command line: "co-teaching", "co-teaching:select=soft"."""
     return ":".join(filter(None, source))
 
 
-def spread_note(curves: Sequence[Curve], shown_as: str) -> str:
+def spread_note(curves: Sequence[canvas.Curve], shown_as: str) -> str:
     """What bands or bars show, for a caption; empty if there are none, because there is one fold only."""
     if all(curve.spread is None for curve in curves):
         return ""
     return f"; {shown_as}: one standard deviation over the folds (population, ddof = 0)"
 
 
-def describe_ends(curves: Sequence[Curve]) -> str:
+def describe_ends(curves: Sequence[canvas.Curve]) -> str:
     """The last values as a sentence, highest first, for readers who cannot see the curves."""
     last = sorted(((float(curve.y[-1]), curve.label or curve.name) for curve in curves), reverse=True)
     return "At the end: " + ", ".join(f"{name} {value:.3f}" for value, name in last) + "."
@@ -156,7 +142,7 @@ def file_name(text: str) -> str:
 # Values over epochs.
 
 
-def noise_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
+def noise_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFigure]:
     """The curves, the selection and the confusion matrices of one noise."""
     results = _of_noise(results, noise)
     figures = (
@@ -173,9 +159,9 @@ def noise_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
     return [figure for figure in figures if figure is not None]
 
 
-def score_curves(results: StudyResults, noise: str, *, metric: str) -> CaptionedFigure | None:
+def score_curves(results: StudyResults, noise: str, *, metric: str) -> canvas.CaptionedFigure | None:
     """A test metric over epochs: accuracy or mae."""
-    title = f"Test {METRIC_NAMES[metric][1 if metric == 'accuracy' else 0]}"
+    title = f"Test {tables.METRIC_NAMES[metric][1 if metric == 'accuracy' else 0]}"
     methods = study_methods(results)
     return _over_epochs(results, noise, methods, name=metric, split="test", metric=metric, title=title)
 
@@ -183,20 +169,20 @@ def score_curves(results: StudyResults, noise: str, *, metric: str) -> Captioned
 # The loss for selection gives colour and marker, the loss for the update dashes and filling. So "+ours" is solid and
 # its host dashed, as in every other figure.
 USAGE_STYLES = {
-    (select, update): Style(
-        colour=PALETTE["blue" if select == "hard" else "vermillion"],
+    (select, update): canvas.Style(
+        colour=canvas.PALETTE["blue" if select == "hard" else "vermillion"],
         marker="o" if select == "hard" else "s",
         dashes="-" if update == "soft" else (0, (5, 2)),
         filled=update == "soft",
         width=2.0 if (select, update) == ("hard", "soft") else 1.5,
         bold=(select, update) == ("hard", "soft"),
     )
-    for select, update in LOSS_USAGES
+    for select, update in tables.LOSS_USAGES
 }
 KEY = " Circles: hard selection, squares: soft selection; solid lines: soft update, dashed: hard update."
 
 
-def ablation_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
+def ablation_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFigure]:
     """Hard or soft loss for selection and update: label precision and test MAE over epochs, a figure for each host.
 
     None if no run selects by the soft loss.
@@ -212,18 +198,18 @@ def ablation_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]
         )
         for split, metric, title, reference in (
             ("train", "label_precision", SELECTED, level),
-            ("test", "mae", f"Test {METRIC_NAMES['mae'][1]}", None),
+            ("test", "mae", f"Test {tables.METRIC_NAMES['mae'][1]}", None),
         )
-        for host, usages in ablation(zip(runs["method"], runs["variant"], strict=True)).items()
+        for host, usages in tables.ablation(zip(runs["method"], runs["variant"], strict=True)).items()
         if any(select == "soft" for select, _ in usages)  # other figures show the other hosts
     ]  # fmt: skip
     return [figure for figure in figures if figure is not None]
 
 
 def _over_epochs(
-    results: StudyResults, noise: str, sources: Mapping[MethodVariant, str] | Sequence[str], *, name: str,
+    results: StudyResults, noise: str, sources: Mapping[tables.MethodVariant, str] | Sequence[str], *, name: str,
     split: str, metric: str, title: str, key: str = "", **options: Any,
-) -> CaptionedFigure | None:  # fmt: skip
+) -> canvas.CaptionedFigure | None:  # fmt: skip
     """A curve for each source, the mean over folds and networks.
 
     sources: (method, variant) → label, or methods. key: what dashes and markers mean. options: as for ``chart``.
@@ -232,21 +218,24 @@ def _over_epochs(
     curves, missing = method_curves(results, noise, split=split, metric=metric, labels=labels)
     if not curves:
         return None
-    incomplete = "; ".join(f"{label}, {what}" for label, what in missing.items())
-    options = {"styles": method_styles(study_methods(results)), **options}
-    return CaptionedFigure(
+    under, incomplete = (
+        tables.noise_phrase(noise),
+        "; ".join(f"{label}, {what}" for label, what in missing.items()),
+    )
+    options = {"styles": canvas.method_styles(study_methods(results)), **options}
+    return canvas.CaptionedFigure(
         name=file_name(f"{name}-{noise}"),
-        figure=chart(curves, xlabel="epoch", title=title, **options),
-        caption=f"{title} {noise_phrase(noise)}, mean over folds and networks{spread_note(curves, 'bands')}.{key}"
+        figure=canvas.chart(curves, xlabel="epoch", title=title, **options),
+        caption=f"{title} {under}, mean over folds and networks{spread_note(curves, 'bands')}.{key}"
         + (f" Incomplete: {incomplete}." if missing else ""),
-        alt=f"Curve chart over epochs {noise_phrase(noise)}: {title}. {describe_ends(curves)}",
+        alt=f"Curve chart over epochs {under}: {title}. {describe_ends(curves)}",
     )
 
 
 # Values at a few places: grades, noise rates.
 
 
-def selection_recall(results: StudyResults, noise: str) -> CaptionedFigure | None:
+def selection_recall(results: StudyResults, noise: str) -> canvas.CaptionedFigure | None:
     """The share of each grade's correctly labelled samples that is selected: are rare grades neglected?"""
     grades = [str(grade) for grade in results.facts["grades"]]
     metrics, runs = results.metrics, results.runs
@@ -258,18 +247,18 @@ def selection_recall(results: StudyResults, noise: str) -> CaptionedFigure | Non
     return _dots(
         results, _selecting_methods(results, noise), metrics.assign(x=metrics["metric"].map(places)),
         name=f"selection-recall-{noise}", title=title, xlabel="grade", ticks=(range(len(grades)), grades),
-        caption=f"{title} {noise_phrase(noise)}, {LAST_EPOCHS}, networks and folds", metric="label_recall",
+        caption=f"{title} {tables.noise_phrase(noise)}, {LAST_EPOCHS}, networks and folds", metric="label_recall",
     )  # fmt: skip
 
 
-def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
+def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
     """A figure for each kind of noise that was injected at two rates or more."""
     rates, scores = nominal_rates(results), results.scores
     scores = scores[(scores[["split", "metric", "variant"]] == ["test", "mae", ""]).all(axis=1)]
     over = "mean over the best epoch of each run" if _keeps_best(results) else LAST_EPOCHS
     specs = {noise: parse_noise(noise) for noise in study_noises(results) if noise in rates}
     figures = []
-    for kind, name in NOISE_NAMES.items():
+    for kind, name in tables.NOISE_NAMES.items():
         rate_of = {n: rates[n] for n, spec in specs.items() if spec.kind == kind and spec.share == 1.0}
         if kind == "none" or len(rate_of) < 2:
             continue
@@ -288,7 +277,7 @@ def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
 def _dots(
     results: StudyResults, methods: Sequence[str], values: pd.DataFrame, *, name: str, title: str, xlabel: str,
     ticks: tuple[Sequence[float], Sequence[str]], caption: str, metric: str,
-) -> CaptionedFigure | None:  # fmt: skip
+) -> canvas.CaptionedFigure | None:  # fmt: skip
     """values: method, fold, seed, x and value; seeds and whatever else is repeated are averaged within a fold."""
     seeds = values.groupby(["method", "fold", "seed", "x"])["value"].mean()
     folds = seeds.groupby(["method", "fold", "x"]).mean().unstack("x")
@@ -310,10 +299,10 @@ def _dots(
         f"{curve.label}: " + ", ".join(f"{text_of[x]} {y:.2f}" for x, y in zip(curve.x, curve.y, strict=True))
         for curve in curves
     ]
-    styles = method_styles(study_methods(results))
-    return CaptionedFigure(
+    styles = canvas.method_styles(study_methods(results))
+    return canvas.CaptionedFigure(
         name=file_name(name),
-        figure=chart(curves, styles=styles, xlabel=xlabel, title=title, xticks=ticks, error_bars=True),
+        figure=canvas.chart(curves, styles=styles, xlabel=xlabel, title=title, xticks=ticks, error_bars=True),
         caption=f"{caption}{spread_note(curves, 'bars')}.",
         alt=f"Dot plot by {xlabel}: {title}. {'; '.join(ends)}.",
     )
@@ -322,7 +311,7 @@ def _dots(
 # Matrices.
 
 
-def confusion_matrices(results: StudyResults, noise: str) -> CaptionedFigure | None:
+def confusion_matrices(results: StudyResults, noise: str) -> canvas.CaptionedFigure | None:
     """The confusion matrix of each method on the test side."""
     runs = results.runs[(results.runs[["noise", "variant"]] == [noise, ""]).all(axis=1)]
     panels: dict[str, npt.NDArray[np.float64]] = {}
@@ -335,16 +324,16 @@ def confusion_matrices(results: StudyResults, noise: str) -> CaptionedFigure | N
     epoch = "epoch that was best on the validation side" if _keeps_best(results) else "last epoch"
     right = ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
     emphasised = [display_name(method) for method in study_methods(results) if is_ours(method)]
-    return CaptionedFigure(
+    return canvas.CaptionedFigure(
         name=file_name(f"confusion-{noise}"),
-        figure=confusion_figure(panels, grades=results.facts["grades"], emphasised=emphasised),
-        caption=f"Confusion matrices on the test side {noise_phrase(noise)} after the {epoch}. Colour and percentage: "
-        "share of the row; below it the count, folds and networks pooled.",
-        alt=f"Confusion matrices {noise_phrase(noise)}. Share of the test side predicted correctly: {right}.",
+        figure=canvas.confusion_figure(panels, grades=results.facts["grades"], emphasised=emphasised),
+        caption=f"Confusion matrices on the test side {tables.noise_phrase(noise)} after the {epoch}. Colour and "
+        "percentage: share of the row; below it the count, folds and networks pooled.",
+        alt=f"Confusion matrices {tables.noise_phrase(noise)}. Share of the test side predicted correctly: {right}.",
     )
 
 
-def noise_matrix(results: StudyResults, noise: str) -> CaptionedFigure | None:
+def noise_matrix(results: StudyResults, noise: str) -> canvas.CaptionedFigure | None:
     """The transition matrix and, if it is recorded, the realised one."""
     rows = results.noise[results.noise["noise"] == noise]
     injected = parse_noise(noise).kind != "none"
@@ -359,11 +348,11 @@ def noise_matrix(results: StudyResults, noise: str) -> CaptionedFigure | None:
     if not panels:
         return None
     grades = [str(grade) for grade in results.facts["grades"]]
-    return CaptionedFigure(
+    return canvas.CaptionedFigure(
         name=file_name(f"noise-{noise}"),
-        figure=transition_figure(panels, grades=grades),
-        caption=f"{noise_name(noise)}: probability of each label (columns) for each true grade (rows)"
+        figure=canvas.transition_figure(panels, grades=grades),
+        caption=f"{tables.noise_name(noise)}: probability of each label (columns) for each true grade (rows)"
         + (f", {source}" if estimated or not injected else "")
         + ("." if injected else "; nothing is injected."),
-        alt=f"Transition matrix. {correct_labels(next(iter(panels.values())), grades)}",
+        alt=f"Transition matrix. {canvas.correct_labels(next(iter(panels.values())), grades)}",
     )
