@@ -327,11 +327,6 @@ def test_images() -> None:
         model.predict(np.zeros((2, 5)))
 
 
-def test_images_must_be_uint8() -> None:
-    with pytest.raises(SrjtError, match="Images must be uint8"):
-        quick().fit(np.zeros((4, 16, 16, 3)), [0, 1, 0, 1])
-
-
 # ------------------------------------------------------------------ good manners
 
 

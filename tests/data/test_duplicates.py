@@ -59,19 +59,10 @@ def test_images_that_cannot_be_read_are_like_no_other() -> None:
     )
 )
 def test_connected_joins_whatever_a_chain_connects(codes: tuple[list[int], list[int]]) -> None:
-    joined = connected(*(np.array(code) for code in codes))
-    # by brute force: merge until nothing changes
-    sets = [{row} for row in range(len(joined))]
-    for code in codes:
-        for first in range(len(joined)):
-            for second in range(first):
-                if code[first] == code[second] and sets[first] is not sets[second]:
-                    sets[first] |= sets[second]
-                    for member in sets[second]:
-                        sets[member] = sets[first]
-    for first in range(len(joined)):
-        for second in range(first):
-            assert (joined[first] == joined[second]) == (second in sets[first])
+    joined, arrays = connected(*map(np.array, codes)), [np.array(code) for code in codes]
+    share_a_number = sum(np.equal.outer(code, code) for code in arrays) > 0
+    by_a_chain = np.linalg.matrix_power(share_a_number.astype(bool), len(joined))
+    np.testing.assert_array_equal(np.equal.outer(joined, joined), by_a_chain)
 
 
 IMAGES = generate(images=40, patients=10, size=128).arrays

@@ -45,20 +45,6 @@ def test_long_and_wide_tables_hold_the_same_readings(tmp_path: Path) -> None:
     assert "columns grade_Kim, grade_Lee" in said[1]
 
 
-@pytest.mark.parametrize("kind", ["xlsx", "parquet", "tsv", "frame"])
-def test_every_kind_of_table_is_read(tmp_path: Path, kind: str) -> None:
-    frame = pd.DataFrame({"image": list("aabb"), "reader": list("xyxy"), "grade": [0, 1, None, 2]})
-    path = tmp_path / f"t.{kind}"
-    if kind == "xlsx":
-        frame.to_excel(path, index=False)
-    elif kind == "parquet":
-        frame.to_parquet(path)
-    elif kind == "tsv":
-        frame.to_csv(path, sep="\t", index=False)
-    source = frame if kind == "frame" else path
-    assert triples(source) == {("a", "x", "0"), ("a", "y", "1"), ("b", "y", "2")}
-
-
 @pytest.mark.parametrize(
     "columns",
     [

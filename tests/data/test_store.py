@@ -327,19 +327,6 @@ def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: st
     assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
 
 
-@pytest.mark.slow
-def test_file_size_limit_leaves_nothing_that_looks_whole(images: Manifest, tmp_path: Path) -> None:
-    """RLIMIT_FSIZE: the system itself refuses the bytes."""
-    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + SLOW_BUILD
-    arguments = [sys.executable, "-c", limited, str(images.root), str(tmp_path), "0"]
-    result = subprocess.run(arguments, capture_output=True, text=True)
-    assert result.returncode == 1
-    assert "SrjtError: The image store needs" in result.stderr
-    assert "File too large" in result.stderr
-    assert not (the_folder(tmp_path) / "store.json").exists()
-    assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
-
-
 def test_disk_full_midway(images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "CHUNK", 4)
     row, room, write_at = 3 * SIZE * SIZE, [15], build._write_at
