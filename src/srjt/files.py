@@ -33,6 +33,7 @@ from srjt.errors import SrjtError, missing_extra, printable, reason_of
 from srjt.progress import plain
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pydantic import TypeAdapter
 
 UNFINISHED = ".*.tmp"  # drafts; a process that is killed while writing leaves one behind
@@ -75,6 +76,11 @@ def write_json(path: Path, content: Any) -> None:
 def as_json(content: Any) -> bytes:
     """Indented JSON, with one line break at the end."""
     return (json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def as_csv(table: pd.DataFrame) -> bytes:
+    """A table as CSV, in UTF-8; file names in it may be any bytes."""
+    return table.to_csv(index=False).encode("utf-8", "surrogateescape")
 
 
 @contextlib.contextmanager
@@ -207,14 +213,6 @@ def write_output(path: Path, content: bytes) -> None:
             stream.write(content)
     else:
         write_atomically(path.resolve(), content)
-
-
-@contextlib.contextmanager
-def text_output(path: Path) -> Iterator[io.StringIO]:
-    """Text for a path that the user chose; it is written as UTF-8 when the block ends without an error."""
-    text = io.StringIO(newline="")
-    yield text
-    write_output(path, text.getvalue().encode("utf-8", "surrogateescape"))  # file names may be any bytes
 
 
 def remove_unfinished(folder: Path) -> None:

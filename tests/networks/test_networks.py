@@ -165,14 +165,8 @@ def test_timm_problems_are_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", FakeTimm(fails=True))
     with pytest.raises(UnknownNameError, match=r"did you mean 'timm:convnext_tiny'\?"):
         build("timm:convnxt_tiny")
-    with pytest.raises(
-        SrjtError, match=r"couldn't connect to 'https://huggingface.co'\): .*`pretrained=False`"
-    ):
+    with pytest.raises(SrjtError, match=r"couldn't connect to 'https://huggingface.co'.*`pretrained=False`"):
         build("timm:convnext_tiny", pretrained=True)
-
-
-def test_networks_know_how_images_are_normalised():
-    assert (feed.IMAGENET_MEAN, feed.IMAGENET_STD) == (networks.IMAGENET_MEAN, networks.IMAGENET_STD)
 
 
 def test_timm_networks_get_the_normalisation_that_they_were_trained_with(monkeypatch):

@@ -174,9 +174,8 @@ def image_hashes(
         # without a writable cache they are computed again next time
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(
-                wait_for_lock(folder, waiting=lambda: None)
-            )  # the runs of a study begin together
+            # the runs of a study begin together
+            stack.enter_context(wait_for_lock(folder, waiting=lambda: None))
         if (saved := _read(folder, count=len(manifest))) is not None:
             return saved
         watched = progress if decoded is None else None
