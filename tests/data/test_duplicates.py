@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -185,17 +184,6 @@ def test_unreadable_images_have_no_twin(files: Manifest, tmp_path: Path) -> None
     assert len(store.manifest) == 28
     assert store.manifest.groups is not None
     assert store.manifest.groups[-1] == "s0"
-
-
-def test_a_changed_file_is_hashed_again(files: Manifest, tmp_path: Path) -> None:
-    with pytest.warns(DuplicateImagesWarning):
-        group_duplicates(files, cache=tmp_path / "cache")
-    Image.open(tmp_path / "1.png").save(tmp_path / "29.png")
-    os.utime(tmp_path / "29.png", (1, 1))
-    with pytest.warns(DuplicateImagesWarning):
-        again = group_duplicates(files, cache=tmp_path / "cache")
-    assert again.groups is not None
-    assert again.groups[29] == "s1"
 
 
 def test_nearly_identical_images_are_grouped_on_request(files: Manifest, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from data.test_tables import table
 from srjt.data import read, read_readings
 from srjt.data.sources.readings import NO_READER, describe_readers
 from srjt.data.sources.table import write_table
@@ -17,12 +18,6 @@ LONG = (
     "image,reader,grade,patient\na.png,Kim,0,p\na.png,Lee,0,p\nb.png,Kim,2,q\nb.png,Lee,2,q\nc.png,Kim,1,q\n"
 )
 WIDE = "image,grade_Kim,grade_Lee,patient\na.png,0,0,p\nb.png,2,2,q\nc.png,1,,q\n"
-
-
-def table(folder: Path, text: str, name: str = "labels.csv") -> Path:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def triples(path: Path | pd.DataFrame, **how: object) -> set[tuple[str, str, str]]:

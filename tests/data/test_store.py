@@ -122,8 +122,6 @@ def test_a_cache_that_cannot_be_made(images: Manifest, tmp_path: Path) -> None:
 def test_misspelt_choices(images: Manifest, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="did you mean 'skip'"):
         opened(images, tmp_path, on_bad_image="skipp")
-    with pytest.raises(SrjtError, match="did you mean 'squash'"):
-        opened(images, tmp_path, resize="squish")
 
 
 # Bad images

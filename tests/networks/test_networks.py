@@ -23,8 +23,12 @@ from srjt.training.workers import WITH_MONAI
 BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
 
 
-def build(network: str, **options) -> nn.Module:
-    options = {"in_shape": (3, 64, 64), **options}
+SHAPES = {"tiny": (3, 32, 32), "tiny-gn": (3, 32, 32), "linear": (7,), "mlp": (7,)}
+
+
+def build(network, **options) -> nn.Module:
+    by_name = SHAPES.get(network, (3, 64, 64)) if isinstance(network, str) else (3, 32, 32)
+    options = {"in_shape": by_name, **options}
     return networks.build(network, head=lambda features: nn.Linear(features, 4), **options)
 
 
@@ -210,16 +214,6 @@ def test_another_size_than_in_training_is_a_warning(monkeypatch):
         networks.fetch_weights("timm:vit_small", False, in_shape=(3, 32, 32))
 
 
-SHAPES = {"tiny": (3, 32, 32), "tiny-gn": (3, 32, 32), "linear": (7,), "mlp": (7,)}
-
-
-def build_network(network, **options) -> nn.Module:
-    options.setdefault(
-        "in_shape", SHAPES.get(network, (3, 32, 32)) if isinstance(network, str) else (3, 32, 32)
-    )
-    return networks.build(network, head=lambda features: nn.Linear(features, 4), **options)
-
-
 def same(one: nn.Module, other: nn.Module) -> bool:
     a, b = one.state_dict(), other.state_dict()
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
@@ -241,9 +235,9 @@ class Pooled(nn.Module):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_gives_the_heads_output_and_gradients_everywhere(name):
-    network = build_network(name, seed=3)
-    assert same(network, build_network(name, seed=3))
-    assert not same(network, build_network(name, seed=4))
+    network = build(name, seed=3)
+    assert same(network, build(name, seed=3))
+    assert not same(network, build(name, seed=4))
     network(torch.randn(6, *SHAPES[name])).square().sum().backward()
     assert network(torch.randn(6, *SHAPES[name])).shape == (6, 4)
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
@@ -253,34 +247,34 @@ def test_gives_the_heads_output_and_gradients_everywhere(name):
 def test_leaves_the_random_state_alone_and_does_not_depend_on_it(network):
     torch.manual_seed(11)
     before = torch.get_rng_state()
-    one = build_network(network, seed=5)
+    one = build(network, seed=5)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    assert same(one, build_network(network, seed=5))
+    assert same(one, build(network, seed=5))
 
 
 @pytest.mark.parametrize("size", [(16, 16), (17, 40)])
 def test_tiny_takes_any_size_from_16_pixels(size):
-    assert build_network("tiny", in_shape=(3, *size))(torch.randn(2, 3, *size)).shape == (2, 4)
+    assert build("tiny", in_shape=(3, *size))(torch.randn(2, 3, *size)).shape == (2, 4)
 
 
 def test_group_norm_variant_treats_samples_one_by_one():
     x = torch.randn(8, 3, 32, 32)
-    network = build_network("tiny-gn").train()
+    network = build("tiny-gn").train()
     torch.testing.assert_close(network(x)[:2], network(x[:2]))
-    with_statistics = build_network("tiny").train()
+    with_statistics = build("tiny").train()
     assert not torch.allclose(with_statistics(x)[:2], with_statistics(x[:2]), atol=1e-3)
 
 
 def test_linear_is_the_head_alone():
-    network = build_network("linear")
+    network = build("linear")
     x = torch.randn(5, 7)
     assert [key for key, _ in network.named_parameters()] == ["head.weight", "head.bias"]
     torch.testing.assert_close(network(x), x @ network.head.weight.T + network.head.bias)
 
 
 def test_a_function_makes_the_network_and_counting_its_features_changes_nothing():
-    network = build_network(Pooled)
+    network = build(Pooled)
     backbone = network.backbone
     assert network.head.in_features == 5
     assert backbone.norm.num_batches_tracked == 0
@@ -293,15 +287,15 @@ def test_lazy_layers_are_made_under_the_seed():
     def lazy() -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.LazyLinear(6))
 
-    assert same(build_network(lazy, seed=1), build_network(lazy, seed=1))
-    assert build_network(lazy).backbone[1].weight.shape == (6, 3 * 32 * 32)
+    assert same(build(lazy, seed=1), build(lazy, seed=1))
+    assert build(lazy).backbone[1].weight.shape == (6, 3 * 32 * 32)
 
 
 def test_pretrained_networks_differ_in_their_heads_only(tmp_path: Path):
-    save_file(build_network("tiny", seed=9).backbone.state_dict(), tmp_path / "w.safetensors")
-    one, other = (build_network("tiny", seed=seed, pretrained=tmp_path / "w.safetensors") for seed in (1, 2))
+    save_file(build("tiny", seed=9).backbone.state_dict(), tmp_path / "w.safetensors")
+    one, other = (build("tiny", seed=seed, pretrained=tmp_path / "w.safetensors") for seed in (1, 2))
     assert same(one.backbone, other.backbone)
-    assert same(one.backbone, build_network("tiny", seed=9).backbone)
+    assert same(one.backbone, build("tiny", seed=9).backbone)
     assert not torch.equal(one.head.weight, other.head.weight)
 
 
@@ -329,7 +323,7 @@ def test_pretrained_networks_differ_in_their_heads_only(tmp_path: Path):
 )
 def test_mistakes_are_one_sentence(network, options, says):
     with pytest.raises(SrjtError, match=says) as caught:
-        build_network(network, **options)
+        build(network, **options)
     assert "\n" not in str(caught.value)
 
 
