@@ -73,32 +73,20 @@ def test_patients_whose_images_stand_and_fall_together_make_it_wider() -> None:
     by_image = bootstrap_metrics(true, predicted, num_classes=2)["accuracy"]
     assert by_patient.value == by_image.value == 0.5
     assert by_patient.high - by_patient.low > 2.5 * (by_image.high - by_image.low)
+    one = bootstrap_metrics([0, 1, 1], [0, 1, 0], num_classes=2, groups=["a", "a", "a"])["accuracy"]
+    assert one.low == one.value == one.high  # nothing to resample
 
 
-def test_one_patient_leaves_nothing_to_resample() -> None:
-    found = bootstrap_metrics([0, 1, 1], [0, 1, 0], num_classes=2, groups=["a", "a", "a"])["accuracy"]
-    assert found.low == found.value == found.high
-
-
-def test_the_seed_decides() -> None:
+def test_the_seed_decides_and_what_is_undefined_stays_so() -> None:
     rng = np.random.default_rng(0)
     true, predicted = rng.integers(0, 3, 50), rng.integers(0, 3, 50)
     one, same, other = (bootstrap_metrics(true, predicted, num_classes=3, seed=s) for s in (1, 1, 2))
-    assert one == same
-    assert one != other
-
-
-def test_a_metric_that_is_undefined_stays_so() -> None:
-    found = bootstrap_metrics([1, 1], [1, 1], num_classes=3)
-    assert np.isnan(found["qwk"].value)
-    assert np.isnan(found["qwk"].low)
-    assert found["accuracy"] == (1.0, 1.0, 1.0)
-
-
-def test_lengths_must_fit() -> None:
-    for true, predicted in (([], []), ([1], [1, 0])):
-        with pytest.raises(SrjtError, match="there must be as many of both"):
-            bootstrap_metrics(true, predicted, num_classes=2)
+    assert one == same != other
+    constant = bootstrap_metrics([1, 1], [1, 1], num_classes=3)
+    assert np.isnan(constant["qwk"]).all()
+    assert constant["accuracy"] == (1.0, 1.0, 1.0)
+    with pytest.raises(SrjtError, match="there must be as many of both"):
+        bootstrap_metrics([1], [1, 0], num_classes=2)
 
 
 def test_two_methods_on_the_same_patients_are_resampled_alike() -> None:
