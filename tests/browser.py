@@ -57,7 +57,6 @@ class Browser:
     """One browser. Messages are JSON ended by a zero byte; answers carry the id of their question."""
 
     def __init__(self, profile: Path) -> None:
-        assert BROWSER is not None
         theirs, self._to = os.pipe()
         self._from, answers = os.pipe()
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs, answers)]  # neither may be 3 or 4

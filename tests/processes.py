@@ -63,8 +63,6 @@ class Launcher:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def order(self, **what: Any) -> Any:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())

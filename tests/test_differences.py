@@ -62,15 +62,6 @@ def test_with_both_sources_the_interval_covers_at_least_its_level(
         assert found <= 0.97 + error
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("trainings", [2, 4])
-def test_with_one_source_the_coverage_is_nominal(trainings: int) -> None:
-    n = 800
-    error = 3 * math.sqrt(0.95 * 0.05 / n)
-    for source in ({"patient": 0.0, "training": 1.0}, {"patient": 1.0, "training": 0.0}):
-        assert coverage(n, trainings=trainings, both=0.0, **source) == pytest.approx(0.95, abs=error)
-
-
 def test_trainings_alone_are_the_paired_t_test() -> None:
     values = np.array([0.02, 0.01, 0.03, 0.00, 0.04])
     found = crossed_difference(np.repeat(values[:, None], 5, axis=1), patients=100)

@@ -8,7 +8,9 @@ import importlib
 import importlib.util
 import inspect
 import re
+import runpy
 import shlex
+import types
 from pathlib import Path
 from typing import Any, Literal
 
@@ -126,12 +128,7 @@ print("srjt train --python")
 @functools.cache
 def reference() -> Any:
     """docs/reference.py, which writes what the code says into the pages."""
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs/reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return types.SimpleNamespace(**runpy.run_path(str(ROOT / "docs/reference.py")))
 
 
 def test_the_pages_say_what_the_code_says() -> None:

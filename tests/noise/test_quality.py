@@ -272,7 +272,6 @@ def test_posterior_weights_are_bayes_rule() -> None:
 def test_inverse_weights_are_unbiased() -> None:
     # Σ_j P[i, j] (P⁻¹)[j, c] is 1 for c = i, else 0: labels of true grade i count as grade i on average
     rows = inverse_weights(np.arange(4), JOINT)
-    assert rows is not None
     assert MATRIX @ rows == pytest.approx(np.eye(4), abs=1e-12)
     assert rows.sum(axis=1) == pytest.approx(1.0)
     assert inverse_weights(np.arange(2), np.full((2, 2), 0.25)) is None
@@ -356,7 +355,6 @@ def test_the_mean_of_the_weights_is_the_truth(true: list[int], certain: bool) ->
         chance = np.prod([matrix[t, y] for matrix, t, y in zip(matrices, true, labels, strict=True)])
         if chance > 0:
             weights = highest_grade_weights(labels, [0] * images, NOISE, certain=right)
-            assert weights is not None
             mean += chance * weights[0]
     assert mean == pytest.approx(np.eye(4)[max(true)], abs=1e-9)
 

@@ -98,15 +98,12 @@ def test_the_form_is_chosen_by_held_out_likelihood() -> None:
     p, y = drawn(1000)
     assert choose_recalibration(p, y) is None  # they already mean what they say
     temperature = choose_recalibration(spoilt(p, slope=3.0), y)
-    assert temperature is not None
     assert not temperature.is_vector
     assert temperature.gain > 0
     vector = choose_recalibration(spoilt(p, slope=1.0, offsets=np.array([2.0, 0.0, 0.0, 0.0])), y)
-    assert vector is not None
     assert vector.is_vector
     assert "offset" in str(vector)
     kept = choose_recalibration(spoilt(p, slope=3.0, offsets=np.array([2.0, 0, 0, 0])), y, vector=False)
-    assert kept is not None
     assert not kept.is_vector
 
 

@@ -184,7 +184,6 @@ def test_reweighting_by_hand_with_no_gradient_through_the_weight() -> None:
     weight = 0.25 / 0.35
     assert value(loss) == pytest.approx(weight * log(4))
     loss.sum().backward()
-    assert logits.grad is not None
     assert logits.grad[0].tolist() == pytest.approx([weight * 0.5, weight * (0.25 - 1), weight * 0.25])
 
 
@@ -277,7 +276,6 @@ def test_a_grade_that_is_never_labelled_right_does_not_break_reweighting() -> No
     loss = losses.reweighted(logits, torch.tensor([1, 1, 1]), transition=edge)
     assert loss.isfinite().all()
     loss.sum().backward()
-    assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
 
