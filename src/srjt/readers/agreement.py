@@ -402,8 +402,8 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     item, reader, grade = visits.item[beside], visits.reader[beside], visits.grade[beside].astype(np.float64)
     off = grade - (total[item] - grade) / (number[item] - 1)
     sums = [np.ones(len(off)), off, off**2]
-    if readings.times is not None:
-        timed, year = _years(readings.times[visits.row[beside]])
+    if visits.times is not None:
+        timed, year = _years(visits.times[beside])
         sums += [timed, timed * year, timed * year**2, timed * off, timed * off * year]
     return {
         "own": summed(

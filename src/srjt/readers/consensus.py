@@ -35,7 +35,7 @@ _POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consensus(Plain, Reported):
+class Consensus(ReaderIntervals, Plain, Reported):
     """The true grades as far as the readings tell them, and how each reader reads."""
 
     items: list[str]
@@ -49,17 +49,8 @@ class Consensus(Plain, Reported):
     error_interval: tuple[float, float]
     difficulty: Floats  # (I,) probability that the mean reader misreads the item
     prior: Floats  # (C,) shares of the true grades
-    matrices: Floats  # (R, C, C) Pr(reading | true grade)
-    matrices_interval: Floats  # (2, R, C, C)
     mean_matrix: Floats  # (C, C) of all readings
-    bias: Floats  # (R,) grades by which a reader reads higher than the truth
-    bias_interval: Floats  # (2, R)
-    spread: Floats  # (R,) standard deviation of a reader's severity, in grades
     readings: Ints  # (R,) how many readings each reader made
-    noise_rate: Floats  # (R,) share of a reader's grades that are wrong
-    noise_rate_interval: Floats  # (2, R)
-    overall_noise_rate: float  # of all readings
-    overall_noise_rate_interval: tuple[float, float]
     determined: bool  # whether readings of the same items, or a reference, tell how good readers are
     reason: str  # "" or one sentence why not
     assumption: str  # what the result rests on, in one sentence
