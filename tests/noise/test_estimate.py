@@ -209,17 +209,6 @@ def test_the_interval_begins_at_the_lower_tail_of_the_draws_and_the_one_sided_li
 
 
 @pytest.mark.slow
-def test_networks_that_hardly_learnt_anything_leave_the_rate_open(quasi) -> None:
-    label, _ = quasi
-    rng = np.random.default_rng(0)
-    hint = 0.5 * label[:, None] + rng.normal(size=(len(label), 1))  # of the label: no noise is to be seen
-    vague = np.exp(-0.3 * (hint - np.arange(4)) ** 2)
-    found = estimate_noise(label, vague / vague.sum(axis=1, keepdims=True), bootstrap=20)
-    assert found.rate_interval[1] - found.rate_interval[0] > 0.3
-    assert not found.identifiable
-
-
-@pytest.mark.slow
 def test_intervals_hold_the_truth_for_every_kind_of_reader() -> None:
     held = []
     for kind in ("quasi", "truncated", "one-sided", "by class", "boundary", "uniform"):

@@ -35,20 +35,15 @@ grades_and_classes = st.integers(2, 12).flatmap(lambda c: st.tuples(st.integers(
 
 def test_soft_labels_of_four_grades_by_hand() -> None:
     # row 0: (1, 1/e, 1/e², 1/e³) / 1.553001; row 1: (1/e, 1, 1/e, 1/e²) / 1.871094
-    expected = [
-        [0.643914, 0.236883, 0.087144, 0.032059],
-        [0.196612, 0.534447, 0.196612, 0.072330],
-        [0.072330, 0.196612, 0.534447, 0.196612],
-        [0.032059, 0.087144, 0.236883, 0.643914],
-    ]
-    torch.testing.assert_close(soft_label_matrix(4), torch.tensor(expected), atol=1e-6, rtol=0)
+    half = torch.tensor([[0.643914, 0.236883, 0.087144, 0.032059], [0.196612, 0.534447, 0.196612, 0.072330]])
+    torch.testing.assert_close(soft_label_matrix(4), torch.cat([half, half.flip(0, 1)]), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("num_classes", range(2, 9))
-def test_soft_labels_agree_with_dlordinal(num_classes: int) -> None:
+def test_soft_labels_agree_with_dlordinal() -> None:
     oracle = pytest.importorskip("dlordinal.soft_labelling")
-    ours = soft_label_matrix(num_classes, dtype=torch.float64).numpy()
-    np.testing.assert_allclose(ours, oracle.get_exponential_soft_labels(num_classes), rtol=1e-12)
+    for classes in range(2, 9):
+        ours = soft_label_matrix(classes, dtype=torch.float64).numpy()
+        np.testing.assert_allclose(ours, oracle.get_exponential_soft_labels(classes), rtol=1e-12)
 
 
 @given(grades_and_classes)
