@@ -125,14 +125,8 @@ def consensus(
     >>> true = rng.integers(0, 4, size=300)
     >>> item, reader = np.repeat(np.arange(300), 3), np.tile([0, 1, 2], 300)
     >>> error = np.where(rng.random(900) < 0.3, rng.choice([-1, 1], size=900), 0)
-    >>> readings = Readings(
-    ...     items=[f"{i}.png" for i in range(300)],
-    ...     readers=["Kim", "Lee", "May"],
-    ...     grades=("0", "1", "2", "3"),
-    ...     item=item,
-    ...     reader=reader,
-    ...     grade=(true[item] + error).clip(0, 3),
-    ... )
+    >>> names = {"items": [f"{i}.png" for i in range(300)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
+    >>> readings = Readings(**names, item=item, reader=reader, grade=(true[item] + error).clip(0, 3))
     >>> found = consensus(readings)
     >>> bool((found.grade == true).mean() > 0.8)
     True
@@ -385,14 +379,8 @@ def next_readings(
 
     Examples
     --------
-    >>> readings = Readings(
-    ...     items=["agreed", "doubtful"],
-    ...     readers=["Kim", "Lee", "May"],
-    ...     grades=("0", "1", "2"),
-    ...     item=[0, 0, 1, 1],
-    ...     reader=[0, 1, 0, 1],
-    ...     grade=[0, 0, 0, 2],
-    ... )
+    >>> names = {"items": ["agreed", "doubtful"], "readers": ["Kim", "Lee", "May"], "grades": ("0", "1", "2")}
+    >>> readings = Readings(**names, item=[0, 0, 1, 1], reader=[0, 1, 0, 1], grade=[0, 0, 0, 2])
     >>> next_readings(consensus(readings), readings, count=1)[["item", "reader"]].values.tolist()
     [['doubtful', 'May']]
     """
