@@ -96,28 +96,22 @@ def read_audit(folder: Path) -> AuditFolder:
     scores = read_scores(folder, facts)
     try:
         return _open_audit(folder, facts, scores)
-    except ValueError as problem:
+    except (ValueError, KeyError) as problem:  # a column, or a grade, that is not there
         path = folder / "audit.csv"
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}): run srjt audit again.") from None
 
 
 def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> AuditFolder:
-    """Raises ``ValueError`` where the table does not fit."""
+    """Raises ``ValueError`` or ``KeyError`` where the table does not fit."""
     grades = Grades(facts["grades"], facts.get("grade_names"))
     probabilities = [f"p_{grade}" for grade in range(len(grades))]
-    needed = ("id", "image", "grade", "suggested", "quality", *probabilities)
-    if missing := [column for column in needed if column not in scores]:
-        raise ValueError(f"no column {missing[0]!r}")
     if (repeated := scores["id"].duplicated()).any():
         raise ValueError(f"the id {scores['id'][repeated].iloc[0]!r} twice")
 
-    def codes(column: str, *, none: str | None = None) -> Ints:
-        """Positions of the grades; -1 for a cell ``none``."""
-        positions = pd.Index(list(grades)).get_indexer(pd.Index(scores[column]))
-        unknown = scores[column][(positions < 0) & (scores[column] != none)]
-        if len(unknown):
-            raise ValueError(f"{unknown.iloc[0]!r} is not one of the grades {', '.join(grades)}")
-        return positions.astype(np.int64)
+    def codes(column: str, **none: int) -> Ints:
+        """Positions of the grades."""
+        place = {name: code for code, name in enumerate(grades)} | none
+        return np.array([place[cell] for cell in scores[column]], dtype=np.int64)
 
     def numbers(columns: str | list[str]) -> Floats:
         return scores[columns].replace("", "nan").to_numpy(dtype=np.float64)
@@ -136,7 +130,7 @@ def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> Au
         ids=scores["id"].tolist(),
         images=scores["image"].tolist(),
         labels=codes("grade"),
-        suggested=codes("suggested", none=""),
+        suggested=codes("suggested", **{"": -1}),
         quality=shares("quality"),
         probabilities=shares(probabilities),
         network_grades=tuple(codes(name) for name in ("network_1", "network_2") if name in scores),
