@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from srjt.errors import SrjtError, lazy_names, unknown_name, warn
 
@@ -45,14 +45,15 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 @cache
-def load_entry_points() -> None:
-    """Load the methods of installed packages, once, when methods are first listed or looked up.
+def load_entry_points() -> frozenset[str]:
+    """Load the methods of installed packages, once, when methods are first listed or looked up: the packages.
 
     A broken plug-in is a warning: all other methods still work.
     """
     from importlib.metadata import entry_points  # here: it takes a while, and a help page needs none
 
-    for plugin in entry_points(group=GROUP):
+    plugins = entry_points(group=GROUP)
+    for plugin in plugins:
         try:
             plugin.load()
         except Exception as problem:
@@ -61,14 +62,7 @@ def load_entry_points() -> None:
                 f"The plug-in {plugin.name!r} of the package {package} cannot be loaded, so its methods are missing "
                 f"({_reason(problem)})."
             )
-
-
-@cache
-def entry_point_modules() -> tuple[str, ...]:
-    """The modules of installed packages that register methods; every process loads them."""
-    from importlib.metadata import entry_points
-
-    return tuple(plugin.module for plugin in entry_points(group=GROUP))
+    return frozenset(plugin.module.partition(".")[0] for plugin in plugins)
 
 
 def _reason(problem: Exception) -> str:
@@ -140,7 +134,8 @@ class RegisteredMethod:
         if not isinstance(self.source, str):
             return self.source
         module, _, name = self.source.partition(":")
-        return cast("type[Method]", getattr(importlib.import_module(module), name))
+        method: type[Method] = getattr(importlib.import_module(module), name)
+        return method
 
     @property
     def location(self) -> str:
@@ -171,11 +166,6 @@ def register(
     **defaults
         Preset options of a variant: "+ours" is its host registered once more with ``update="soft"``.
 
-    Returns
-    -------
-    callable
-        Takes the class and returns it unchanged.
-
     Examples
     --------
     >>> from srjt.methods import CoTeaching, register
@@ -205,12 +195,7 @@ def register(
 
 
 def names() -> tuple[str, ...]:
-    """Names of all methods.
-
-    Returns
-    -------
-    tuple of str
-        In the paper's order, then further baselines, our recipe, and your own.
+    """Names of all methods: in the paper's order, then further baselines, our recipe, and your own.
 
     Examples
     --------
@@ -224,11 +209,6 @@ def names() -> tuple[str, ...]:
 def plain_names() -> tuple[str, ...]:
     """Names of the paper's fourteen methods and of your own, but for recipes. What ``all`` means in a study.
 
-    Returns
-    -------
-    tuple of str
-        In the order of ``names()``.
-
     Examples
     --------
     >>> import srjt
@@ -239,7 +219,7 @@ def plain_names() -> tuple[str, ...]:
 
 
 def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
-    """What is known of a method.
+    """What is known of a method: its class, what it needs, what it scores by and learns from.
 
     Parameters
     ----------
@@ -247,11 +227,6 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
         Name of the method. A misspelt name is an error that suggests the nearest.
     registered_by : sequence of str
         Modules that are known to register it; the error names those that are not imported.
-
-    Returns
-    -------
-    RegisteredMethod
-        Its class, what it needs, what it scores by and learns from.
 
     Examples
     --------
@@ -275,11 +250,12 @@ def is_known_to_workers(name: str, *, registered_by: Sequence[str] = ()) -> bool
 
     registered_by: modules that the process imports.
     """
-    row = lookup(name)
-    if isinstance(row.source, str):
-        return True
-    package = row.source.__module__.partition(".")[0]
-    return bool(registered_by) or package in {module.partition(".")[0] for module in entry_point_modules()}
+    source = lookup(name).source
+    return (
+        isinstance(source, str)
+        or bool(registered_by)
+        or source.__module__.partition(".")[0] in load_entry_points()
+    )
 
 
 def options(name: str) -> tuple[str, ...]:
@@ -289,10 +265,6 @@ def options(name: str) -> tuple[str, ...]:
     ----------
     name : str
         Name of the method; ``names()`` lists them.
-
-    Returns
-    -------
-    tuple of str
 
     Examples
     --------
@@ -312,30 +284,16 @@ def create(
     convention: Convention = "paper",
     **chosen: Any,
 ) -> Method:
-    """Make a method.
+    """Make a method: a frozen object that turns logits and labels into a loss and a selection.
 
     Parameters
     ----------
     name : str
         Name of the method; ``names()`` lists them.
-    num_classes : int
-        Number of grades.
-    noise_rate : float, optional
-        ε, the share of wrong labels, for methods that select samples or prune weights by it. Methods that do not
-        need it ignore it, so that a comparison can pass it to all.
-    transition : array-like, optional
-        P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it. Ignored by
-        the others.
-    convention : {"paper", "published-code", "original"}
-        Which to follow where descriptions differ: the paper's text, its authors' code, or the publications of the
-        hosts themselves (JoCoR, CoDis, Co-teaching). For other methods ``"original"`` is the same as ``"paper"``.
+    num_classes, noise_rate, transition, convention
+        As for ``Method``. Methods that do not need the rate or the matrix ignore it: a comparison can pass it to all.
     **chosen
         Options of the method; ``options(name)`` lists them.
-
-    Returns
-    -------
-    Method
-        A frozen object that turns logits and labels into a loss and a selection.
 
     Examples
     --------

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from srjt import noise
 from srjt.errors import SrjtError
-from srjt.ordinal import decoding
 from srjt.ordinal.losses import Convention, log_probabilities
 from srjt.settings import check_types, setting, show
 
@@ -26,21 +25,11 @@ Self = TypeVar("Self", bound="Method")
 
 
 class Loss(NamedTuple):
-    """The result of ``Method.loss``.
+    """The result of ``Method.loss``."""
 
-    Attributes
-    ----------
-    total : Tensor, shape ()
-        The scalar on which ``backward`` is called.
-    per_network : Tensor, shape (K,)
-        Each network's own loss, detached, for reporting.
-    selected : Tensor of bool, shape (K, B)
-        ``selected[k]`` marks the samples that network k selected (the paper's B_k).
-    """
-
-    total: Tensor
-    per_network: Tensor
-    selected: Tensor
+    total: Tensor  # () on which ``backward`` is called
+    per_network: Tensor  # (K,) each network's own loss, detached, for reporting
+    selected: Tensor  # (K, B) of bool: the samples that network k selected (the paper's B_k)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +46,9 @@ class Method(ABC):
     num_classes : int
         Number of grades.
     noise_rate : float, optional
-        ε, the share of wrong labels.
+        ε, the share of wrong labels, for methods that select samples or prune weights by it.
     transition : array-like, optional
-        P[i, j] = Pr(label = j | true grade = i), shape (C, C); kept as a float64 tensor.
+        P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it.
     convention : {"paper", "published-code", "original"}
         Which to follow where descriptions differ: the paper's text, its authors' code, or the publications of the
         hosts themselves (JoCoR, CoDis, Co-teaching). For other methods ``"original"`` is the same as ``"paper"``.
@@ -134,10 +123,6 @@ class Method(ABC):
             Grades; or probabilities, or likelihoods of readings, if the method takes them.
         keep : int or 0-d Tensor on the device, optional
             Number of samples to select. Default: all.
-
-        Returns
-        -------
-        Loss
         """
 
     def adjust(self, parameters: Iterable[nn.Parameter]) -> None:  # noqa: B027 (most methods do nothing)
@@ -151,11 +136,11 @@ class Method(ABC):
 
     def grades(self, logits: Tensor) -> Tensor:
         """(K, B, C) logits → (K, B) predicted grades."""
-        return decoding.most_likely_grade(logits)
+        return logits.argmax(dim=-1)
 
     def grades_of(self, probabilities: Tensor) -> Tensor:
         """(K, B, C) probabilities, averaged over views of a sample, → (K, B) grades, by the rule of ``grades``."""
-        return decoding.most_likely_grade(probabilities)
+        return probabilities.argmax(dim=-1)
 
     def learnt_soft_labels(self) -> Tensor | None:
         """(C, C) the soft labels that the networks learn to predict instead of the labels; decoding undoes them.

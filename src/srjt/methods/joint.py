@@ -13,19 +13,7 @@ from torch import Tensor
 
 from srjt.errors import SrjtError
 from srjt.methods.base import Loss, Method, as_rows
-from srjt.ordinal.losses import (
-    forward_corrected,
-    hard_cross_entropy,
-    jeffreys,
-    keep_count,
-    keep_rate,
-    readings_likelihood,
-    reverse_jensen_shannon,
-    select_smallest,
-    soft_cross_entropy,
-    soft_label_matrix,
-    soft_labels,
-)
+from srjt.ordinal import losses
 from srjt.settings import setting
 
 # Joint training: two networks select clean samples for each other. One framework, three switches.
@@ -102,10 +90,10 @@ class JointTraining(Method):
             raise SrjtError(
                 "The number of samples to keep follows from the noise rate, which is not given here."
             )
-        rate = keep_rate(
+        rate = losses.keep_rate(
             epoch, noise_rate=self.noise_rate, ramp_epochs=self.ramp_epochs, convention=self.convention
         )
-        return keep_count(batch_size, rate, convention=self.convention)
+        return losses.keep_count(batch_size, rate, convention=self.convention)
 
     def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
         self.check_shapes(logits, targets)
@@ -117,38 +105,38 @@ class JointTraining(Method):
         if keep is None:
             keep = len(targets)
         # never an empty selection
-        keep = keep.clamp(min=1) if isinstance(keep, Tensor) else max(1, int(keep))
+        keep = keep.clamp(min=1) if isinstance(keep, Tensor) else max(1, keep)
         with torch.no_grad():  # a rank has no gradient
             score = self.score(self._losses(logits, labels, targets, self.select, self.tau), logits)
-            selected = select_smallest(score, keep=keep, labels=labels if self.per_class else None)
+            selected = losses.select_smallest(score, keep=keep, labels=labels if self.per_class else None)
         return self.combine(self._losses(logits, labels, targets, self.update, 1.0), logits, selected)
 
     def _losses(self, logits: Tensor, labels: Tensor, targets: Tensor, kind: LabelKind, tau: float) -> Tensor:
         """(2, B) each network's loss on each sample. Probabilities (B, C) as targets replace the soft labels."""
         if kind == "hard":
-            return hard_cross_entropy(logits, labels.expand(len(logits), -1), temperature=tau)
-        if targets.ndim == 2:
-            return soft_cross_entropy(logits, targets)
-        return soft_cross_entropy(logits, soft_labels(labels, self.num_classes, matrix=self.label_matrix))
+            return losses.hard_cross_entropy(logits, labels.expand(len(logits), -1), temperature=tau)
+        if targets.ndim == 1:
+            targets = losses.soft_labels(labels, self.num_classes, matrix=self.label_matrix)
+        return losses.soft_cross_entropy(logits, targets)
 
     def learnt_soft_labels(self) -> Tensor | None:
         from_eq_3 = self.update == "soft" and self.label_matrix is None
-        return soft_label_matrix(self.num_classes) if from_eq_3 else None
+        return losses.soft_label_matrix(self.num_classes) if from_eq_3 else None
 
     @abstractmethod
-    def score(self, losses: Tensor, logits: Tensor) -> Tensor:
+    def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
         """(2, B) losses at the selection's τ, (2, B, C) logits → (2, B) scores, small = clean."""
 
-    def combine(self, losses: Tensor, logits: Tensor, selected: Tensor) -> Loss:
+    def combine(self, losses_KB: Tensor, logits: Tensor, selected: Tensor) -> Loss:
         """(2, B) update losses and selections → the loss. Here each network learns from the *other's* selection
         (Eq. 5)."""
-        per_network = masked_mean(losses, selected.flip(0))
+        per_network = masked_mean(losses_KB, selected.flip(0))
         return Loss(per_network.sum(), per_network.detach(), selected)
 
 
-def masked_mean(losses: Tensor, mask: Tensor) -> Tensor:
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """(..., B) → (...,) mean where the mask is true. ``where``, not 0·loss: 0·∞ would be nan."""
-    return torch.where(mask, losses, 0.0).sum(dim=-1) / mask.sum(dim=-1).clamp(min=1)
+    return torch.where(mask, values, 0.0).sum(dim=-1) / mask.sum(dim=-1).clamp(min=1)
 
 
 # Co-teaching (Han et al., NeurIPS 2018): each network learns from the samples that the other selects.
@@ -156,8 +144,8 @@ def masked_mean(losses: Tensor, mask: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class CoTeaching(JointTraining):
-    def score(self, losses: Tensor, logits: Tensor) -> Tensor:
-        return losses
+    def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
+        return losses_KB
 
 
 # JoCoR (Wei et al., CVPR 2020): one common selection, and a loss that makes the networks agree.
@@ -182,30 +170,30 @@ class JoCor(JointTraining):
         """Whether labels count 1 − λ. Only with the agreement of the selected: no publication has another."""
         return self.convention != "paper" and self.agree == "selected"
 
-    def score(self, losses: Tensor, logits: Tensor) -> Tensor:
+    def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
         """ℓ(f₁) + ℓ(f₂) + λD (Eq. 6), the same for both networks. The published code computes D at τ = 1."""
         tau = 1.0 if self.convention == "published-code" else self.tau
-        return (self._losses_of_both(losses) + self._disagreement(logits, tau)).expand_as(losses)
+        return (self._losses_of_both(losses_KB) + self._disagreement(logits, tau)).expand_as(losses_KB)
 
-    def combine(self, losses: Tensor, logits: Tensor, selected: Tensor) -> Loss:
+    def combine(self, losses_KB: Tensor, logits: Tensor, selected: Tensor) -> Loss:
         """The common loss on the common selection, counted once; D at τ = 1.
 
         D needs no label: with ``agree="all"`` the discarded samples contribute to it too.
         """
-        both, divergence = self._losses_of_both(losses), self._disagreement(logits, 1.0)
+        both, divergence = self._losses_of_both(losses_KB), self._disagreement(logits, 1.0)
         if self.agree == "all":
             total = masked_mean(both, selected[0]) + divergence.mean()
         else:
             total = masked_mean(both + divergence, selected[0])
-        return Loss(total, masked_mean(losses, selected).detach(), selected)
+        return Loss(total, masked_mean(losses_KB, selected).detach(), selected)
 
-    def _losses_of_both(self, losses: Tensor) -> Tensor:
+    def _losses_of_both(self, losses_KB: Tensor) -> Tensor:
         """(2, B) → (B,) ℓ₁ + ℓ₂, weighted by 1 − λ in the published code and in the original."""
-        return (1.0 - self.co_lambda if self._weighted else 1.0) * losses.sum(dim=0)
+        return (1.0 - self.co_lambda if self._weighted else 1.0) * losses_KB.sum(dim=0)
 
     def _disagreement(self, logits: Tensor, tau: float) -> Tensor:
         """(2, B, C) logits → (B,) λD."""
-        return self.co_lambda * jeffreys(logits[0], logits[1], temperature=tau)
+        return self.co_lambda * losses.jeffreys(logits[0], logits[1], temperature=tau)
 
 
 # CoDis (Xia et al., ICCV 2023): prefer samples on which the two networks disagree.
@@ -213,23 +201,23 @@ class JoCor(JointTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class CoDis(JointTraining):
-    def score(self, losses: Tensor, logits: Tensor) -> Tensor:
+    def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
         """ℓ(f_n) − λD(p₁, p₂) (Eq. 8), with D at the selection's temperature in all conventions."""
-        return losses - self.co_lambda * self._divergence(logits[0], logits[1], self.tau)
+        return losses_KB - self.co_lambda * self._divergence(logits[0], logits[1], self.tau)
 
-    def combine(self, losses: Tensor, logits: Tensor, selected: Tensor) -> Loss:
+    def combine(self, losses_KB: Tensor, logits: Tensor, selected: Tensor) -> Loss:
         """Each network learns from the other's selection: from ℓ, and in the original from ℓ − λD at τ = 1.
 
         Each network of the original minimises its own loss, in which the other's prediction is a constant.
         """
         if self.convention == "original":
             divergence = self._divergence(logits, logits.flip(0).detach(), 1.0)  # (2, B)
-            losses = losses - self.co_lambda * divergence
-        return super().combine(losses, logits, selected)
+            losses_KB = losses_KB - self.co_lambda * divergence
+        return super().combine(losses_KB, logits, selected)
 
     def _divergence(self, p: Tensor, q: Tensor, tau: float) -> Tensor:
         """(..., C) logits of the two networks → (...,) D."""
-        divergence = jeffreys if self.convention == "paper" else reverse_jensen_shannon
+        divergence = losses.jeffreys if self.convention == "paper" else losses.reverse_jensen_shannon
         return divergence(p, q, temperature=tau)
 
 
@@ -276,13 +264,13 @@ class ForwardAgreement(Method):
         """Without ``memory``, ``grows_with="training"`` is as at the end of the training."""
         self.check_shapes(logits, targets)
         if targets.ndim == 2:  # probabilities of the true grades, by several readers: nothing to correct
-            own = soft_cross_entropy(logits, targets).mean(dim=-1)  # (2,)
+            own = losses.soft_cross_entropy(logits, targets).mean(dim=-1)  # (2,)
         elif targets.ndim == 3:
-            own = readings_likelihood(logits, targets).mean(dim=-1)
+            own = losses.readings_likelihood(logits, targets).mean(dim=-1)
         else:
             labels = targets.expand(len(logits), -1)
-            own = forward_corrected(logits, labels, transition=self.transition).mean(dim=-1)
-        disagreement = jeffreys(logits[0], logits[1]).mean()
+            own = losses.forward_corrected(logits, labels, transition=self.transition).mean(dim=-1)
+        disagreement = losses.jeffreys(logits[0], logits[1]).mean()
         if self.grows_with == "fit":
             disagreement = disagreement * _fit(logits, targets)
         elif memory is not None:
@@ -295,7 +283,7 @@ class ForwardAgreement(Method):
 def _fit(logits: Tensor, targets: Tensor) -> Tensor:
     """() the mean probability of the labels (B,), of labels with probabilities (B, C), or of readings (B, R, C)."""
     if targets.ndim == 3:
-        return (-readings_likelihood(logits, targets) / targets.shape[1]).exp().mean()
+        return (-losses.readings_likelihood(logits, targets) / targets.shape[1]).exp().mean()
     if targets.ndim == 2:
         return (logits.softmax(dim=-1) * targets).sum(dim=-1).mean()
-    return (-hard_cross_entropy(logits, targets.expand(len(logits), -1))).exp().mean()
+    return (-losses.hard_cross_entropy(logits, targets.expand(len(logits), -1))).exp().mean()

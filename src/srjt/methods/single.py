@@ -1,4 +1,4 @@
-"""Methods with one network: the paper's baselines, and three further ones."""
+"""Methods with one network: the paper's baselines, and six further ones."""
 
 from __future__ import annotations
 
@@ -17,21 +17,6 @@ from srjt.methods.base import SingleNetwork, as_rows
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import losses
 from srjt.ordinal.decoding import median_grade
-from srjt.ordinal.losses import (
-    early_learning,
-    expected_absolute_error,
-    forward_corrected,
-    generalised_cross_entropy,
-    hard_cross_entropy,
-    log_probabilities,
-    one_hot,
-    readings_likelihood,
-    reweighted,
-    smooth_labels,
-    soft_cross_entropy,
-    soft_label_matrix,
-    soft_labels,
-)
 from srjt.settings import setting
 
 # Standard: one network that learns from the label as given: the baseline.
@@ -43,8 +28,8 @@ class Standard(SingleNetwork):
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         if targets.ndim == 2:  # probabilities, as Mixup makes them
-            return soft_cross_entropy(logits, targets)
-        return hard_cross_entropy(logits, targets)
+            return losses.soft_cross_entropy(logits, targets)
+        return losses.hard_cross_entropy(logits, targets)
 
 
 # SORD (Díaz and Marathe, CVPR 2019): one network that learns from soft labels.
@@ -62,12 +47,12 @@ class Sord(SingleNetwork):
         object.__setattr__(self, "label_matrix", rows)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
-        if targets.ndim == 2:  # probabilities of several readers, in place of the soft labels
-            return soft_cross_entropy(logits, targets)
-        return soft_cross_entropy(logits, soft_labels(targets, self.num_classes, matrix=self.label_matrix))
+        if targets.ndim == 1:  # else probabilities of several readers, in place of the soft labels
+            targets = losses.soft_labels(targets, self.num_classes, matrix=self.label_matrix)
+        return losses.soft_cross_entropy(logits, targets)
 
     def learnt_soft_labels(self) -> Tensor | None:
-        return soft_label_matrix(self.num_classes) if self.label_matrix is None else None
+        return losses.soft_label_matrix(self.num_classes) if self.label_matrix is None else None
 
 
 # Label smoothing (Szegedy et al., CVPR 2016): a little probability for every grade, whatever its distance.
@@ -78,7 +63,8 @@ class LabelSmooth(SingleNetwork):
     smoothing: float = setting(0.1, ge=0, le=1)  # spread uniformly over all C grades
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return soft_cross_entropy(logits, smooth_labels(targets, self.num_classes, smoothing=self.smoothing))
+        smooth = losses.smooth_labels(targets, self.num_classes, smoothing=self.smoothing)
+        return losses.soft_cross_entropy(logits, smooth)
 
 
 # F-correction (Patrini et al., CVPR 2017): the loss of Pᵀp, the label that the predicted grade would get.
@@ -91,8 +77,8 @@ class ForwardCorrection(SingleNetwork):
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         if targets.ndim == 3:
-            return readings_likelihood(logits, targets)
-        return forward_corrected(logits, targets, transition=self.transition)
+            return losses.readings_likelihood(logits, targets)
+        return losses.forward_corrected(logits, targets, transition=self.transition)
 
 
 # Reweight (Liu and Tao, TPAMI 2016): each sample is weighted by how likely its label is right.
@@ -103,7 +89,7 @@ class Reweight(SingleNetwork):
     needs: ClassVar[tuple[str, ...]] = ("transition",)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return reweighted(logits, targets, transition=self.transition)
+        return losses.reweighted(logits, targets, transition=self.transition)
 
 
 # Mixup (Zhang et al., ICLR 2018): learn from blends of two samples and of their labels.
@@ -121,7 +107,7 @@ class Mixup(Standard):
         seed = int(torch.randint(2**62, (), generator=generator))
         share = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
         partner = torch.randperm(len(y), generator=generator).to(x.device, non_blocking=True)
-        targets = y if y.ndim == 2 else one_hot(y, self.num_classes)
+        targets = y if y.ndim == 2 else losses.one_hot(y, self.num_classes)
         return torch.lerp(x[partner], x, share), torch.lerp(targets[partner], targets, share)
 
 
@@ -265,11 +251,11 @@ class ExpectedAbsoluteError(SingleNetwork):
         rows: Tensor | None = None,
     ) -> Tensor:
         """Without ``memory``: the expected absolute error, as after the warm-up."""
-        error = expected_absolute_error(logits, targets)
+        error = losses.expected_absolute_error(logits, targets)
         if memory is None:
             return error
         share = ((memory["progress"] - self.move_from) / (self.move_to - self.move_from)).clamp(0.0, 1.0)
-        return torch.lerp(hard_cross_entropy(logits, targets), error, share.to(error.dtype))
+        return torch.lerp(losses.hard_cross_entropy(logits, targets), error, share.to(error.dtype))
 
 
 # Generalised cross-entropy (Zhang and Sabuncu, NeurIPS 2018): a confident mistake weighs less.
@@ -280,7 +266,7 @@ class GeneralisedCrossEntropy(SingleNetwork):
     q: float = setting(0.7, gt=0, le=1)  # towards 0: cross-entropy; 1: 1 − p
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return generalised_cross_entropy(logits, targets, q=self.q)
+        return losses.generalised_cross_entropy(logits, targets, q=self.q)
 
 
 # Early-learning regularisation (Liu et al., NeurIPS 2020): stay with what was learnt before labels are
@@ -309,7 +295,9 @@ class EarlyLearning(SingleNetwork):
             if memory is not None and rows is not None:
                 averages += self.momentum * memory["averages"].index_select(0, rows)
                 memory["averages"].index_copy_(0, rows, averages.float())
-        return hard_cross_entropy(logits, targets) + self.weight * early_learning(logits, averages)
+        return losses.hard_cross_entropy(logits, targets) + self.weight * losses.early_learning(
+            logits, averages
+        )
 
 
 # Symmetric cross-entropy (Wang et al., ICCV 2019): cross-entropy, plus that of the label under the
@@ -330,7 +318,7 @@ class SymmetricCrossEntropy(SingleNetwork):
             raise SrjtError(f"log_zero of sce, a logarithm, is negative; got {self.log_zero:g}.")
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
-        loss = hard_cross_entropy(logits, targets)
+        loss = losses.hard_cross_entropy(logits, targets)
         reverse = self.log_zero * (-loss).expm1()  # −Σ_c p^c log l^c = −A (1 − p^ỹ) for a hard label l
         return self.alpha * loss + self.beta * reverse
 
@@ -349,7 +337,7 @@ class ClassDistanceWeighted(SingleNetwork):
     alpha: float = setting(5.0, gt=0)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
-        log_p = log_probabilities(logits)
+        log_p = losses.log_probabilities(logits)
         grade = torch.arange(self.num_classes, device=log_p.device)
         # 1 − p^c is the sum of the other probabilities: its logarithm is finite where p^c rounds to 1
         others = log_p[:, None, :].masked_fill(grade == grade[:, None], -math.inf)  # (B, C, C)

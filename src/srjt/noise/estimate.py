@@ -11,24 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of
-from srjt.noise.matrices import transition_of
-from srjt.noise.model import (
-    FORMS,
-    ONE_SIDED,
-    SYMMETRIC,
-    Cells,
-    Fit,
-    Images,
-    bayes,
-    by_grade,
-    by_severity,
-    family,
-    fit_model,
-    held_out_likelihood,
-    pool,
-    rank_images,
-)
-from srjt.noise.verified import exact_interval, read_verified, repetition, use_verified
+from srjt.noise import model
+from srjt.noise.matrices import Floats, Ints, transition_of
+from srjt.noise.model import ONE_SIDED, SYMMETRIC
+from srjt.noise.verified import Verified, exact_interval, read_verified, repetition, use_verified
+from srjt.ordinal import patient_codes
 from srjt.progress import Plain, html_block, html_text
 
 # Which noise explains the labels? Every form of noise, weighted by how well it predicts them.
@@ -41,9 +28,6 @@ from srjt.progress import Plain, html_block, html_text
 # boundaries, too, as not: real readers are (APPA-REAL). Readers whose labels of a grade are mostly wrong,
 # to one side (``lowered``, ``raised``), are considered only where they predict held-out labels far better
 # than all others.
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _PARTS = 5  # of the patients, each held out once
 # Labels that the model uses as independent at most. With more, its own error (g is piecewise linear, the blur normal),
@@ -58,12 +42,12 @@ READER_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the blur's variance; the middles
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedForm:
-    fit: Fit
+    fit: model.Fit
     reader: float  # share of the blur's variance that is the reader's
     weight: float  # of all explanations they sum to 1
     doubtful_weight: float  # likewise, with less trust in the model
 
-    def joint(self, cells: Cells, theta: Floats | None = None) -> Floats:
+    def joint(self, cells: model.Cells, theta: Floats | None = None) -> Floats:
         """(C, C): p(true grade, label), averaged over the images."""
         shares = cells.weights / cells.weights.sum()
         joint = np.tensordot(shares, self.fit.joint(cells, theta, reader=self.reader), axes=1)
@@ -72,8 +56,8 @@ class WeightedForm:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanations:
-    images: Images
-    cells: Cells
+    images: model.Images
+    cells: model.Cells
     all: tuple[WeightedForm, ...]
     held_out: dict[str, float]  # mean held-out log-likelihood
     repeated: float  # labels that carry the information of one, because those of a patient repeat each other
@@ -85,10 +69,10 @@ class Explanations:
     @cached_property
     def form_weights(self) -> dict[str, float]:
         """Sums to 1."""
-        found: dict[str, float] = {}
+        weights: dict[str, float] = {}
         for one in self.all:
-            found[one.fit.form] = found.get(one.fit.form, 0.0) + one.weight
-        return {form: min(weight, 1.0) for form, weight in found.items()}
+            weights[one.fit.form] = weights.get(one.fit.form, 0.0) + one.weight
+        return {form: min(weight, 1.0) for form, weight in weights.items()}
 
     @cached_property
     def joint(self) -> Floats:
@@ -114,27 +98,30 @@ class Explanations:
             transition = own[0].fit.transition()
             sure, unsure = ([one for one in own if bool(one.reader) == doubt] for doubt in (False, True))
             for one in sure:
-                total += one.weight * by_grade(labels, probabilities, transition)
+                total += one.weight * model.by_grade(labels, probabilities, transition)
             if unsure:
                 weights = [one.weight for one in unsure]
-                joint = sum(one.weight * one.joint(self.cells) for one in unsure)
-                total += 0.5 * sum(weights) * bayes(labels, probabilities, transition_of(np.asarray(joint)))
+                joint = np.asarray(sum(one.weight * one.joint(self.cells) for one in unsure))
                 readers = [one.reader for one in unsure]
-                split = by_severity(labels, probabilities, transition, readers, weights)
+                total += 0.5 * sum(weights) * model.bayes(labels, probabilities, transition_of(joint))
+                split = model.by_severity(labels, probabilities, transition, readers, weights)
                 total += 0.5 * sum(weights) * split
         return np.asarray(total / total.sum(axis=1, keepdims=True))
 
-    def given_verified(self, labels: Ints, probabilities: Floats, rows: Ints, true: Ints) -> Explanations:
+    def given(self, verified: Verified, labels: Ints, probabilities: Floats) -> Explanations:
         """Weighted anew after the true grades of some rows are known."""
         logs = np.array([np.log(one.doubtful_weight + 1e-12) for one in self.all])
         for k, one in enumerate(self.all):
-            posterior = bayes(labels, probabilities, transition_of(one.joint(self.cells)))[rows, true]
-            logs[k] += np.log(0.999 * posterior + 0.001).sum()  # a verified grade may be wrong, too
+            posterior = model.bayes(labels, probabilities, transition_of(one.joint(self.cells)))
+            likelihood = posterior[verified.rows, verified.true]
+            logs[k] += np.log(0.999 * likelihood + 0.001).sum()  # a verified grade may be wrong, too
         pairs = zip(self.all, _normalised(logs).tolist(), strict=True)
         return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
 
 
-def explain(labels: Ints, probabilities: Floats, *, owner: Ints | None = None) -> Explanations:
+def explain(
+    labels: Ints, probabilities: Floats, *, owner: Ints | None = None, verified: Verified | None = None
+) -> Explanations:
     """Fit every form to labels (N,) and out-of-fold probabilities (N, C) of patients, ``owner`` (N,).
 
     ``weight``, for the point, is the posterior probability of a form (Bayesian model averaging). ``doubtful_weight``,
@@ -147,40 +134,44 @@ def explain(labels: Ints, probabilities: Floats, *, owner: Ints | None = None) -
     repeated = max(own_repeated, len(labels) / _MOST)
     part = patients % min(_PARTS, int(patients.max()) + 1)  # patients in turn: nothing depends on chance
     # images in the order of severity that predicts the labels better, by the form that is the freest
-    banded = family("banded", num_classes=classes)
-    orders = [rank_images(probabilities, by_median=by_median) for by_median in (False, True)]
-    ordered = [fit_model(pool(labels, one, classes=classes, repeated=repeated), banded) for one in orders]
+    banded = model.family("banded", num_classes=classes)
+    orders = [model.rank_images(probabilities, by_median=by_median) for by_median in (False, True)]
+    pooled = [model.pool(labels, one, classes=classes, repeated=repeated) for one in orders]
+    ordered = [model.fit_model(cells, banded) for cells in pooled]
     best = max(range(2), key=lambda k: ordered[k].log_evidence)
-    images, free = orders[best], ordered[best]
-    cells = free.problem.cells
-    forms = [form for form in FORMS if form not in ONE_SIDED]
-    if classes == 2:  # the symmetric forms are one
-        forms = [form for form in forms if form not in SYMMETRIC[1:]]
-    fits = [
-        free if form == "banded" else fit_model(cells, family(form, num_classes=classes)) for form in forms
+    images, cells = orders[best], pooled[best]
+
+    def fitted(form: str) -> model.Fit:
+        return model.fit_model(cells, model.family(form, num_classes=classes))
+
+    # of two grades the symmetric forms are one
+    forms = [
+        form for form in model.FORMS if form not in (*ONE_SIDED, *(SYMMETRIC[1:] if classes == 2 else ()))
     ]
-    held_out = [held_out_likelihood(fit, labels, images, part) for fit in fits]
-    evidence, likelihood = max(fit.log_evidence for fit in fits), max(float(one.sum()) for one in held_out)
+    fits = {form: ordered[best] if form == "banded" else fitted(form) for form in forms}
+    held_out = {form: model.held_out_likelihood(fit, labels, images, part) for form, fit in fits.items()}
+    evidence = max(fit.log_evidence for fit in fits.values())
+    likelihood = max(float(one.sum()) for one in held_out.values())
     for form in ONE_SIDED:
-        fit = fit_model(cells, family(form, num_classes=classes))
+        fit = fitted(form)
         shares = cells.weights @ fit.true_grades(cells)
         if fit.log_evidence < evidence or min(*shares, *cells.counts.sum(axis=0)) < _FEW:
             continue
-        one = held_out_likelihood(fit, labels, images, part)
+        one = model.held_out_likelihood(fit, labels, images, part)
         if (float(one.sum()) - likelihood) / repeated > _GAIN:
-            forms, fits, held_out = [*forms, form], [*fits, fit], [*held_out, one]
-    kinds = [sum(form in SYMMETRIC for form in forms) if form in SYMMETRIC else 1 for form in forms]
-    log_prior = -np.log(kinds)
-    by_patient = np.array([np.bincount(patients, one) for one in held_out])
-    weights = _normalised(np.array([fit.log_evidence for fit in fits]) + log_prior).tolist()
+            fits[form], held_out[form] = fit, one
+    log_prior = -np.log([sum(one in SYMMETRIC for one in fits) if form in SYMMETRIC else 1 for form in fits])
+    by_patient = np.array([np.bincount(patients, one) for one in held_out.values()])
+    weights = _normalised(np.array([fit.log_evidence for fit in fits.values()]) + log_prior).tolist()
     doubtful_weights = _doubtful_weights(by_patient, log_prior, repeated=repeated)
     every = tuple(
         WeightedForm(fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share)
-        for fit, weight, doubtful in zip(fits, weights, doubtful_weights, strict=True)
+        for fit, weight, doubtful in zip(fits.values(), weights, doubtful_weights, strict=True)
         for reader, share in _readers(fit.form)
     )
-    means: dict[str, float] = {form: float(one.mean()) for form, one in zip(forms, held_out, strict=True)}
-    return Explanations(images=images, cells=cells, all=every, held_out=means, repeated=own_repeated)
+    means = {form: float(one.mean()) for form, one in held_out.items()}
+    explained = Explanations(images=images, cells=cells, all=every, held_out=means, repeated=own_repeated)
+    return explained if verified is None else explained.given(verified, labels, probabilities)
 
 
 def _readers(form: str) -> list[tuple[float, float]]:
@@ -280,10 +271,7 @@ class NoiseEstimate(Plain):
             name: np.asarray(values[name], dtype=np.float64).reshape(shape) for name, shape in shapes.items()
         }
         low, high = np.asarray(values["rate_interval"], dtype=np.float64).tolist()
-        undefined = {
-            f.name: np.nan for f in fields(cls) if f.type == "float" and values.get(f.name, 0) is None
-        }
-        estimate = cls(**{**values, **undefined, **typed, "rate_interval": (low, high)})
+        estimate = cls(**{**values, **typed, "rate_interval": (low, high)})
         kinds = {"float": (int, float), "int": (int,), "bool": (bool,), "str": (str,)}
         for field in fields(cls):
             if type(value := getattr(estimate, field.name)) not in kinds.get(str(field.type), (type(value),)):
@@ -342,10 +330,8 @@ def estimate_noise(
         then unbiased whatever the model assumes, and the model only makes its interval shorter.
     bootstrap : int
         Draws for the intervals; 0 makes them as narrow as the estimate.
-    confidence : float
-        Of the intervals.
-    seed : int
-        Of the draws.
+    confidence, seed
+        Of the intervals, and of the draws.
 
     Returns
     -------
@@ -370,11 +356,9 @@ def estimate_noise(
             f"bootstrap counts draws and confidence lies between 0 and 1; got {bootstrap} and {confidence:g}."
         )
     y, p = check_labels(labels, probabilities)
-    owner = patient_numbers(groups, len(y))
+    owner = patient_codes(groups, len(y))
     known = read_verified(verified, samples=len(y), classes=p.shape[1])
-    found = explain(y, p, owner=owner)
-    if known is not None:
-        found = found.given_verified(y, p, known.rows, known.true)
+    found = explain(y, p, owner=owner, verified=known)
     differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
     largest = exact_interval(differs, len(y) / found.repeated, confidence=confidence)[1]
     joint = found.joint
@@ -452,16 +436,6 @@ def check_labels(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> tuple[I
             f"Labels must be whole grades 0 … {p.shape[1] - 1}, one for each row of probabilities."
         )
     return y.astype(np.int64), p / p.sum(axis=1, keepdims=True)
-
-
-def patient_numbers(groups: Groups, samples: int) -> Ints:
-    """(N,): 0, 1, … for the patients; without groups each sample is one."""
-    if groups is None:
-        return np.arange(samples)
-    if len(groups) != samples:
-        raise SrjtError(f"{len(groups)} groups for {samples} labels: they must be as many.")
-    _, owner = np.unique(np.asarray([str(group) for group in groups]), return_inverse=True)
-    return owner.astype(np.int64)
 
 
 def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Floats]:

@@ -28,21 +28,11 @@ ILL_CONDITIONED = 20.0
 
 @dataclass(frozen=True)
 class NoiseFamily:
-    """Noise whose rate depends on the distance of the grades alone.
+    """Noise whose rate depends on the distance of the grades alone."""
 
-    Parameters
-    ----------
-    name : str
-        In tables, figures and pages.
-    meaning : str
-        In a sentence about the noise that was found.
-    weight : callable
-        w of distances ≥ 1, an array of float.
-    """
-
-    name: str
-    meaning: str
-    weight: Callable[[Floats], Floats]
+    name: str  # in tables, figures and pages
+    meaning: str  # in a sentence about the noise that was found
+    weight: Callable[[Floats], Floats]  # w of distances ≥ 1
 
 
 # In the order of tables. Everything finds a family here: injection, studies, estimates, reports.
@@ -82,10 +72,6 @@ def largest_rho(kind: str, *, num_classes: int) -> float:
     num_classes : int
         Number of grades C.
 
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> largest_rho("truncated", num_classes=4)
@@ -95,7 +81,7 @@ def largest_rho(kind: str, *, num_classes: int) -> float:
 
 
 def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
-    """The matrix of a family of noise, such as the paper's Quasi-Gaussian and Truncated-Gaussian noise.
+    """The matrix P_ij = Pr(label = j | true grade = i) of a family of noise, such as the paper's two.
 
     Parameters
     ----------
@@ -105,11 +91,6 @@ def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
         Number of grades C.
     rho : float
         The paper's ρ, from 0 to ``largest_rho``. ``rho_for_rate`` finds it for a noise rate.
-
-    Returns
-    -------
-    ndarray of shape (C, C)
-        Pr(label = j | true grade = i); each row sums to 1.
 
     Examples
     --------
@@ -134,7 +115,7 @@ def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
 def check_matrix(
     matrix: npt.ArrayLike, *, num_classes: int | None = None, name: str = "transition matrix"
 ) -> Floats:
-    """The matrix as float64, or an error that says why its rows are not distributions.
+    """The matrix (C, C) as float64, or an error: it is not square, has another size, or a row does not sum to 1.
 
     Parameters
     ----------
@@ -144,15 +125,6 @@ def check_matrix(
         The number of grades that it must be for.
     name : str
         What an error calls it.
-
-    Returns
-    -------
-    ndarray of shape (C, C)
-
-    Raises
-    ------
-    SrjtError
-        If it is not square, has another size, or a row does not sum to 1.
 
     Examples
     --------
@@ -190,10 +162,6 @@ def expected_rate(matrix: npt.ArrayLike, *, class_counts: npt.ArrayLike) -> floa
     class_counts : array-like of shape (C,)
         The number, or the share, of samples of each true grade.
 
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> round(expected_rate([[0.9, 0.1], [0.3, 0.7]], class_counts=[75, 25]), 3)
@@ -213,12 +181,8 @@ def rho_for_rate(kind: str, *, rate: float, class_counts: npt.ArrayLike) -> floa
         As for ``transition_matrix``.
     rate : float
         The share of labels that shall be wrong.
-    class_counts : array-like of shape (C,)
-        The number, or the share, of samples of each true grade.
-
-    Returns
-    -------
-    float
+    class_counts
+        As for ``expected_rate``.
 
     Examples
     --------
@@ -241,7 +205,7 @@ def rho_for_rate(kind: str, *, rate: float, class_counts: npt.ArrayLike) -> floa
 def corrupt(
     labels: npt.ArrayLike, matrix: npt.ArrayLike, *, seed: int, ids: Sequence[object] | None = None
 ) -> Ints:
-    """Draw a noisy label for each true grade.
+    """Draw a noisy label (N,) of int64 for each true grade.
 
     Parameters
     ----------
@@ -254,10 +218,6 @@ def corrupt(
     ids : sequence of N unique names, optional
         With ids a draw depends on the seed, the sample's id and its grade alone, so that adding or reordering rows
         changes no other label; without, it depends on the position.
-
-    Returns
-    -------
-    ndarray of shape (N,), int64
 
     Examples
     --------
@@ -285,13 +245,9 @@ def _keyed_uniform(ids: Sequence[object], seed: int) -> Floats:
     names = [str(i) for i in ids]
     if len(set(names)) != len(names):
         raise SrjtError("Sample ids must be unique for keyed noise: at least one occurs twice.")
-    prefix = hashlib.blake2b(f"srjt noise {int(seed)}\0".encode(), digest_size=8)
-    draws = np.empty(len(names), dtype=np.uint64)
-    for position, name in enumerate(names):
-        one = prefix.copy()
-        one.update(name.encode())
-        draws[position] = int.from_bytes(one.digest(), "big")
-    return (draws >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    keys = (f"srjt noise {int(seed)}\0{name}".encode() for name in names)
+    digests = b"".join(hashlib.blake2b(key, digest_size=8).digest() for key in keys)
+    return (np.frombuffer(digests, dtype=">u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,21 +281,14 @@ class NoiseReport:
 
 
 def report(labels: npt.ArrayLike, noisy: npt.ArrayLike, matrix: npt.ArrayLike) -> NoiseReport:
-    """Compare true grades with their noisy labels.
+    """Compare true grades with their noisy labels: nominal and realised rates, which ``print`` shows.
 
     Parameters
     ----------
-    labels : array-like of shape (N,)
-        True grades.
-    noisy : array-like of shape (N,)
-        Their noisy labels.
+    labels, noisy : array-like of shape (N,)
+        True grades, and their noisy labels.
     matrix : array-like of shape (C, C)
         The matrix that the labels were drawn from.
-
-    Returns
-    -------
-    NoiseReport
-        Nominal and realised rates; ``print`` shows them.
 
     Examples
     --------
@@ -406,7 +355,7 @@ class PosteriorNoise(NamedTuple):
 
 
 def noise_from_posterior(labels: npt.ArrayLike, posterior: npt.ArrayLike) -> PosteriorNoise:
-    """The expected noise of ``labels`` (N,), given ``posterior`` (N, C): the probability of each true grade.
+    """The expected noise of labels, given the probability of each true grade.
 
     Parameters
     ----------
@@ -414,14 +363,8 @@ def noise_from_posterior(labels: npt.ArrayLike, posterior: npt.ArrayLike) -> Pos
     posterior : (N, C) array of float
         Rows sum to 1.
 
-    Returns
-    -------
-    PosteriorNoise
-        The share of wrong labels, and the two matrices.
-
     Examples
     --------
-    >>> from srjt.noise import noise_from_posterior
     >>> noise = noise_from_posterior([0, 0, 1], [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
     >>> round(noise.rate, 3)
     0.167

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import nnls  # type: ignore[import-untyped]
 from scipy.special import expit, ndtr, ndtri  # type: ignore[import-untyped]
 
-from srjt.noise.matrices import FAMILIES, family_weights
+from srjt.noise.matrices import FAMILIES, Floats, Ints, family_weights
 
 # p(true grade | image, label), given how the labels arise.
 #
@@ -28,9 +27,6 @@ from srjt.noise.matrices import FAMILIES, family_weights
 #
 # Each fits the inverse temperature of the network to the labels, so neither an over-confident network nor
 # one that has learnt the noise is taken at its word.
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _LOWEST, _HIGHEST = np.log(0.1), np.log(10.0)  # log inverse temperatures
 _NEGLIGIBLE = 1e-3  # a grade less probable than that changes no quality by more than that

@@ -12,17 +12,14 @@ import numpy.typing as npt
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import expit, logit  # type: ignore[import-untyped]
 
-from srjt import noise
 from srjt.errors import SrjtError
-from srjt.noise.estimate import Groups, NoiseEstimate, check_labels, explain, patient_numbers
-from srjt.noise.matrices import transition_of
+from srjt.noise.estimate import Groups, NoiseEstimate, check_labels, explain
+from srjt.noise.matrices import Floats, Ints, check_matrix, transition_of
 from srjt.noise.model import bayes
 from srjt.noise.verified import Verified, read_verified
+from srjt.ordinal import patient_codes
 
 # Which labels are wrong? p(true grade | image, label), and with it how far each label can be trusted.
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _PARTS = 5  # of the patients: each is calibrated by the others
 _LARGEST = 30.0  # log odds beyond any probability that matters
@@ -38,21 +35,14 @@ def label_quality(
     verified: npt.ArrayLike | None = None,
     rate: float | None = None,
 ) -> Floats:
-    """The probability that each label is right, given the image and the label; low is bad.
+    """The probability (N,) that each label is right, given the image and the label; low is bad.
+
+    Of labels with a quality of 0.3 about 30 % are right, as far as the noise rate is known.
 
     Parameters
     ----------
-    labels : (N,) array of int
-        Grades 0 … C − 1.
-    probabilities : (N, C) array of float
-        Out-of-fold probabilities of any network.
-    transition, prior, groups, verified, rate : optional
-        As in ``true_grade_posterior``. The quality of a verified label is 1 or 0.
-
-    Returns
-    -------
-    (N,) array of float
-        In [0, 1]. Of labels with a quality of 0.3 about 30 % are right, as far as the noise rate is known.
+    labels, probabilities, transition, prior, groups, verified, rate
+        As for ``true_grade_posterior``. The quality of a verified label is 1 or 0.
 
     Examples
     --------
@@ -78,7 +68,7 @@ def true_grade_posterior(
     rate: float | None = None,
     same_image: npt.ArrayLike | None = None,
 ) -> Floats:
-    """p(true grade | image, label); the suggested grade is the largest entry of a row.
+    """p(true grade | image, label) (N, C); the suggested grade is the largest entry of a row.
 
     It is the mean over the forms of noise that explain the labels, as in ``estimate_noise``, and over what the network
     may have learnt: the true grades or the noisy labels. The network's temperature is fitted to the labels, so
@@ -107,11 +97,6 @@ def true_grade_posterior(
         Equal numbers for samples that show the same image. Where their labels differ, all of them are evidence of one
         true grade, so that at most one of the labels is probably right. Equal labels may be copies: they count once.
 
-    Returns
-    -------
-    (N, C) array of float
-        Rows sum to 1.
-
     Examples
     --------
     >>> labels = np.array([0, 0, 1, 1, 1, 0] * 20)
@@ -123,12 +108,10 @@ def true_grade_posterior(
     classes = p.shape[1]
     checked = read_verified(verified, samples=len(y), classes=classes)
     if transition is None:
-        explanations = explain(y, p, owner=patient_numbers(groups, len(y)))
-        if checked is not None:
-            explanations = explanations.given_verified(y, p, checked.rows, checked.true)
+        explanations = explain(y, p, owner=patient_codes(groups, len(y)), verified=checked)
         matrix, posterior = transition_of(explanations.joint), explanations.posterior(y, p)
     else:
-        matrix = noise.check_matrix(transition, num_classes=classes)
+        matrix = check_matrix(transition, num_classes=classes)
         posterior = bayes(y, p, matrix)
     if prior is not None:  # a factor for each grade: iterative proportional fitting
         shares = np.asarray(prior, dtype=np.float64)
@@ -156,7 +139,9 @@ def suggestion_shares(
     estimate: NoiseEstimate,
     groups: Groups = None,
 ) -> Floats:
-    """The share of suggestions like each one that is expected to be right, if it contradicts the label.
+    """The share (N,) of suggestions like each one that is expected to be right, if it contradicts the label.
+
+    Below one half a suggestion does more harm than good.
 
     Let A be the share of labels that agree with the networks where they say a grade as confidently as here, and ε the
     share of wrong labels. Networks that are right in a share a of the cases agree with a (1 − ε) of the labels, and
@@ -165,36 +150,22 @@ def suggestion_shares(
     show: the lower end of the interval, and without verified labels no more than if networks and labels erred equally
     often. Labels and images alone hardly tell whose error a disagreement is.
 
-    Parameters
-    ----------
-    labels : (N,) array of int
-        Grades 0 … C − 1.
-    probabilities : (N, C) array of float
-        Out-of-fold probabilities of any network.
-    suggested : (N,) array of int
-        The grade that would be suggested for each sample.
-    estimate : NoiseEstimate
-        From the same labels and probabilities.
-    groups : (N,) sequence, optional
-        Patients, as in ``estimate_noise``.
-
-    Returns
-    -------
-    (N,) array of float
-        In [0, 1]. Below one half a suggestion does more harm than good.
+    labels, probabilities, groups: as for ``true_grade_posterior``. suggested: (N,) the grade that would be suggested
+    for each sample. estimate: from the same labels and probabilities.
 
     Examples
     --------
     >>> labels = np.array([0, 0, 1, 1, 1, 0] * 20)
     >>> probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.2, 0.8], [0.1, 0.9]] * 20)
-    >>> estimate = noise.estimate_noise(labels, probabilities, bootstrap=20)
+    >>> from srjt.noise import estimate_noise
+    >>> estimate = estimate_noise(labels, probabilities, bootstrap=20)
     >>> suggestion_shares(labels, probabilities, probabilities.argmax(axis=1), estimate=estimate).shape
     (120,)
     """
     from sklearn.isotonic import IsotonicRegression
 
     y, p = check_labels(labels, probabilities)
-    part = patient_numbers(groups, len(y)) % _PARTS
+    part = patient_codes(groups, len(y)) % _PARTS
     grade = np.asarray(suggested, dtype=np.int64)
     said = p[np.arange(len(y)), grade]
     agrees = np.eye(p.shape[1])[y]
@@ -279,24 +250,12 @@ LabelNoise = Literal["unknown", "class-conditional", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseBounds:
-    """What is known about the noise of labels.
+    """What is known about the noise of labels."""
 
-    Attributes
-    ----------
-    joint : ndarray, shape (C, C)
-        p(true grade, label), as far as it is known.
-    rates : tuple of float
-        The lowest and the highest plausible share of wrong labels.
-    determined : bool
-        Whether the labels show how many are wrong.
-    samples : int
-        Labels that it was estimated from; 0 if it was given.
-    """
-
-    joint: Floats
-    rates: tuple[float, float]
-    determined: bool
-    samples: int = 0
+    joint: Floats  # (C, C) p(true grade, label), as far as it is known
+    rates: tuple[float, float]  # the lowest and the highest plausible share of wrong labels
+    determined: bool  # whether the labels show how many are wrong
+    samples: int = 0  # labels that it was estimated from; 0 if it was given
 
     def lowest(self) -> Floats:
         """(C, C) the joint distribution with no more wrong labels than are certain."""
@@ -395,26 +354,13 @@ def highest_grade_posterior(
     *,
     certain: npt.ArrayLike | None = None,
 ) -> Floats:
-    """p(highest true grade | labels) of each patient.
+    """p(highest true grade | labels) (M, C) of each patient.
 
-    Parameters
-    ----------
-    labels : array-like of int, shape (N,)
-        Grades of the images, possibly wrong.
-    units : array-like of int, shape (N,)
-        The patient of each image, 0 … M − 1.
-    transition : array-like, shape (C, C)
-        P[i, j] = Pr(label = j | true grade = i).
-    certain : array-like of bool, shape (N,), optional
-        Labels that are known to be right, such as verified ones.
-
-    Returns
-    -------
-    array, shape (M, C)
+    labels: (N,) grades of the images, possibly wrong. units: (N,) the patient of each image, 0 … M − 1. transition:
+    (C, C) P[i, j] = Pr(label = j | true grade = i). certain: (N,) of bool, labels that are known to be right.
 
     Examples
     --------
-    >>> from srjt.noise.quality import highest_grade_posterior
     >>> highest_grade_posterior([0, 1, 0], [0, 0, 1], [[1, 0], [0, 1]]).tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
@@ -447,22 +393,13 @@ def highest_grade_weights(
     *,
     certain: npt.ArrayLike | None = None,
 ) -> Floats | None:
-    """Weights of each patient's highest grade whose mean, over the labels, is 1 for the true one and 0 for the others.
+    """Weights (M, C) of each patient's highest grade whose mean, over the labels, is 1 for the true one, else 0.
 
-    Parameters
-    ----------
-    labels, units, transition, certain
-        As for ``highest_grade_posterior``.
-
-    Returns
-    -------
-    array, shape (M, C), or None
-        None where the matrix cannot be inverted, or the products of many images overflow. With one image per patient:
-        rows of the inverse matrix.
+    None where the matrix cannot be inverted, or the products of many images overflow. With one image per patient: rows
+    of the inverse matrix. The arguments are those of ``highest_grade_posterior``.
 
     Examples
     --------
-    >>> from srjt.noise.quality import highest_grade_weights
     >>> highest_grade_weights([0, 0], [0, 0], [[0.75, 0.25], [0.25, 0.75]]).tolist()
     [[2.25, -1.25]]
     """

@@ -22,9 +22,7 @@ import numpy.typing as npt
 from scipy.special import betaincinv, gammaln  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from srjt.noise.matrices import Floats, Ints
 
 _WIDE = 0.5  # an interval of the rate that says little; 17 verified labels have a shorter one
 
@@ -62,11 +60,6 @@ def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tu
     confidence : float
         Of the interval.
 
-    Returns
-    -------
-    tuple of float
-        The lower and the upper end.
-
     Examples
     --------
     >>> low, high = exact_interval(0.2, 50)
@@ -102,11 +95,6 @@ def labels_to_verify(
         ``NoiseEstimate.verified_worth``: what they are worth together with the model. None: as many as they are.
     confidence : float
         Of the interval.
-
-    Returns
-    -------
-    int
-        The number of further labels.
 
     Examples
     --------

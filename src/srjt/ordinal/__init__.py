@@ -6,11 +6,14 @@ first use: the command line does not wait for torch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from srjt.errors import lazy_names, unknown_name
+from srjt.errors import SrjtError, lazy_names, unknown_name
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from srjt.ordinal.decoding import decode as decode
     from srjt.ordinal.decoding import expected_grade as expected_grade
     from srjt.ordinal.decoding import median_grade as median_grade
@@ -47,3 +50,14 @@ def check_purpose(purpose: str) -> None:
     """Raise an error for an unknown purpose."""
     if purpose not in get_args(Purpose):
         raise unknown_name("metric to optimise", purpose, get_args(Purpose))
+
+
+def patient_codes(groups: Any, samples: int) -> npt.NDArray[np.int64]:
+    """(N,) the number of each sample's patient, from 0, of a sequence; without groups every sample is its own."""
+    import numpy as np
+
+    if groups is None:
+        return np.arange(samples)
+    if len(groups) != samples:
+        raise SrjtError(f"{len(groups)} groups for {samples} samples: they must be as many.")
+    return np.unique(np.asarray([str(group) for group in groups]), return_inverse=True)[1].astype(np.int64)

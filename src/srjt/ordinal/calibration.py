@@ -13,11 +13,10 @@ import numpy.typing as npt
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
-from srjt.ordinal.metrics import patient_codes
+from srjt.ordinal import patient_codes
+from srjt.ordinal.metrics import Floats, Ints
 
 # Calibration of probabilities, and their score for ordered grades.
-
-Floats = npt.NDArray[np.float64]
 
 
 class CalibrationBin(NamedTuple):
@@ -37,7 +36,6 @@ def calibration_bins(
 
     Examples
     --------
-    >>> from srjt.ordinal.calibration import calibration_bins
     >>> calibration_bins([[0.75, 0.25], [0.75, 0.25]], [0, 1])
     [CalibrationBin(confidence=0.75, accuracy=0.5, samples=2)]
     """
@@ -60,7 +58,6 @@ def expected_calibration_error(probabilities: npt.ArrayLike, true: npt.ArrayLike
 
     Examples
     --------
-    >>> from srjt.ordinal.calibration import expected_calibration_error
     >>> expected_calibration_error([[0.75, 0.25], [0.75, 0.25]], [0, 1])
     0.25
     """
@@ -77,7 +74,6 @@ def ranked_probability_score(probabilities: npt.ArrayLike, true: npt.ArrayLike) 
 
     Examples
     --------
-    >>> from srjt.ordinal.calibration import ranked_probability_score
     >>> ranked_probability_score([[1.0, 0.0, 0.0]], [0])
     0.0
     """
@@ -94,8 +90,6 @@ def ranked_probability_score(probabilities: npt.ArrayLike, true: npt.ArrayLike) 
 # matrix P, so the labels' probabilities are r(x) P. β and b maximise their likelihood: r speaks of the true
 # grade, not of the label. With P = I this is ordinary temperature and vector scaling.
 
-Ints = npt.NDArray[np.int64]
-
 SMALLEST = (100, 20)  # labels and patients below which nothing is recalibrated
 FLOOR = 1e-12  # networks round small probabilities to zero
 _PARTS = 5  # of the patients, each held out once
@@ -106,32 +100,17 @@ _SLOPES = (0.05, 20.0)  # of β: beyond, the labels say nothing
 class Recalibration:
     """p → p^slope · exp(offsets), normalised.
 
-    Attributes
-    ----------
-    slope : float
-        β, the inverse temperature; 1 changes nothing.
-    offsets : ndarray, shape (C,)
-        b, one offset per grade; zeros for a temperature alone.
-    gain : float
-        Mean held-out gain in log-likelihood per label.
-    samples : int
-        Labels that it was fitted to.
-    meaning : str
-        What the recalibrated probabilities are probabilities of, where it is known.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from srjt.ordinal.calibration import Recalibration
     >>> Recalibration(slope=0.5, offsets=np.zeros(2))([[0.8, 0.2]]).round(3).tolist()
     [[0.667, 0.333]]
     """
 
-    slope: float
-    offsets: Floats
-    gain: float = 0.0
-    samples: int = 0
-    meaning: str = ""
+    slope: float  # β, the inverse temperature; 1 changes nothing
+    offsets: Floats  # (C,) b, one per grade; zeros for a temperature alone
+    gain: float = 0.0  # mean held-out gain in log-likelihood per label
+    samples: int = 0  # labels that it was fitted to
+    meaning: str = ""  # what the recalibrated probabilities are probabilities of, where it is known
 
     def __call__(self, probabilities: npt.ArrayLike) -> Floats:
         """(..., C) → (..., C)."""
@@ -165,7 +144,6 @@ def fit_recalibration(
 
     Examples
     --------
-    >>> from srjt.ordinal.calibration import fit_recalibration
     >>> found = fit_recalibration([[0.99, 0.01]] * 4, [0, 0, 0, 1])
     >>> found([[0.99, 0.01]]).round(2).tolist()
     [[0.75, 0.25]]
@@ -193,8 +171,6 @@ def choose_recalibration(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from srjt.ordinal.calibration import choose_recalibration
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(0, 2, size=200)
     >>> right = np.where(rng.random(200) < 0.75, labels, 1 - labels)
@@ -320,7 +296,6 @@ def range_scores(probabilities: npt.ArrayLike) -> Floats:
 
     Examples
     --------
-    >>> from srjt.ordinal.calibration import range_scores
     >>> range_scores([[0.125, 0.5, 0.25, 0.125]]).tolist()
     [[0.75, 0.0, 0.5, 0.875]]
     """
@@ -342,22 +317,10 @@ def range_scores(probabilities: npt.ArrayLike) -> Floats:
 
 
 def patient_weights(groups: Sequence[Hashable] | None, samples: int) -> Floats:
-    """One patient's images share the weight 1.
-
-    Parameters
-    ----------
-    groups : sequence, length N, or None
-        Patients. None: every sample is its own.
-    samples : int
-        N.
-
-    Returns
-    -------
-    ndarray, shape (N,)
+    """Weights (N,): one patient's images share the weight 1. groups: (N,) patients; None: every sample is its own.
 
     Examples
     --------
-    >>> from srjt.ordinal.calibration import patient_weights
     >>> patient_weights(["a", "b", "b"], 3).tolist()
     [1.0, 0.5, 0.5]
     """
@@ -374,25 +337,14 @@ def range_threshold(
 ) -> float:
     """The threshold at which ranges have the promised coverage.
 
-    Parameters
-    ----------
-    scores : array-like, shape (N,) or (N, M)
-        Scores of the true grade of each calibration sample, or of M grades that may be the true one.
-    weights : array-like of the same shape, optional
-        How much each score counts, for example p(true grade | label). Default: 1.
-    coverage : float
-        The promised probability, between 0 and 1.
-    groups : sequence, length N, optional
-        Patients. Default: every sample is its own.
+    It is infinite if there are too few patients for this coverage: then only the range of all grades keeps the promise.
 
-    Returns
-    -------
-    float
-        Infinite if there are too few patients for this coverage: then only the range of all grades keeps the promise.
+    scores: (N,) of the true grade of each calibration sample, or (N, M) of M grades that may be the true one. weights:
+    how much each score counts, for example p(true grade | label); by default 1. coverage: the promised probability,
+    between 0 and 1. groups: (N,) patients; without, every sample is its own.
 
     Examples
     --------
-    >>> from srjt.ordinal.calibration import range_threshold
     >>> range_threshold([0.0, 0.1, 0.2, 0.9], coverage=0.6)
     0.2
     >>> range_threshold([0.0, 0.1, 0.2, 0.9], coverage=0.9)
@@ -420,23 +372,13 @@ def range_threshold(
 
 
 def grade_ranges(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> tuple[Ints, Ints]:
-    """The lowest and the highest grade of each range.
+    """The lowest and the highest grade (N,) of each range; the most likely grade alone where no grade enters.
 
-    Parameters
-    ----------
-    scores : array-like, shape (N, C)
-        From ``range_scores``.
-    thresholds : float, or array-like of shape (C,) or (N, C)
-        A threshold for all grades, or one for each grade. Grades between two that enter are filled in.
-
-    Returns
-    -------
-    low, high : ndarray of int64, shape (N,)
-        The most likely grade alone where no grade enters.
+    scores: (N, C) from ``range_scores``. thresholds: one for all grades, or (C,) or (N, C), one for each grade. Grades
+    between two that enter are filled in.
 
     Examples
     --------
-    >>> from srjt.ordinal.calibration import grade_ranges
     >>> low, high = grade_ranges([[0.75, 0.0, 0.5, 0.875]], 0.6)
     >>> low.tolist(), high.tolist()
     ([1], [2])

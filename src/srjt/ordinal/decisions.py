@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError
-from srjt.ordinal.metrics import Interval, patient_codes, patient_draws, percentile_interval
+from srjt.ordinal import patient_codes
+from srjt.ordinal.metrics import Floats, Interval, patient_draws, percentile_interval
 
 # Decisions from predicted probabilities: refer or not, at which threshold, and when to abstain.
 #
 # A sample is *positive* if its grade is at least the grade from which a patient is referred. The score of a
 # decision is the probability of that. Intervals are by patient: images of one patient are not independent.
-
-Floats = npt.NDArray[np.float64]
 
 OPERATING_POINT = ("sensitivity", "specificity", "positive_predictive_value", "negative_predictive_value")
 
@@ -30,7 +29,6 @@ def referral_probability(probabilities: npt.ArrayLike, *, refer_from: int) -> Fl
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import referral_probability
     >>> referral_probability([[0.5, 0.25, 0.25]], refer_from=1).tolist()
     [0.5]
     """
@@ -58,7 +56,6 @@ def operating_point(
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import operating_point
     >>> found = operating_point([True, True, False, False], [True, False, False, False])
     >>> found["sensitivity"].value, found["specificity"].value
     (0.5, 1.0)
@@ -98,7 +95,6 @@ def proportion_interval(
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import proportion_interval
     >>> share = proportion_interval([True] * 20)
     >>> share.value, round(share.low, 2), share.high
     (1.0, 0.82, 1.0)
@@ -154,7 +150,6 @@ def threshold_for_sensitivity(
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import threshold_for_sensitivity
     >>> threshold_for_sensitivity([True, True, True, False], [0.9, 0.6, 0.4, 0.2], sensitivity=0.5)
     SensitivityThreshold(threshold=0.6, positives=3, reached=True)
     """
@@ -176,7 +171,6 @@ def decision_confidence(score: npt.ArrayLike, *, threshold: float) -> Floats:
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import decision_confidence
     >>> decision_confidence([0.0, 0.2, 0.6, 1.0], threshold=0.2).round(3).tolist()
     [1.0, 0.0, 0.5, 1.0]
     """
@@ -191,7 +185,6 @@ def abstention_cut(confidence: npt.ArrayLike, *, share: float) -> float:
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import abstention_cut
     >>> abstention_cut([0.9, 0.5, 0.7, 0.8], share=0.25)
     0.7
     """
@@ -245,7 +238,6 @@ def roc_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> Roc:
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import roc_curve
     >>> roc_curve([True, False], [0.8, 0.3]).sensitivity.tolist()
     [0.0, 1.0, 1.0]
     """
@@ -265,7 +257,6 @@ def precision_recall_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> Pre
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import precision_recall_curve
     >>> precision_recall_curve([True, False], [0.8, 0.3]).precision.tolist()
     [1.0, 0.5]
     """
@@ -292,7 +283,6 @@ def areas(
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import areas
     >>> areas([True, True, False], [0.8, 0.4, 0.5], resamples=20)["roc_area"].value
     0.5
     """
@@ -314,7 +304,6 @@ def net_benefit(
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import net_benefit
     >>> net_benefit([True, False], [0.8, 0.3], thresholds=[0.5]).model.tolist()
     [0.5]
     """
@@ -336,7 +325,6 @@ def risk_coverage_curve(confidence: npt.ArrayLike, loss: npt.ArrayLike) -> RiskC
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import risk_coverage_curve
     >>> risk_coverage_curve([0.9, 0.6], [0, 1]).risk.tolist()
     [0.0, 0.5]
     """
@@ -354,7 +342,6 @@ def thin(values: npt.ArrayLike, *, points: int = 400) -> Floats:
 
     Examples
     --------
-    >>> from srjt.ordinal.decisions import thin
     >>> thin([0, 1, 2, 3, 4], points=3).tolist()
     [0.0, 2.0, 4.0]
     """

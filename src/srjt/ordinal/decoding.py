@@ -5,7 +5,7 @@ fitted to a metric, and one answer for the several images of a patient.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -15,41 +15,22 @@ from torch import Tensor
 
 from srjt.errors import SrjtError, unknown_name
 from srjt.ordinal import PURPOSES, Purpose, check_purpose
-from srjt.ordinal.metrics import METRICS, confusion_matrix
+from srjt.ordinal.metrics import METRICS, Floats, Ints, confusion_matrix
 
 # From predicted probabilities of the grades to one grade.
 
 Decoding = Literal["argmax", "median", "expected"]
 
 
-def most_likely_grade(probabilities: Tensor) -> Tensor:
-    """The mode (...,) of probabilities (..., C); of equally likely grades the mildest.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from srjt.ordinal.decoding import most_likely_grade
-    >>> most_likely_grade(torch.tensor([0.4, 0.3, 0.3]))
-    tensor(0)
-    """
-    return probabilities.argmax(dim=-1)
-
-
 def expected_grade(probabilities: Tensor) -> Tensor:
-    """The expected grade Σ_c c · p^c: a continuous severity, which minimises the expected squared error.
+    """The expected grade Σ_c c · p^c (...,): a continuous severity, which minimises the expected squared error.
 
     Parameters
     ----------
     probabilities : Tensor, shape (..., C)
 
-    Returns
-    -------
-    Tensor, shape (...,)
-
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal import expected_grade
     >>> expected_grade(torch.tensor([0.5, 0.25, 0.25]))
     tensor(0.7500)
     """
@@ -58,22 +39,16 @@ def expected_grade(probabilities: Tensor) -> Tensor:
 
 
 def median_grade(probabilities: Tensor) -> Tensor:
-    """The lower median, which minimises the expected absolute error.
+    """The lower median (...,), the number of grades whose cumulative probability is below ½.
 
-    It is the number of grades whose cumulative probability is below ½.
+    It minimises the expected absolute error.
 
     Parameters
     ----------
     probabilities : Tensor, shape (..., C)
 
-    Returns
-    -------
-    Tensor of int64, shape (...,)
-
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal import median_grade
     >>> median_grade(torch.tensor([0.4, 0.3, 0.3]))
     tensor(1)
     """
@@ -82,27 +57,21 @@ def median_grade(probabilities: Tensor) -> Tensor:
 
 
 def decode(probabilities: Tensor, how: Decoding = "argmax") -> Tensor:
-    """Grades by one of three rules.
+    """Grades (...,) of int64 by one of three rules.
 
     Parameters
     ----------
     probabilities : Tensor, shape (..., C)
     how : {"argmax", "median", "expected"}
-        The most likely grade, the median, or the expected grade rounded to the nearest (halves are rounded down).
-
-    Returns
-    -------
-    Tensor of int64, shape (...,)
+        The most likely grade (of equals the mildest), the median, or the expected grade rounded (halves: down).
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal import decode
     >>> decode(torch.tensor([0.4, 0.3, 0.3]), "median")
     tensor(1)
     """
     if how == "argmax":
-        return most_likely_grade(probabilities)
+        return probabilities.argmax(dim=-1)
     if how == "median":
         return median_grade(probabilities)
     if how == "expected":
@@ -117,8 +86,6 @@ def grade_by_thresholds(probabilities: Tensor, thresholds: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.decoding import grade_by_thresholds
     >>> grade_by_thresholds(torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.6, 0.7]))
     tensor(2)
     """
@@ -134,9 +101,7 @@ def undo_soft_labels(probabilities: Tensor, matrix: Tensor, *, steps: int = 30) 
 
     Examples
     --------
-    >>> import torch
     >>> from srjt.ordinal import soft_label_matrix
-    >>> from srjt.ordinal.decoding import undo_soft_labels
     >>> soft = soft_label_matrix(3)
     >>> undo_soft_labels(soft[0], soft).round(decimals=2)
     tensor([0.9700, 0.0300, 0.0000])
@@ -160,8 +125,6 @@ def undo_soft_labels(probabilities: Tensor, matrix: Tensor, *, steps: int = 30) 
 #   of that side are known, a plain rule that has a higher one by them is taken instead. (For qwk the choice
 #   would cost more than it saves.)
 
-Floats = npt.NDArray[np.float64]
-
 FEWEST = 50  # samples of the validation side: with fewer, nothing is fitted
 CANDIDATES = 200  # values that a threshold may take
 ROUNDS = 20  # of all thresholds, at most: it stops when none moves
@@ -177,28 +140,15 @@ NAMES: dict[str, str] = {
 class GradeRule:
     """From probabilities to grades.
 
-    Attributes
-    ----------
-    how : {"argmax", "median", "expected", "thresholds"}
-        The most likely grade, the median, the rounded expected grade, or thresholds on the expected grade.
-    thresholds : tuple of float
-        The C − 1 thresholds in ascending order, if ``how`` is ``"thresholds"``.
-    soft_labels : Tensor, shape (C, C), or None
-        Soft labels that are undone before the median is taken.
-    purpose : str or None
-        The metric that the rule is for; None if the rule itself was chosen.
-    without_fit : bool
-        Whether thresholds would be fitted if there were enough samples to fit them to.
-    rejected : bool
-        Whether thresholds were fitted, but the labels of the validation side speak against them.
+    how: the most likely grade, the median, the rounded expected grade, or thresholds on the expected grade.
     """
 
     how: Literal["argmax", "median", "expected", "thresholds"]
-    thresholds: tuple[float, ...] = ()
-    soft_labels: Tensor | None = None
-    purpose: Purpose | None = None
-    without_fit: bool = False
-    rejected: bool = False
+    thresholds: tuple[float, ...] = ()  # C − 1 in ascending order, if ``how`` is "thresholds"
+    soft_labels: Tensor | None = None  # (C, C) undone before the median is taken
+    purpose: Purpose | None = None  # the metric that the rule is for; None if the rule itself was chosen
+    without_fit: bool = False  # whether there were too few samples to fit thresholds to
+    rejected: bool = False  # whether the labels of the validation side speak against the fitted thresholds
 
     def grades(self, probabilities: Tensor) -> Tensor:
         """(..., C) probabilities → (...,) grades."""
@@ -235,53 +185,36 @@ def grade_rule_for(
 ) -> GradeRule:
     """The rule that a metric is best served by.
 
-    Parameters
-    ----------
-    purpose : {"mae", "accuracy", "qwk", "macro_f1"}
-    validation : Tensor, shape (N, C), optional
-        Probabilities of samples that the network has not seen; thresholds are fitted to them. With none, or fewer than
-        50, the median serves qwk and the most likely grade macro_f1.
-    labels : Tensor of int, shape (N,), optional
-        Grades of these samples, possibly wrong. For macro_f1: thresholds that are worse by them than the median or the
-        most likely grade are not used.
-    soft_labels : Tensor, shape (C, C), optional
-        The soft labels that the network has learnt, if it has.
-
-    Returns
-    -------
-    GradeRule
+    validation: (N, C) probabilities of samples that the network has not seen; thresholds are fitted to them. With none,
+    or fewer than 50, the median serves qwk and the most likely grade macro_f1. labels: (N,) grades of these samples,
+    possibly wrong: for macro_f1, thresholds that are worse by them than the median or the most likely grade are not
+    used. soft_labels: (C, C) that the network has learnt, if it has.
 
     Examples
     --------
-    >>> from srjt.ordinal.decoding import grade_rule_for
     >>> print(grade_rule_for("mae"))
     the median, for the least absolute error
     """
     check_purpose(purpose)
-    if purpose == "accuracy":
-        return GradeRule(how="argmax", purpose=purpose)
-    if purpose == "mae":
-        return GradeRule(how="median", purpose=purpose, soft_labels=soft_labels)
-    if validation is not None and len(validation) >= FEWEST:
-        p = validation.double()
-        truth = p if soft_labels is None else undo_soft_labels(p, soft_labels)
-        cuts = fit_thresholds(expected_grade(p).numpy(), truth.numpy(), purpose=purpose)
-        fitted = GradeRule(how="thresholds", thresholds=tuple(cuts.tolist()), purpose=purpose)
-        if labels is None or purpose != "macro_f1":
-            return fitted
-        plain = (
-            GradeRule(how="argmax", purpose=purpose, rejected=True),
-            GradeRule(how="median", purpose=purpose, soft_labels=soft_labels, rejected=True),
-        )
-        classes = p.shape[1]
+    likeliest = GradeRule(how="argmax", purpose=purpose)
+    median = GradeRule(how="median", purpose=purpose, soft_labels=soft_labels)
+    plain = median if purpose in ("mae", "qwk") else likeliest
+    if purpose in ("mae", "accuracy"):
+        return plain
+    if validation is None or len(validation) < FEWEST:
+        return replace(plain, without_fit=True)
+    p = validation.double()
+    truth = p if soft_labels is None else undo_soft_labels(p, soft_labels)
+    cuts = fit_thresholds(expected_grade(p).numpy(), truth.numpy(), purpose=purpose)
+    fitted = GradeRule(how="thresholds", thresholds=tuple(cuts.tolist()), purpose=purpose)
+    if labels is None or purpose != "macro_f1":
+        return fitted
 
-        def value(rule: GradeRule) -> float:
-            return METRICS[purpose](confusion_matrix(labels, rule.grades(p), num_classes=classes).numpy())
+    def value(rule: GradeRule) -> float:
+        return METRICS[purpose](confusion_matrix(labels, rule.grades(p), num_classes=p.shape[1]).numpy())
 
-        return max((fitted, *plain), key=value)  # the first of equals
-    if purpose == "qwk":
-        return GradeRule(how="median", purpose=purpose, soft_labels=soft_labels, without_fit=True)
-    return GradeRule(how="argmax", purpose=purpose, without_fit=True)
+    others = (replace(rule, rejected=True) for rule in (likeliest, median))
+    return max((fitted, *others), key=value)  # the first of equals
 
 
 def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose) -> Floats:
@@ -296,8 +229,6 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from srjt.ordinal.decoding import fit_thresholds
     >>> expected = np.array([0.1, 0.2, 0.3, 0.4])
     >>> fit_thresholds(expected, np.eye(2)[[0, 0, 1, 1]], purpose="macro_f1")
     array([0.25])
@@ -353,7 +284,6 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
 # and the weight corrects images that are too sure. Both numbers are fitted by maximum likelihood of the
 # patients' highest labels.
 
-Ints = npt.NDArray[np.int64]
 Pooling = Literal["highest", "mean", "learned"]
 
 _SMALLEST = 1e-6  # of a probability: float32 rounds smaller ones to 0, whose logarithm is infinite
@@ -387,7 +317,6 @@ def pool_probabilities(
 
     Examples
     --------
-    >>> from srjt.ordinal.decoding import pool_probabilities
     >>> pool_probabilities([[0.75, 0.25], [0.25, 0.75]], [0, 0]).tolist()
     [[0.25, 0.75]]
     >>> pool_probabilities([[0.75, 0.25], [0.25, 0.75]], [0, 0], how="mean").tolist()
@@ -413,7 +342,6 @@ def highest_per_unit(grades: npt.ArrayLike, units: npt.ArrayLike) -> Ints:
 
     Examples
     --------
-    >>> from srjt.ordinal.decoding import highest_per_unit
     >>> highest_per_unit([0, 2, 1], [0, 0, 1]).tolist()
     [2, 1]
     """
@@ -434,7 +362,6 @@ def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.
 
     Examples
     --------
-    >>> from srjt.ordinal.decoding import fit_pooling
     >>> fitted = fit_pooling([[0.9, 0.1], [0.2, 0.8], [0.9, 0.1]], [0, 0, 1], [1, 0])
     >>> 1 <= fitted.exponent <= 64
     True

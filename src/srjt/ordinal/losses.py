@@ -27,19 +27,11 @@ def soft_label_matrix(
     ----------
     num_classes : int
         C, the number of grades.
-    dtype : torch.dtype
-        Of the result.
-    device : torch.device or str, optional
-        Of the result.
-
-    Returns
-    -------
-    Tensor, shape (C, C)
-        Each row sums to 1.
+    dtype, device
+        Of the result (C, C), whose rows sum to 1.
 
     Examples
     --------
-    >>> from srjt.ordinal import soft_label_matrix
     >>> soft_label_matrix(2).round(decimals=3)
     tensor([[0.7310, 0.2690],
             [0.2690, 0.7310]])
@@ -64,17 +56,11 @@ def soft_labels(
     matrix : Tensor, shape (C, C), optional
         Soft labels of your own instead of Eq. 3: row ỹ is the soft label of grade ỹ.
     dtype : torch.dtype
-        Of the result, where ``matrix`` is not given.
-
-    Returns
-    -------
-    Tensor, shape (..., C)
-        Each row sums to 1.
+        Of the result (..., C), where ``matrix`` is not given.
 
     Examples
     --------
-    >>> import srjt
-    >>> srjt.soft_labels([0], 3).round(decimals=3)
+    >>> soft_labels([0], 3).round(decimals=3)
     tensor([[0.6650, 0.2450, 0.0900]])
     """
     grades = _grades(labels, num_classes)
@@ -84,25 +70,15 @@ def soft_labels(
 
 
 def one_hot(labels: Any, num_classes: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Hard labels of grades (Eq. 1).
+    """Hard labels (..., C) of grades: 1 at the label, else 0 (Eq. 1).
 
     Parameters
     ----------
-    labels : Tensor or array-like of int, any shape
-        Grades 0 … C − 1.
-    num_classes : int
-        C, the number of grades.
-    dtype : torch.dtype
-        Of the result.
-
-    Returns
-    -------
-    Tensor, shape (..., C)
-        1 at the label, else 0.
+    labels, num_classes, dtype
+        As for ``soft_labels``.
 
     Examples
     --------
-    >>> from srjt.ordinal import one_hot
     >>> one_hot([1], 3)
     tensor([[0., 1., 0.]])
     """
@@ -113,27 +89,17 @@ def one_hot(labels: Any, num_classes: int, *, dtype: torch.dtype = torch.float32
 def smooth_labels(
     labels: Any, num_classes: int, *, smoothing: float = 0.1, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Labels smoothed uniformly: ``smoothing`` is spread over *all* C grades, including the label.
+    """Labels (..., C) smoothed uniformly: ``smoothing`` is spread over *all* C grades, including the label.
 
     Parameters
     ----------
-    labels : Tensor or array-like of int, any shape
-        Grades 0 … C − 1.
-    num_classes : int
-        C, the number of grades.
+    labels, num_classes, dtype
+        As for ``soft_labels``.
     smoothing : float
         Share that is spread, between 0 and 1.
-    dtype : torch.dtype
-        Of the result.
-
-    Returns
-    -------
-    Tensor, shape (..., C)
-        Each row sums to 1.
 
     Examples
     --------
-    >>> from srjt.ordinal import smooth_labels
     >>> smooth_labels([0], 4, smoothing=0.4)
     tensor([[0.7000, 0.1000, 0.1000, 0.1000]])
     """
@@ -173,8 +139,6 @@ def log_probabilities(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import log_probabilities
     >>> log_probabilities(torch.zeros(1, 4)).exp()
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
@@ -188,8 +152,6 @@ def hard_cross_entropy(logits: Tensor, labels: Tensor, *, temperature: float = 1
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import hard_cross_entropy
     >>> hard_cross_entropy(torch.zeros(1, 4), torch.tensor([2]))
     tensor([1.3863])
     """
@@ -201,9 +163,7 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> import srjt, torch
-    >>> from srjt.ordinal.losses import soft_cross_entropy
-    >>> soft_cross_entropy(torch.zeros(1, 4), srjt.soft_labels([2], 4))
+    >>> soft_cross_entropy(torch.zeros(1, 4), soft_labels([2], 4))
     tensor([1.3863])
     """
     log_p = log_probabilities(logits)
@@ -215,8 +175,6 @@ def jeffreys(logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0) ->
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import jeffreys
     >>> jeffreys(torch.zeros(1, 4), torch.zeros(1, 4))
     tensor([0.])
     """
@@ -232,8 +190,6 @@ def reverse_jensen_shannon(logits_p: Tensor, logits_q: Tensor, *, temperature: f
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import reverse_jensen_shannon
     >>> reverse_jensen_shannon(torch.zeros(1, 4), torch.zeros(1, 4))
     tensor([0.])
     """
@@ -251,8 +207,6 @@ def expected_absolute_error(logits: Tensor, labels: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import expected_absolute_error
     >>> expected_absolute_error(torch.zeros(1, 4), torch.tensor([0]))
     tensor([1.5000])
     """
@@ -269,8 +223,6 @@ def generalised_cross_entropy(logits: Tensor, labels: Tensor, *, q: float = 0.7)
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import generalised_cross_entropy
     >>> generalised_cross_entropy(torch.zeros(1, 4), torch.tensor([2]), q=1.0)
     tensor([0.7500])
     """
@@ -286,8 +238,6 @@ def early_learning(logits: Tensor, averages: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import early_learning
     >>> early_learning(torch.zeros(1, 4), torch.tensor([[0.5, 0.5, 0.0, 0.0]]))
     tensor([-0.2877])
     """
@@ -304,8 +254,6 @@ def forward_corrected(logits: Tensor, labels: Tensor, *, transition: Tensor) -> 
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import forward_corrected
     >>> forward_corrected(torch.zeros(1, 4), torch.tensor([2]), transition=torch.eye(4))
     tensor([1.3863])
     """
@@ -319,17 +267,10 @@ def readings_likelihood(logits: Tensor, likelihoods: Tensor) -> Tensor:
     readings together: they are readings of one true grade. A row for each reading gives the sum of their marginals,
     −Σ_r log (P_rᵀp)[reading r], as if each had a true grade of its own. With one reading both are the same.
 
-    Parameters
-    ----------
-    logits : Tensor, shape (…, C)
-        Of the true grade.
-    likelihoods : Tensor, shape (…, R, C)
-        Pr(reading r | true grade i), or of several readings together; up to a factor.
+    likelihoods: (…, R, C) Pr(reading r | true grade i), or of several readings together; up to a factor.
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import readings_likelihood
     >>> readings_likelihood(torch.zeros(1, 4), torch.eye(4)[None, 2:3])
     tensor([1.3863])
     """
@@ -342,8 +283,6 @@ def reweighted(logits: Tensor, labels: Tensor, *, transition: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import reweighted
     >>> reweighted(torch.zeros(1, 4), torch.tensor([2]), transition=torch.eye(4))
     tensor([1.3863])
     """
@@ -363,16 +302,10 @@ def _log_label_probability(log_p: Tensor, labels: Tensor, transition: Tensor) ->
 
 
 def coral(logits: Tensor, labels: Tensor) -> Tensor:
-    """CORAL: the sum of C − 1 binary losses, "is the grade above k?".
-
-    Parameters
-    ----------
-    logits : Tensor, shape (..., C − 1)
+    """CORAL: the sum of C − 1 binary losses, "is the grade above k?", of logits (..., C − 1).
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import coral
     >>> coral(torch.zeros(1, 3), torch.tensor([2]))
     tensor([2.0794])
     """
@@ -385,16 +318,10 @@ def coral(logits: Tensor, labels: Tensor) -> Tensor:
 def garg(logits: Tensor, labels: Tensor, *, inverse: Tensor) -> Tensor:
     """Σ_j (P⁻¹)_ỹj ℓ_coral(·, j): its mean over the noise is the loss on the true label. It can be negative.
 
-    Parameters
-    ----------
-    logits : Tensor, shape (..., C − 1)
-    inverse : Tensor, shape (C, C)
-        P⁻¹.
+    logits: (..., C − 1). inverse: (C, C) P⁻¹.
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.losses import garg
     >>> garg(torch.zeros(1, 3), torch.tensor([2]), inverse=torch.eye(4))
     tensor([2.0794])
     """
@@ -452,14 +379,9 @@ def keep_rate(
         T', instead of 5 (paper) or 10 (published code, original).
     convention : {"paper", "published-code", "original"}
 
-    Returns
-    -------
-    float
-
     Examples
     --------
-    >>> import srjt
-    >>> srjt.keep_rate(5, noise_rate=0.4)
+    >>> keep_rate(5, noise_rate=0.4)
     0.6
     """
     check_convention(convention)
@@ -489,13 +411,8 @@ def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper"
         The keep rate R(T).
     convention : {"paper", "published-code", "original"}
 
-    Returns
-    -------
-    int
-
     Examples
     --------
-    >>> from srjt.ordinal import keep_count
     >>> keep_count(64, 0.9)
     58
     """
@@ -516,6 +433,7 @@ def select_smallest(scores: Tensor, *, keep: int | Tensor, labels: Tensor | None
     Parameters
     ----------
     scores : Tensor, shape (..., B)
+        The result, of bool, has the same shape.
     keep : int or 0-d Tensor on the scores' device
         Number of samples. It is data, not control flow: no shape depends on it, so a captured CUDA graph can be
         replayed while it changes.
@@ -523,14 +441,8 @@ def select_smallest(scores: Tensor, *, keep: int | Tensor, labels: Tensor | None
         Keep the same share within each grade: ceil(keep · n_c / B) of its n_c samples, so that rare grades, whose
         losses are large, are not discarded altogether.
 
-    Returns
-    -------
-    Tensor of bool, shape (..., B)
-
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal import select_smallest
     >>> select_smallest(torch.tensor([0.3, 0.1, 0.2]), keep=2)
     tensor([False,  True,  True])
     """

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError
+from srjt.ordinal import patient_codes as patient_codes
 
 # The formulas of the metrics, for many confusion matrices at once: a bootstrap has a thousand of them.
 #
@@ -112,8 +113,6 @@ def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_clas
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.metrics import selection_counts
     >>> selected, labels, true = torch.tensor([True, False]), torch.tensor([0, 1]), torch.tensor([0, 1])
     >>> selection_counts(selected, labels, true, num_classes=2)
     tensor([[1, 0],
@@ -136,7 +135,6 @@ def label_precision(counts: npt.ArrayLike, *, per_class: bool = False) -> float 
 
     Examples
     --------
-    >>> from srjt.ordinal.metrics import label_precision
     >>> label_precision([[1, 0], [1, 0], [1, 1], [1, 1]])
     1.0
     """
@@ -149,7 +147,6 @@ def label_recall(counts: npt.ArrayLike, *, per_class: bool = False) -> float | F
 
     Examples
     --------
-    >>> from srjt.ordinal.metrics import label_recall
     >>> label_recall([[1, 0], [1, 0], [1, 1], [1, 1]])
     0.5
     """
@@ -185,8 +182,6 @@ def confusion_matrix(true: Tensor, predicted: Tensor, *, num_classes: int) -> Te
 
     Examples
     --------
-    >>> import torch
-    >>> from srjt.ordinal.metrics import confusion_matrix
     >>> confusion_matrix(torch.tensor([0, 1]), torch.tensor([0, 0]), num_classes=2)
     tensor([[1, 0],
             [1, 0]])
@@ -202,24 +197,15 @@ def confusion_matrix(true: Tensor, predicted: Tensor, *, num_classes: int) -> Te
 class Metric:
     """A metric and its names in tables and sentences. Call it with a confusion matrix.
 
-    Parameters
-    ----------
-    function : callable
-        From confusion matrices, shape (..., C, C), to a number for each.
-    short_name, long_name : str
-        In the heading of a column, and in a sentence.
-    lower_is_better : bool
-
     Examples
     --------
-    >>> from srjt.ordinal.metrics import METRICS
     >>> METRICS["mae"]([[3, 1], [0, 4]]), METRICS["qwk"]([[3, 1], [0, 4]])
     (0.125, 0.75)
     """
 
-    function: Callable[[Floats], Floats]
-    short_name: str
-    long_name: str
+    function: Callable[[Floats], Floats]  # of confusion matrices (..., C, C): a number for each
+    short_name: str  # in the heading of a column
+    long_name: str  # in a sentence
     lower_is_better: bool = False
     lowest: float = 0.0
 
@@ -246,7 +232,6 @@ def summary(confusion: npt.ArrayLike) -> dict[str, float]:
 
     Examples
     --------
-    >>> from srjt.ordinal.metrics import summary
     >>> summary([[3, 1], [0, 4]])["accuracy"]
     0.875
     """
@@ -303,15 +288,6 @@ class Interval(NamedTuple):
     high: float
 
 
-def patient_codes(groups: Sequence[Hashable] | None, samples: int) -> Ints:
-    """(N,) the number of each sample's patient, from 0; without groups every sample is its own patient."""
-    if groups is None:
-        return np.arange(samples)
-    if len(groups) != samples:
-        raise SrjtError(f"{len(groups)} groups for {samples} samples: they must be as many.")
-    return np.unique(np.asarray([str(group) for group in groups]), return_inverse=True)[1].astype(np.int64)
-
-
 def patient_draws(patients: int, resamples: int, *, seed: int, width: int = 1) -> Iterator[Floats]:
     """Weights of the patients (n, G): first all ones, then the bootstrap draws in chunks of bounded size.
 
@@ -347,20 +323,9 @@ def t_interval(
     over Sₘ trainings. s² is pooled over the methods, so that a method with one training is taken to vary as the others
     do. The degrees of freedom are Satterthwaite's.
 
-    Parameters
-    ----------
-    values : array-like, shape (1 + B,)
-        The difference as it is, and of each draw.
-    patients : int
-        The number of patients; of two groups, the smaller number.
-    trainings : sequence of array-like, each of shape (Sₘ,)
-        The score of each training of each method that the difference is between. Default: they are not varied.
-    level : float
-
-    Returns
-    -------
-    (Interval, float)
-        nan, without an end and a p-value, where fewer than two patients or draws are known.
+    values: (1 + B,) the difference as it is, and of each draw. patients: their number; of two groups, the smaller one.
+    trainings: of each method that the difference is between the score of each training (Sₘ,); by default they are not
+    varied. Ends and p-value are nan where fewer than two patients or draws are known.
     """
     from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]  # scipy.stats is twenty times slower
 
@@ -395,28 +360,11 @@ def bootstrap_metrics(
 ) -> dict[str, Interval]:
     """Percentile-bootstrap intervals of all metrics.
 
-    Parameters
-    ----------
-    true, predicted : array-like of int, shape (N,)
-        Grades.
-    num_classes : int
-        C, the number of grades.
-    groups : sequence, length N, optional
-        Patients. Default: every sample is its own group.
-    resamples : int
-        Number of bootstrap draws.
-    level : float
-        Confidence level.
-    seed : int
-
-    Returns
-    -------
-    dict of str to Interval
-        By name of the metric.
+    true, predicted: (N,) grades. num_classes: C. groups: (N,) patients; without, every sample is its own. resamples:
+    the number of draws. The result is by name of the metric.
 
     Examples
     --------
-    >>> from srjt.ordinal.metrics import bootstrap_metrics
     >>> bootstrap_metrics([0, 1, 2], [0, 1, 2], num_classes=3)["accuracy"]
     Interval(value=1.0, low=1.0, high=1.0)
     """
@@ -442,21 +390,11 @@ def resampled_metrics(
     Every metric is a function of the confusion matrix, and the matrix of a draw is a weighted sum of the patients' own
     matrices: nothing is counted again.
 
-    Parameters
-    ----------
-    true, predicted, num_classes, groups, resamples, seed
-        As for ``bootstrap_metrics``.
-    metrics : iterable of str
-        Names in ``srjt.ordinal.metrics.METRICS``. Default: all.
-
-    Returns
-    -------
-    dict of str to array, shape (1 + resamples,)
-        By name of the metric; the first value is that of the samples as they are.
+    metrics: names in ``METRICS``; by default all. The other arguments are those of ``bootstrap_metrics``. The result
+    has an array (1 + resamples,) by name of the metric; the first value is that of the samples as they are.
 
     Examples
     --------
-    >>> from srjt.ordinal.metrics import resampled_metrics
     >>> resampled_metrics([0, 1, 2], [0, 1, 2], num_classes=3, resamples=2)["mae"].tolist()
     [0.0, 0.0, 0.0]
     """
@@ -482,7 +420,6 @@ def holm(p_values: npt.ArrayLike) -> Floats:
 
     Examples
     --------
-    >>> from srjt.ordinal.metrics import holm
     >>> holm([0.04, 0.01, 0.03]).round(3).tolist()
     [0.06, 0.03, 0.06]
     """

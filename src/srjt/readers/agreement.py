@@ -14,7 +14,6 @@ import pandas as pd
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
-from srjt.files import plain
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import Interval, patient_draws
 from srjt.progress import Plain, Reported
@@ -37,19 +36,10 @@ from srjt.readers.readings import (
 
 
 def weighted_kappa(tables: npt.ArrayLike, *, power: int) -> Floats:
-    """Weighted κ of tables of two readers' grades.
+    """Weighted κ (…) of counts (…, C, C): the one reader's grade in rows, the other's in columns.
 
-    Parameters
-    ----------
-    tables : (…, C, C) array
-        Counts: the one reader's grade in rows, the other's in columns.
-    power : {1, 2}
-        1: linear, 2: quadratic weights.
-
-    Returns
-    -------
-    (…) array of float
-        nan where both readers gave one and the same grade, or nothing is counted.
+    power: 1 for linear, 2 for quadratic weights. nan where both readers gave one and the same grade, or nothing is
+    counted.
 
     Examples
     --------
@@ -66,17 +56,9 @@ def weighted_kappa(tables: npt.ArrayLike, *, power: int) -> Floats:
 
 
 def krippendorff_alpha(coincidences: npt.ArrayLike) -> Floats:
-    """Krippendorff's α for ordinal grades.
+    """Krippendorff's α (…) for ordinal grades; nan where only one grade occurs.
 
-    Parameters
-    ----------
-    coincidences : (…, C·C) array
-        Coincidence matrices: each ordered pair of readings of an item counts 1 / (readings of the item − 1).
-
-    Returns
-    -------
-    (…) array of float
-        nan where only one grade occurs.
+    coincidences: (…, C·C) each ordered pair of readings of an item counts 1 / (readings of the item − 1).
 
     Examples
     --------
@@ -99,12 +81,8 @@ def krippendorff_alpha(coincidences: npt.ArrayLike) -> Floats:
 def fleiss_kappa(tables: npt.ArrayLike, shares: npt.ArrayLike) -> Floats:
     """Fleiss' κ of any number of readings an item. The order of the grades does not count.
 
-    Parameters
-    ----------
-    tables : (…, C, C) array
-        Pairs of readings. Each item with several readings counts 1, spread over its ordered pairs.
-    shares : (…, C) array
-        Readings of each grade. Each item counts 1, spread over its readings.
+    tables: (…, C, C) pairs of readings; each item with several readings counts 1, spread over its ordered pairs.
+    shares: (…, C) readings of each grade; each item counts 1, spread over its readings.
 
     Examples
     --------
@@ -149,10 +127,7 @@ def _beyond_chance(tables: npt.ArrayLike, weight: Floats, chance: Floats) -> Flo
 def icc_one_way(sums: npt.ArrayLike) -> Floats:
     """ICC(1,1) of Shrout and Fleiss: items read by whichever readers, grades as numbers, a single reading.
 
-    Parameters
-    ----------
-    sums : (…, 6) array
-        Over the items i with several readings x: their number, Σ n_i, Σ n_i², Σ x, Σ x², Σ (Σ x)² / n_i.
+    sums: (…, 6) over the items i with several readings x: their number, Σ n_i, Σ n_i², Σ x, Σ x², Σ (Σ x)² / n_i.
     """
     items, size, squared, total, squares, between = np.moveaxis(np.asarray(sums, dtype=np.float64), -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -166,12 +141,7 @@ def icc_two_way(sums: npt.ArrayLike) -> tuple[Floats, Floats]:
     """ICC(2,1) and ICC(3,1) of Shrout and Fleiss, of items that all readers read, grades as numbers.
 
     ICC(2,1): readers like these in general; a reader's bias counts as disagreement. ICC(3,1): these readers; bias does
-    not count.
-
-    Parameters
-    ----------
-    sums : (…, 3 + R) array
-        Over the items: their number, Σ x², Σ (Σ_r x)², then each reader's Σ x.
+    not count. sums: (…, 3 + R) over the items: their number, Σ x², Σ (Σ_r x)², then each reader's Σ x.
     """
     columns = np.asarray(sums, dtype=np.float64)
     items, squares, between = np.moveaxis(columns[..., :3], -1, 0)
@@ -198,14 +168,9 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 def ends(values: Floats, tails: tuple[float, float]) -> Floats:
     """(2, K) quantiles of values (1 + B, K) over the draws, which hold the first row; nan where that is nan."""
     drawn = values[1:] if len(values) > 1 else values
-    defined, valued = np.isfinite(drawn), np.isfinite(values[0])
-    quantiles = np.full((2, values.shape[1]), np.nan)
-    whole = defined.all(axis=0) & valued
-    some = defined.any(axis=0) & valued & ~whole
-    if whole.any():  # much faster than nanquantile
-        quantiles[:, whole] = np.quantile(drawn[:, whole], tails, axis=0)
-    if some.any():
-        quantiles[:, some] = np.nanquantile(drawn[:, some], tails, axis=0)
+    quantiles = np.quantile(drawn, tails, axis=0)  # nan where a draw is; much faster than nanquantile
+    some = np.isnan(quantiles[0]) & np.isfinite(drawn).any(axis=0)
+    quantiles[:, some] = np.nanquantile(drawn[:, some], tails, axis=0)
     return np.stack([np.minimum(quantiles[0], values[0]), np.maximum(quantiles[1], values[0])])
 
 
@@ -288,11 +253,6 @@ class Agreement(Plain, Reported):
         counts = f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"
         return f"<Agreement: {counts}, quadratic κ {value}{between}>"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON keeps them; None where something is undefined."""
-        values: dict[str, Any] = plain(super().to_dict())
-        return values
-
 
 def agreement(
     readings: Readings, *, resamples: int = 1000, seed: int = 0, confidence: float = 0.95
@@ -306,13 +266,8 @@ def agreement(
     resamples : int
         Number of bootstrap draws; 0 makes the intervals as narrow as the values. Where no draw differs, as where all
         grades are equal, a share gets Wilson's interval.
-    seed : int
-    confidence : float
-        Of the intervals.
-
-    Returns
-    -------
-    Agreement
+    seed, confidence
+        Of the draws, and of the intervals.
 
     Examples
     --------
@@ -526,11 +481,6 @@ class NetworkComparison(Plain):
     not_inferior: bool  # whether the interval lies above −margin
     sentence: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON keeps them; None where something is undefined."""
-        values: dict[str, Any] = plain(super().to_dict())
-        return values
-
 
 def compare_network(
     readings: Readings,
@@ -556,10 +506,6 @@ def compare_network(
         The network is not inferior if its κ is at most this much below the readers', with confidence.
     resamples, seed, confidence
         Of the bootstrap over the patients.
-
-    Returns
-    -------
-    NetworkComparison
 
     Examples
     --------

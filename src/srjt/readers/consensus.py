@@ -394,7 +394,6 @@ def next_readings(
 
     Examples
     --------
-    >>> from srjt.readers import consensus
     >>> readings = Readings(
     ...     items=["agreed", "doubtful"],
     ...     readers=["Kim", "Lee", "May"],

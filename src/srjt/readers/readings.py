@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix, diags  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of, printable
+from srjt.ordinal import patient_codes
 
 # Grades that several readers gave to the same items.
 
@@ -28,10 +29,8 @@ class Readings:
 
     Parameters
     ----------
-    items : list of str, length I
-    readers : list of str, length R
-    grades : tuple of str, length C
-        Names of the grades, mildest first.
+    items, readers, grades : of str, lengths I, R and C
+        Their names; the mildest grade first.
     item, reader, grade : (M,) array of int
         Of each reading: the positions in ``items``, ``readers`` and ``grades``. The same reader may read an item twice.
     groups : list of str, length I, optional
@@ -124,17 +123,7 @@ class Readings:
         return len(self.item)
 
     def rows(self, rows: npt.NDArray[Any]) -> Readings:
-        """Some of the readings, of the same items and readers.
-
-        Parameters
-        ----------
-        rows : (M,) array of bool, or array of int
-            Which readings.
-
-        Returns
-        -------
-        Readings
-        """
+        """Some of the readings, by (M,) of bool or positions, of the same items and readers."""
         return replace(
             self,
             item=self.item[rows],
@@ -145,9 +134,7 @@ class Readings:
 
     def owner(self) -> Ints:
         """(I,) the number of each item's group."""
-        if self.groups is None:
-            return np.arange(len(self.items))
-        return np.unique(np.asarray(self.groups, dtype=str), return_inverse=True)[1].astype(np.int64)
+        return patient_codes(self.groups, len(self.items))
 
 
 # Pairs of readings of the same item.

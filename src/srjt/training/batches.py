@@ -24,7 +24,6 @@ from srjt.data.images.feed import (
     normalise,
 )
 from srjt.methods.base import Method
-from srjt.ordinal.decoding import most_likely_grade
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.training.devices import StackedNetworks
 
@@ -336,7 +335,7 @@ class Forward:
         method, classes = self.method, self.method.num_classes
         total = torch.zeros((method.networks + 1, classes, classes), dtype=torch.int64, device=labels.device)
         for (logits,), part in self._logits(rows):
-            ensemble = most_likely_grade(method.probabilities(logits).mean(dim=0))
+            ensemble = method.probabilities(logits).mean(dim=0).argmax(dim=-1)
             predicted = torch.cat([method.grades(logits), ensemble[None]])
             total += torch.stack([confusion_matrix(labels[part], p, num_classes=classes) for p in predicted])
         return total
