@@ -15,7 +15,7 @@ SOURCE = Path(srjt.__file__).parent
 # From the ground up. A file may import from its own room, from rooms on lower floors, and from rooms to the left
 # of its own on the same floor, nothing else.
 FLOORS = (
-    ("_version", "errors", "console", "files", "settings", "progress", "ordinal", "noise", "readers"),
+    ("_version", "errors", "console", "progress", "files", "settings", "ordinal", "noise", "readers"),
     ("methods", "networks", "data"),
     ("training",),
     ("inference", "estimator"),

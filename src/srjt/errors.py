@@ -63,6 +63,17 @@ def count_of(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
+def few(names: Iterable[object], most: int = 3) -> str:
+    """The first names, and "…" if there are more."""
+    listed = list(map(str, names))
+    return ", ".join([*listed[:most], "…"] if len(listed) > most else listed)
+
+
+def reason_of(problem: BaseException) -> str:
+    """Why it failed, on one line and without a full stop; other packages write long texts."""
+    return " ".join(str(problem).split())[:300].rstrip(".") or type(problem).__name__
+
+
 def duration(seconds: float) -> str:
     """A time as people read it: "40 s", "12 min", "3.5 h", "15 days"."""
     if seconds < 120:

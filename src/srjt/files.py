@@ -12,7 +12,6 @@ import hashlib
 import http.client
 import io
 import json
-import math
 import os
 import re
 import shutil
@@ -30,7 +29,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import platformdirs
 from filelock import FileLock, Timeout
 
-from srjt.errors import SrjtError, missing_extra, printable
+from srjt.errors import SrjtError, missing_extra, printable, reason_of
+from srjt.progress import plain
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -75,19 +75,6 @@ def write_json(path: Path, content: Any) -> None:
 def as_json(content: Any) -> bytes:
     """Indented JSON, with one line break at the end."""
     return (json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def plain(value: Any) -> Any:
-    """As JSON keeps it: arrays as lists, a DataFrame as a list of its rows, None where a number is not finite."""
-    if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
-    if hasattr(value, "to_dict") and hasattr(value, "columns"):
-        value = value.to_dict("records")
-    elif hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextlib.contextmanager
@@ -556,8 +543,5 @@ def _ask_hub(function: str, repo: str, **arguments: Any) -> None:
         raise missing_extra("huggingface_hub", "hub", "A run on the Hugging Face Hub") from None
     try:
         getattr(huggingface_hub, function)(**arguments)
-    except (
-        Exception
-    ) as problem:  # no network, no such repository, no right to it: versions have their own errors
-        reason = printable(" ".join(str(problem).split())[:300]) or type(problem).__name__
-        raise SrjtError(f"The Hub cannot be used for {repo}: {reason.rstrip('.')}.") from problem
+    except Exception as problem:  # no network, no such repository, no right to it: by version other errors
+        raise SrjtError(f"The Hub cannot be used for {repo}: {printable(reason_of(problem))}.") from problem

@@ -280,28 +280,31 @@ def page_of(result: Any) -> Any:
 
 
 def plain(value: Any, *, whole: bool = False) -> Any:
-    """Results as JSON keeps them: dataclasses and named tuples are dicts, without fields that no ``repr`` shows.
+    """As JSON keeps it: dataclasses and named tuples as dicts, arrays as lists, a DataFrame as a list of its rows, None
+    where a number is not finite.
 
-    A part with a ``to_dict`` of its own decides itself. whole: it is the one that is asked.
+    Fields of a dataclass that no ``repr`` shows are left out, and one with a ``to_dict`` of its own decides itself,
+    unless it is the ``whole``.
     """
     if is_dataclass(value):
-        own = None if whole else getattr(value, "to_dict", None)
-        return (
-            own()
-            if own is not None
-            else {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
-        )
-    if hasattr(value, "_asdict"):
-        return plain(value._asdict())
+        if not whole and hasattr(value, "to_dict"):
+            return plain(value.to_dict())
+        value = {field.name: getattr(value, field.name) for field in fields(value) if field.repr}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif hasattr(value, "columns"):
+        value = value.to_dict("records")
+    elif hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, Mapping):
-        return {name: plain(part) for name, part in value.items()}
+        return {str(name): plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
-    return value.tolist() if hasattr(value, "tolist") else value  # an array
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Plain:
-    """A result that is plain values, too."""
+    """A result that is plain values, too; None where something is undefined."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -229,7 +229,7 @@ BROKEN[3, 1] = np.nan
         (npz(features=np.zeros((8, 7, 7, 2)), grades=GRADES), {}, r"not of shape \(8, 7, 7, 2\)"),
         (npz(features=np.array([["a"]] * 8), grades=GRADES), {}, "must be numbers; these are <U1"),
         (npz(features=X, grades=np.array(GRADES, dtype=object)), {}, "'grades' of .* contains Python objects"),
-        (npz(features=X, grades=GRADES, grade_names=np.array("mild")), {}, "'grade_names' of .* must list the grades"),
+        (npz(features=X, grades=GRADES, grade_names=np.array("mild")), {}, "'grade_names' of .* for each grade"),
         (npz(features=X, grades=GRADES, ids=np.array([b"\xff%d" % i for i in range(8)])), {}, "'ids' of .* not UTF-8"),
         (npz(other=X), {"kind": "features"}, "has no array named features; it has other"),
         (npz(features=X, grades=GRADES), {"feature_columns": "f*"}, "`feature_columns` applies to tables"),
@@ -246,7 +246,7 @@ BROKEN[3, 1] = np.nan
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1,x,4\n"), {"feature_columns": "f*"}, "line 3: 'x' in the feature .*'f1'"),
         (csv("id,grade,f1,f2\n1,0,1,nan\n2,1,3,4\n"), {"feature_columns": "f*"}, "finite: row 0, column 1"),
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1\n"), {"feature_columns": "f*"}, "line 3: 2 cells where the header has 4"),
-        (npz(features=X, grades=GRADES, feature_names=["a"]), {}, "'feature_names' of .* must name its 5 features"),
+        (npz(features=X, grades=GRADES, feature_names=["a"]), {}, "'feature_names' of .* for each feature"),
         (csv("image,grade\n1,0\n2,1\n"), {"kind": "table", "labels": "x"}, "`labels` applies to features, .* as table"),
     ],
 )  # fmt: skip

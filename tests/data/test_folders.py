@@ -128,7 +128,7 @@ def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("patients", "note"),
     [
-        ([None, "", "ANONYMOUS"], "no header of the DICOM files has a PatientID"),
+        ([None, "", "ANONYMOUS"], "no DICOM file has a PatientID"),
         (["12", "12", "12 "], "the DICOM files have one PatientID for all"),
     ],
 )  # fmt: skip
@@ -146,7 +146,7 @@ def test_unknown_patients_among_known_ones(tmp_path: Path) -> None:
     reading = read_folder(tmp_path, {"0/a.dcm": "1", "1/b.dcm": "1", "1/c.dcm": "2", "1/d.dcm": "anonymized"})
     assert said(reading) == [
         "patient: pseudonyms of the PatientID in the headers of the DICOM files; images without one, each "
-        "treated as a separate patient: 3"
+        "a separate patient: 3"
     ]
     nobody = {"0/picture.png", "0/damaged.dcm", "1/d.dcm"}
     assert {problem.where for problem in reading.problems if problem.kind == UNKNOWN} == nobody

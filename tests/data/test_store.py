@@ -105,7 +105,7 @@ def test_the_cache_folder_comes_from_the_environment(
     monkeypatch.delenv("SRJT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     if sys.platform != "darwin":
-        assert store.cache_folder() == tmp_path / "xdg" / "srjt"
+        assert store.files.cache_folder() == tmp_path / "xdg" / "srjt"
 
 
 def test_an_empty_manifest(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pandas as pd
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
-from srjt.files import plain
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import Interval, patient_draws
 from srjt.progress import Plain, Reported
@@ -254,11 +253,6 @@ class Agreement(Plain, Reported):
         counts = f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"
         return f"<Agreement: {counts}, quadratic κ {value}{between}>"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON keeps them; None where something is undefined."""
-        values: dict[str, Any] = plain(super().to_dict())
-        return values
-
 
 def agreement(
     readings: Readings, *, resamples: int = 1000, seed: int = 0, confidence: float = 0.95
@@ -480,11 +474,6 @@ class NetworkComparison(Plain):
     margin: float
     not_inferior: bool  # whether the interval lies above −margin
     sentence: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON keeps them; None where something is undefined."""
-        values: dict[str, Any] = plain(super().to_dict())
-        return values
 
 
 def compare_network(

@@ -12,8 +12,8 @@ import pandas as pd
 
 from srjt._version import __version__
 from srjt.data.sources.readings import ReadingsTable, combine
-from srjt.files import plain
 from srjt.ordinal.metrics import Interval
+from srjt.progress import plain
 from srjt.readers.agreement import COEFFICIENTS, Agreement
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings

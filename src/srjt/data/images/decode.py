@@ -200,7 +200,7 @@ def read_image(
     if (reason := why_not_a_file(path)) is not None:
         raise BadImageError(path, reason)
     try:
-        head = _read_head(path)
+        head = read_head(path)
         if not head:
             raise BadImageError(path, EMPTY_FILE)
         picture = _read(path, head, size)
@@ -227,7 +227,7 @@ def is_image(path: str | os.PathLike[str]) -> bool:
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return True
     try:
-        head = _read_head(path)
+        head = read_head(path)
         if head[128:] == b"DICM":
             return True
         with warnings.catch_warnings():
@@ -264,7 +264,8 @@ def check_resize(size: int | None, resize: str) -> None:
         raise SrjtError(f"The image size must be at least 1 pixel, not {size}.")
 
 
-def _read_head(path: Path) -> bytes:
+def read_head(path: Path) -> bytes:
+    """The first bytes of a file; those of DICOM end in DICM."""
     with path.open("rb") as file:
         return file.read(132)
 

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,31 +23,14 @@ import numpy.typing as npt
 from PIL import Image
 from pydantic import BaseModel
 
+from srjt import files
 from srjt.data.duplicates import HASHED_SIZE, file_facts, image_hashes, with_hashes
-from srjt.data.images.decode import (
-    DECODER_VERSION,
-    BadImageError,
-    OnBadImage,
-    Resize,
-    UInt8Array,
-    check_resize,
-    decoding_process,
-    read_image,
-    resized,
-)
+from srjt.data.images import decode
+from srjt.data.images.decode import BadImageError, OnBadImage, Resize, UInt8Array, read_image
 from srjt.data.manifest import Features, Manifest, as_features
 from srjt.data.sources.assemble import as_colour
 from srjt.data.sources.table import no_image_exists
 from srjt.errors import SrjtError, cores, unknown_name
-from srjt.files import (
-    cache_folder,
-    explain_write_errors,
-    is_locked,
-    read_json,
-    sync_folder,
-    wait_for_lock,
-    write_json,
-)
 
 # Build the image store of one folder so that no crash, second process or full disk can corrupt it.
 #
@@ -78,14 +61,14 @@ class StoreFile(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """The store of ``count`` images in a folder. read: the pixels of a row. files: those that a process can decode."""
+    """The store of ``count`` images in a folder. read: the pixels of a row. paths: their files, if they are files."""
 
     folder: Path
     count: int
     size: int
     resize: Resize
     read: Callable[[int], UInt8Array]
-    files: Sequence[Path] | None
+    paths: list[Path]
     workers: int
     progress: Progress | None
 
@@ -104,7 +87,7 @@ class Build:
     def finished(self) -> StoreFile | None:
         """What the folder holds; None unless it is complete, and has not been changed since."""
         with suppress(OSError, SrjtError):
-            store = read_json(self.folder / "store.json", StoreFile)
+            store = files.read_json(self.folder / "store.json", StoreFile)
             facts, rows = (self.folder / store.pixels).stat(), self.count - len(store.skipped)
             whole = facts.st_size == len(self.header(rows)) + rows * self.row_bytes
             return store if whole and facts.st_mtime_ns == store.modified else None
@@ -150,7 +133,7 @@ class Build:
 
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="decode")
         try:
-            if self.files is not None and self.workers >= PROCESSES and len(todo) >= MANY:
+            if self.paths and self.workers >= PROCESSES and len(todo) >= MANY:
                 for first in range(self.workers):
                     pool.submit(work, self._in_process(todo[first :: self.workers]))
             else:
@@ -193,15 +176,15 @@ class Build:
                     yield row, error.reason
 
     def _in_process(self, rows: list[int]) -> Decoded:
-        assert self.files is not None
         left, place, offset = dict.fromkeys(rows), self.folder / "pixels.npy", len(self.header(self.count))
-        todo = [(row, self.files[row]) for row in rows]
+        todo = [(row, self.paths[row]) for row in rows]
+        process = decode.decoding_process(
+            todo, pixels=place, offset=offset, size=self.size, resize=self.resize
+        )
         with (
-            suppress(OSError, ValueError),  # too many processes, or one that died within a line
-            decoding_process(
-                todo, pixels=place, offset=offset, size=self.size, resize=self.resize
-            ) as decoded,
-        ):
+            suppress(OSError, ValueError),
+            process as decoded,
+        ):  # too many processes, or one died within a line
             for row in decoded:
                 del left[row]
                 yield row, ""
@@ -209,14 +192,12 @@ class Build:
 
     def _prepare_files(self) -> npt.NDArray[np.bool_]:
         """(N,) which rows are done. Files that are missing or have the wrong size are created."""
-        (self.folder / "store.json").unlink(
-            missing_ok=True
-        )  # a damaged store must not look complete meanwhile
+        (self.folder / "store.json").unlink(missing_ok=True)  # a damaged store must not look complete
         pixels, header = self.folder / "pixels.npy", self.header(self.count)
         total = len(header) + self.count * self.row_bytes
         if not pixels.exists() or pixels.stat().st_size != total:
             (self.folder / "done").unlink(missing_ok=True)
-            sync_folder(self.folder)  # no old mark may outlive its pixels
+            files.sync_folder(self.folder)  # no old mark may outlive its pixels
             pixels.touch()
         with open(pixels, "r+b") as file:
             file.write(header)
@@ -239,7 +220,7 @@ class Build:
                 os.fsync(file.fileno())
         modified, skipped = (self.folder / name).stat().st_mtime_ns, sorted(bad.items())
         store = StoreFile(pixels=name, count=len(good), size=self.size, skipped=skipped, modified=modified)
-        write_json(self.folder / "store.json", store.model_dump())
+        files.write_json(self.folder / "store.json", store.model_dump())
         (self.folder / "done").unlink(missing_ok=True)
         if bad:
             (self.folder / "pixels.npy").unlink(missing_ok=True)
@@ -344,7 +325,7 @@ def open_store(
     (100, 64, 64, 3)
     """
     size = int(size)
-    check_resize(size, resize)
+    decode.check_resize(size, resize)
     if on_bad_image not in get_args(OnBadImage):
         raise unknown_name("choice for bad images", on_bad_image, get_args(OnBadImage))
     workers = workers or cores()
@@ -353,7 +334,7 @@ def open_store(
         manifest = with_hashes(manifest, image_hashes(manifest))
     if manifest.arrays is not None and manifest.are_features:
         return ImageStore(pixels=as_features(manifest.arrays), manifest=manifest)
-    paths: Sequence[Path] | None = None
+    paths: list[Path] = []
     if manifest.arrays is not None:
         arrays = np.asarray(as_colour(manifest.arrays), np.uint8).view()
         if arrays.shape[1:3] == (size, size) or len(arrays) * 3 * size * size <= IN_MEMORY:
@@ -361,17 +342,17 @@ def open_store(
             return ImageStore(pixels=pixels, manifest=manifest)
         facts, read = _array_facts(arrays), lambda row: _resize_one(arrays[row], size=size, resize=resize)
     else:
-        paths = files = manifest.paths
-        facts, read = file_facts(files), lambda row: read_image(files[row], size=size, resize=resize)
-    rule = f"{facts}\0{size}\0{resize}\0{DECODER_VERSION}"
+        paths = manifest.paths
+        facts, read = file_facts(paths), lambda row: read_image(paths[row], size=size, resize=resize)
+    rule = f"{facts}\0{size}\0{resize}\0{decode.DECODER_VERSION}"
     key = hashlib.sha256(rule.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     build = Build(
-        folder=Path(cache or cache_folder()).expanduser() / "images" / key,
+        folder=Path(cache or files.cache_folder()).expanduser() / "images" / key,
         count=len(manifest),
         size=size,
         resize=resize,
         read=read,
-        files=paths,
+        paths=paths,
         workers=workers,
         progress=progress,
     )
@@ -398,12 +379,12 @@ def _open_or_build(build: Build, manifest: Manifest, on_bad_image: OnBadImage) -
             "SRJT_CACHE to another folder."
         )
         needed = f"The image store needs {build.count * build.row_bytes:,} bytes in {build.folder}"
-        with explain_write_errors(needed, advice):
+        with files.explain_write_errors(needed, advice):
             build.folder.mkdir(parents=True, exist_ok=True)
-            if is_locked(build.folder):
+            if files.is_locked(build.folder):
                 log = logging.getLogger(__name__)
                 log.warning("Another process is building the image store %s; waiting for it.", build.folder)
-            with wait_for_lock(build.folder, waiting=build.waiting):
+            with files.wait_for_lock(build.folder, waiting=build.waiting):
                 store = build.finished()  # by the process we waited for
                 if store is None:
                     bad = build.decode_missing()
@@ -447,7 +428,9 @@ def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:
 
 
 def _resize_one(picture: npt.NDArray[np.uint8], *, size: int, resize: Resize) -> UInt8Array:
-    return np.asarray(resized(Image.fromarray(np.ascontiguousarray(picture)), size=size, resize=resize))
+    return np.asarray(
+        decode.resized(Image.fromarray(np.ascontiguousarray(picture)), size=size, resize=resize)
+    )
 
 
 def _resize_all(

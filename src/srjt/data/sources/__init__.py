@@ -19,17 +19,9 @@ import pandas as pd
 from srjt.data.images.decode import OnBadImage
 from srjt.data.manifest import Manifest, as_features, drop_unusable, left_out_counts
 from srjt.data.options import ReadOptions
-from srjt.data.sources import features, folders, table
-from srjt.data.sources.assemble import (
-    LoadedData,
-    TorchDataset,
-    as_colour,
-    dataset_arrays,
-    from_arrays,
-    is_dataset,
-)
+from srjt.data.sources import assemble, features, folders, table
+from srjt.data.sources.assemble import LoadedData, TorchDataset, from_arrays
 from srjt.data.sources.features import read_ungraded_features
-from srjt.data.sources.folders import read_images, with_patients_of_headers
 from srjt.errors import SrjtError, unknown_name
 from srjt.files import as_path, check_regular_file
 from srjt.progress import ProgressOption
@@ -40,7 +32,7 @@ __all__ = ["SOURCES", "LoadedData", "Source", "from_arrays", "read"]
 class Source(NamedTuple):
     """A kind of source: ``recognise`` looks at a path, ``read`` reads it by those options that the source ``takes``."""
 
-    recognise: Callable[[Path], bool]
+    recognise: Callable[[Path], object]
     read: Callable[[Any, ReadOptions], LoadedData]
     takes: frozenset[str] = frozenset({"grades"})
 
@@ -50,12 +42,12 @@ ALL = frozenset(ReadOptions.__dataclass_fields__) - {"kind"}
 
 # The first source that recognises a path reads it. A table in memory is a table or features.
 SOURCES: dict[str, Source] = {
-    "dr": Source(folders.is_dr, folders.read_dr, GRADES | {"images"}),
+    "dr": Source(folders.find_labels, folders.read_dr, GRADES | {"images"}),
     "features": Source(features.is_features, features.read_features, ALL),
     "medmnist": Source(folders.is_medmnist, folders.read_medmnist),
     "table": Source(table.is_table, features.read_table, ALL - {"labels", "feature_columns"}),
-    "limuc": Source(folders.is_limuc, folders.read_limuc),
-    "folders": Source(folders.is_folders, folders.read_folders),
+    "limuc": Source(folders.find_patients, folders.read_limuc),
+    "folders": Source(Path.is_dir, folders.read_folders),
 }
 
 
@@ -118,7 +110,7 @@ def read(
                 f"`{option}` applies to {others}, but {name} is read as {kind}: leave it out, or choose another "
                 "`kind`."
             )
-    reading = with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
+    reading = folders.with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
     origin = "" if isinstance(source, pd.DataFrame) else name
     left_out = left_out_counts(reading.problems)
     labels = str(asked.labels or "")
@@ -195,8 +187,8 @@ def labelled_samples(
         reading = from_arrays(data[0], data[1], names=grades)
     elif isinstance(data, np.ndarray):
         raise SrjtError("An array has no grades: pass the pair (images, grades).")
-    elif is_dataset(data):
-        images, labels = dataset_arrays(data, labelled=True)
+    elif assemble.is_dataset(data):
+        images, labels = assemble.dataset_arrays(data, labelled=True)
         reading = from_arrays(images, labels, names=grades)
     else:
         raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
@@ -225,20 +217,20 @@ def unlabelled_samples(
         if not sources:
             raise SrjtError("The list of paths is empty.")
         if not features:
-            return read_images(sources, columns=columns, grades=grades)
+            return folders.read_images(sources, columns=columns, grades=grades)
         if len(sources) > 1:
             raise SrjtError("This run reads features: pass one file of features.")
         source = sources[0] if isinstance(sources[0], pd.DataFrame) else Path(sources[0])
         manifest = read_ungraded_features(source, wanted=wanted, columns=columns, grades=grades)
     else:
-        array = dataset_arrays(data)[0] if is_dataset(data) else data
+        array = assemble.dataset_arrays(data)[0] if assemble.is_dataset(data) else data
         if not isinstance(array, np.ndarray):
             raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
         ids = [str(row) for row in range(len(array))]
         manifest = Manifest(
             table=pd.DataFrame({"id": ids, "image": ids, "grade": 0}),
             grades=grades,
-            arrays=as_features(array) if array.ndim == 2 else as_colour(array),
+            arrays=as_features(array) if array.ndim == 2 else assemble.as_colour(array),
         )
     kind = "features" if manifest.are_features else "images"
     return LoadedData(manifest=manifest, problems=(), kind=kind, notes=())

@@ -21,35 +21,11 @@ import pandas as pd
 from srjt.data.grades import as_text
 from srjt.data.manifest import Features, Manifest, as_features, match_names
 from srjt.data.options import ReadOptions
+from srjt.data.sources import table as tables
 from srjt.data.sources.assemble import GRADED, LoadedData, assemble
-from srjt.data.sources.readings import (
-    READING_SYNONYMS,
-    combines_readings,
-    consensus_rows,
-    refuse_columns_of_readers,
-)
-from srjt.data.sources.table import (
-    CANONICAL,
-    IN_MEMORY,
-    REQUIRED,
-    SYNONYMS,
-    TABLE_SUFFIXES,
-    Table,
-    as_cells,
-    check_split_column,
-    check_wanted,
-    choose_columns,
-    find_image_folder,
-    kept_columns,
-    load_table,
-    locate_images,
-    match_columns,
-    open_table,
-    other_columns,
-    plain_name,
-    relative_name,
-)
-from srjt.errors import SrjtError, count_of
+from srjt.data.sources.readings import READING_SYNONYMS, combines_readings, consensus_rows
+from srjt.data.sources.table import IN_MEMORY, SYNONYMS, TABLE_SUFFIXES, Table, load_table
+from srjt.errors import SrjtError, count_of, reason_of
 from srjt.files import check_regular_file
 
 FEATURE_SUFFIXES = (".npz", ".npy")
@@ -69,8 +45,6 @@ SINGULAR = {
     "file_": "file", "allow_pickle_": "allow_pickle",  # parameters of np.savez, which no array can be named after
 }  # fmt: skip
 PLURAL = {column: array for array, column in reversed(SINGULAR.items()) if column not in ("label", "split")}
-# not per sample: the order of the grades, how the features were computed, and their names
-ABOUT = ("grade_names", "made", "feature_names")
 
 
 # Samples of a table: with grades for training, without for prediction.
@@ -82,7 +56,7 @@ def read_table(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
     Image names are relative to ``images``, or to the table (in memory: to the present folder), or to a folder such as
     ``train_images`` in them.
     """
-    return _graded(load_table(source), options, kind="table")
+    return _graded(load_table(source), options)
 
 
 def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedData:
@@ -97,7 +71,7 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedDa
         labels = beside
     if labels is not None and not os.path.isfile(labels):
         raise SrjtError(f"The table of labels {labels} does not exist.")
-    if labels is None and combines_readings(options):
+    if labels is None and options.several_readings == "consensus":
         raise SrjtError(
             "`several_readings='consensus'` combines the readings of a table: give it with `labels`."
         )
@@ -106,7 +80,7 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedDa
             f"{table.name} has features but no grades: give them as an array named grades (.npz), in {beside.name} in "
             "the same folder, or in any table with `labels`."
         )
-    reading = _graded(table, options, kind="features", labels=None if labels is None else load_table(labels))
+    reading = _graded(table, options, labels=None if labels is None else load_table(labels))
     if options.images is not None and not any(os.path.isfile(image) for image in reading.manifest.paths):
         raise SrjtError(
             f"{table.name} has features, and no row of it names an image in {options.images}: leave out `images`, or "
@@ -115,52 +89,49 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedDa
     return reading
 
 
-def _graded(table: Table, options: ReadOptions, *, kind: str, labels: Table | None = None) -> LoadedData:
-    """The samples of a table. labels: another table, which has their grades."""
+def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) -> LoadedData:
+    """The samples of a table of images or features. labels: another table, which has their grades."""
+    kind = "table" if table.features is None else "features"
     graded = labels or table
     given, grades, readings = options.roles, options.grades, None
-    if combines_readings(options):
+    if combines_readings(options, graded):
         graded, given["grade"], readings = consensus_rows(graded, options)
         grades = readings.grades
     table = graded if labels is None else _joined(table, graded)
-    frame, columns = table.frame, list(table.frame.columns)
-    if given["grade"] is None and kind == "table":
-        refuse_columns_of_readers(table)
-    required = REQUIRED if kind == "table" else ("grade",)
-    chosen, notes = choose_columns(columns, given, source=table.name, required=required)
-    notes = check_split_column(table, chosen, notes, given=given["split"] is not None)
-    if readings and kind == "table":  # its notes tell of these columns already
-        notes = [note for note in notes if not note.startswith(("image:", "grade:", "patient:"))]
-    root = (options.images or table.folder).absolute()
-    own = _id_column(frame)
-    problems = list(table.problems) if kind == "table" else []
+    frame, root, own = table.frame, (options.images or table.folder).absolute(), _id_column(table.frame)
+    required = tables.REQUIRED if kind == "table" else ("grade",)
+    chosen, notes = tables.choose_columns(list(frame.columns), given, source=table.name, required=required)
+    split = chosen.get("split")
+    if split is not None and not tables.is_split(frame[split], given=given["split"] is not None):
+        del chosen["split"], notes["split"]
     if kind == "table":
-        names = [relative_name(name, root) for name in frame[chosen["image"]]]
-        root = find_image_folder(names, root)
-        images, ambiguous = locate_images(names, root)
-        problems += ambiguous
+        names = [tables.relative_name(name, root) for name in frame[chosen["image"]]]
+        root = tables.find_image_folder(names, root)
+        images, ambiguous = tables.locate_images(names, root)
+        problems = [*table.problems, *ambiguous]
         if own in chosen.values() or own is None or not frame[own].is_unique or (frame[own] == "").any():
             own = None  # the image is the id
         ids = names if own is None else frame[own].tolist()
+        if readings:  # its notes tell of these columns already
+            notes = {role: note for role, note in notes.items() if role not in ("image", "grade", "patient")}
+            readings = replace(readings, items=ids)
         where = table.name if table.name == IN_MEMORY else f"table {table.name}"
-        notes = [f"{where}, images below {root}", *table.notes, *notes]
+        about = [f"{where}, images below {root}", *table.notes]
     else:
-        ids, images = _ids_and_images(frame, chosen.get("image"))
-        notes = [*table.notes, *notes]
+        (ids, images), problems, about = _ids_and_images(frame, chosen.get("image")), [], table.notes
     cells = {role: frame[column] for role, column in chosen.items()} | {"image": images}
     reading = assemble(
-        pd.DataFrame({"id": ids, **cells, **other_columns(frame, {*chosen.values(), own})}),
+        pd.DataFrame({"id": ids, **cells, **tables.other_columns(frame, {*chosen.values(), own})}),
         kind=kind,
         root=root,
         grades=table.grades if grades is None else grades,
         lines=table.lines,
-        notes=notes,
+        notes=[*about, *notes.values()],
         problems=problems,
         arrays=table.features,
     )
     manifest = replace(reading.manifest, feature_names=table.feature_names, made=table.made)
     if readings and kind == "table":
-        readings = replace(readings, items=ids)
         reading = replace(reading, notes=reading.notes[:-1])  # the scale is not listed twice
     elif readings and not set(manifest.ids) <= set(readings.items):
         readings = None  # matched row by row
@@ -182,13 +153,13 @@ def read_ungraded_features(
     """
     table = open_features(source, feature_columns, wanted=wanted)
     names = list(table.frame.columns)
-    chosen, _ = choose_columns(names, {"patient": patient_column}, source=table.name, required=())
+    chosen, _ = tables.choose_columns(names, {"patient": patient_column}, source=table.name, required=())
     ids, images = _ids_and_images(table.frame, chosen.get("image"))
     rows = pd.DataFrame({"id": ids, "image": images, "grade": 0})
     if "patient" in chosen:
         rows["patient"] = table.frame[chosen["patient"]]
-    rows = pd.concat([rows, kept_columns(table.frame, columns)], axis=1)
-    check_wanted(columns, rows, known=names)
+    rows = pd.concat([rows, tables.kept_columns(table.frame, columns)], axis=1)
+    tables.check_wanted(columns, rows, known=names)
     return Manifest(
         table=rows,
         grades=grades,
@@ -315,7 +286,7 @@ def has_features(names: Sequence[str]) -> bool:
 
     Beside columns of unknown names, which may be the images, the features must be many.
     """
-    others = [plain_name(name) for name in names if not NUMBERED.match(name)]
+    others = [tables.plain_name(name) for name in names if not NUMBERED.match(name)]
     numbered = len(names) - len(others)
     images = set(SYNONYMS["image"]) - {"id"}  # features have ids, too
     unknown = [name for name in others if name not in BESIDE]
@@ -325,13 +296,13 @@ def has_features(names: Sequence[str]) -> bool:
 def _from_table(
     source: Path | pd.DataFrame, patterns: str | Sequence[str] | None, wanted: Sequence[str]
 ) -> Table:
-    table = open_table(source)
+    table = load_table(source, typed=True)
     columns = list(table.frame.columns)
     if table.problems:
         raise SrjtError(f"{table.name}, {table.problems[0].where}: {table.problems[0].detail}.")
     if patterns is not None:
         listed = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else patterns
-        taken = match_columns(columns, listed, role="features", source=table.name)
+        taken = tables.match_columns(columns, listed, role="features", source=table.name)
     elif wanted:
         match_names(columns, wanted, source=table.name)
         taken = list(wanted)
@@ -343,7 +314,7 @@ def _from_table(
                 "`feature_columns='f*'`."
             )
     features = as_features(_numbers(table, taken), what=f"The features in {table.name}")
-    frame, note = as_cells(table.frame.drop(columns=taken)), f"{_size(features)} in memory"
+    frame, note = tables.as_cells(table.frame.drop(columns=taken)), f"{_size(features)} in memory"
     if table.name != IN_MEMORY:
         frame = frame.rename(columns=SINGULAR)
         note = f"table {table.name}: {_size(features)}, columns {taken[0]} … {taken[-1]}"
@@ -369,35 +340,24 @@ def _numbers(table: Table, columns: list[str]) -> npt.NDArray[np.generic]:
 
 def _from_arrays(path: Path) -> Table:
     arrays = load_numpy(path)
-    key = next((name for name in ARRAYS if name in arrays), None)
-    if path.suffix.lower() == ".npy":
-        if "" not in arrays:
-            raise SrjtError(f"{path} is an archive of arrays, not one array: rename it to {path.stem}.npz.")
-        features = as_features(arrays.pop(""), what=f"The array in {path.name}")
-    elif key is None:
+    key = next((name for name in ("", *ARRAYS) if name in arrays), None)
+    if key is None:
         raise SrjtError(f"{path} has no array named features; it has {', '.join(arrays) or 'none'}.")
-    else:
-        features = as_features(arrays.pop(key), what=f"The array {key!r} of {path.name}")
-    count = len(features)
-    notes = [f"file {path.name}: {_size(features)}"]
-    about = {key: arrays.pop(key) for key in ABOUT if key in arrays}
-    made = str(about.pop("made", ""))
-    if made:
-        notes.append(f"made by {_describe(made)}")
-    wanted = {
-        "grade_names": "list the grades, mildest first",
-        "feature_names": f"name its {count_of(features.shape[1], 'feature')}",
-    }
-    for key, array in about.items():
+    features = as_features(arrays.pop(key), what=f"The array {f'{key!r} of' if key else 'in'} {path.name}")
+    count, made = len(features), str(arrays.pop("made", ""))
+    notes = [f"file {path.name}: {_size(features)}", *([f"made by {_describe(made)}"] if made else [])]
+    names: dict[str, list[str]] = {}
+    for key in {"grade_names", "feature_names"} & arrays.keys():
+        array = arrays.pop(key)
         if array.ndim != 1 or (key == "feature_names" and len(array) != features.shape[1]):
-            raise SrjtError(f"The array {key!r} of {path.name} must {wanted[key]}.")
-    lists = {key: _texts(array, key, path) for key, array in about.items()}
+            raise SrjtError(f"The array {key!r} of {path.name} must list one name for each {key[:-6]}.")
+        names[key] = _texts(array, key, path)
     frame: dict[str, list[str]] = {}
     ignored = []
     for key, array in arrays.items():
         column = SINGULAR.get(key, key)
         if array.shape not in ((count,), (count, 1)):
-            if key in SINGULAR or key in CANONICAL:
+            if key in SINGULAR or key in tables.CANONICAL:
                 raise SrjtError(
                     f"{path.name} has {count_of(count, 'row')} of features, but its array {key!r} has the shape "
                     f"{array.shape}: it must have one entry per row."
@@ -416,8 +376,8 @@ def _from_arrays(path: Path) -> Table:
         lines=[f"row {row}" for row in range(count)],
         notes=notes,
         features=features,
-        feature_names=tuple(lists.get("feature_names", ())),
-        grades=tuple(lists["grade_names"]) if "grade_names" in lists else None,
+        feature_names=tuple(names.get("feature_names", ())),
+        grades=tuple(names["grade_names"]) if "grade_names" in names else None,
         made=made,
     )
 
@@ -433,26 +393,18 @@ def load_numpy(path: Path) -> dict[str, npt.NDArray[np.generic]]:
                 arrays[name] = archive[name]
                 if not isinstance(arrays[name], np.ndarray):  # a member of the archive that is not an array
                     raise ValueError(f"{name!r} is not an array")
-                _check_text(arrays[name], name)
+                if arrays[name].dtype.kind == "U":  # it may hold numbers that are no characters
+                    "".join(arrays[name].reshape(-1).tolist()).encode()
     except Exception as problem:  # damaged files make NumPy raise almost anything
         which = f"The array {name!r} of {path}" if name else str(path)
-        reason = " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
+        reason = reason_of(problem)
         if "pickle" in reason or "Python objects" in reason:  # NumPy recommends to load the file unsafely
             raise SrjtError(
                 f"{which} contains Python objects, or is not from NumPy: save numbers or text "
                 "(np.array(values, dtype=str))."
             ) from None
-        raise SrjtError(f"{path} cannot be read as a NumPy file: {reason[:200]}.") from None
+        raise SrjtError(f"{path} cannot be read as a NumPy file: {reason}.") from None
     return arrays
-
-
-def _check_text(array: npt.NDArray[np.generic], name: str) -> None:
-    """Raise a ValueError if an array of text contains numbers that are no characters, which Python cannot handle."""
-    if array.dtype.kind == "U" and array.size:
-        native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-        codes = native.reshape(-1).view(np.uint32)
-        if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes <= 0xDFFF))).any():
-            raise ValueError(f"the array {name!r} contains damaged text")
 
 
 def _texts(array: npt.NDArray[np.generic], name: str, path: Path) -> list[str]:

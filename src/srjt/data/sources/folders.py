@@ -22,20 +22,12 @@ import pandas as pd
 import platformdirs
 
 from srjt.data.grades import MISSING, order_names, refuse_too_many
-from srjt.data.images.decode import IMAGE_SUFFIXES, is_image, read_patient_id
+from srjt.data.images.decode import IMAGE_SUFFIXES, is_image, read_head, read_patient_id
 from srjt.data.manifest import Manifest, Problem
 from srjt.data.options import ReadOptions
+from srjt.data.sources import table as tables
 from srjt.data.sources.assemble import SPLIT_NAMES, LoadedData, as_colour, assemble, from_arrays
 from srjt.data.sources.features import load_numpy
-from srjt.data.sources.table import (
-    TABLE_SUFFIXES,
-    check_wanted,
-    choose_columns,
-    find_image_folder,
-    kept_columns,
-    load_table,
-    locate_images,
-)
 from srjt.errors import SrjtError
 from srjt.files import check_regular_file, why_not_a_file
 from srjt.progress import ProgressOption, progress_bar
@@ -44,11 +36,6 @@ from srjt.progress import ProgressOption, progress_bar
 
 # Created by operating systems; ignored without a warning.
 SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
-
-
-def is_folders(path: Path) -> bool:
-    """Any folder may be one; ``read_folders`` explains what is missing."""
-    return path.is_dir()
 
 
 def read_folders(directory: Path, options: ReadOptions) -> LoadedData:
@@ -67,9 +54,7 @@ def read_folders(directory: Path, options: ReadOptions) -> LoadedData:
             if path.is_file() and not _is_system_file(path.name)
         ]
         for folder in subfolders(parent):
-            names.add(
-                folder.name
-            )  # an empty folder also declares a grade, so a grade without samples is no gap
+            names.add(folder.name)  # also of an empty folder: a grade without samples is no gap
             images, others = walk_images(folder, root=directory)
             problems += others
             rows += [{"id": image, "image": image, "grade": folder.name, "split": side} for image in images]
@@ -184,11 +169,9 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
             patients[row], are_dicom = patient or "", are_dicom or patient is not None
     if not are_dicom:
         return reading
-    known = [patient for patient in patients if patient]
+    known = list(filter(None, patients))
     if not known or len(set(known)) == 1 < len(known):
-        why = "no header of the DICOM files has a PatientID"
-        if known:
-            why = "the DICOM files have one PatientID for all"
+        why = "the DICOM files have one PatientID for all" if known else "no DICOM file has a PatientID"
         note = f"patient: not known, because {why}; images are split one by one"
         return replace(reading, notes=(*reading.notes, note))
     key = _secret([paths[row] for row in candidates])
@@ -197,13 +180,12 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
         _pseudonym(patient, key) if patient else f"unknown: {ids[row]}"
         for row, patient in enumerate(patients)
     ]
-    note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
     detail = "its header has no PatientID that can be used: treated as a separate patient"
     unknown = [
         Problem("missing-patient", ids[row], detail) for row, patient in enumerate(patients) if not patient
     ]
-    if unknown:
-        note += f"; images without one, each treated as a separate patient: {len(unknown):,}"
+    note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
+    note += f"; images without one, each a separate patient: {len(unknown):,}" if unknown else ""
     return replace(
         reading,
         manifest=replace(manifest, table=manifest.table.assign(patient=names)),
@@ -214,22 +196,17 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
 
 def _patient(path: Path) -> str | None:
     """The PatientID of a DICOM file, "" if its header names none; None for another file."""
-    if not _is_dicom(path):
+    if not os.path.isfile(path):  # opening a pipe would never end
         return None
+    if path.suffix.lower() not in DICOM:
+        try:
+            if read_head(path)[128:] != b"DICM":
+                return None
+        except OSError:
+            return None
     patient = read_patient_id(path)
     plain = re.sub(r"[\W_]", "", patient.casefold())
     return "" if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS else patient
-
-
-def _is_dicom(path: Path) -> bool:
-    """Whether there is a file with a suffix of DICOM files, or one that begins as they do."""
-    if not os.path.isfile(path):  # opening a pipe would never end
-        return False
-    if path.suffix.lower() in DICOM:
-        return True
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM"
-    return False
 
 
 def _pseudonym(patient: str, key: bytes) -> str:
@@ -320,28 +297,26 @@ def read_images(
             problems += [replace(problem, where=str(path / problem.where)) for problem in others]
             paths = sorted(path / name for name in names)
             parts.append(pd.DataFrame({"image": paths, "line": paths}, dtype=str))
-        elif isinstance(path, Path) and path.suffix.lower() not in TABLE_SUFFIXES:
+        elif isinstance(path, Path) and path.suffix.lower() not in tables.TABLE_SUFFIXES:
             check_regular_file(path)
             parts.append(pd.DataFrame({"image": [path], "line": [path]}, dtype=str))
         else:
-            table = load_table(path)
+            table = tables.load_table(path)
             of_tables += list(table.frame.columns)
             given = {"image": image_column, "patient": patient_column}
-            chosen, _ = choose_columns(
+            chosen, _ = tables.choose_columns(
                 list(table.frame.columns), given, source=table.name, required=("image",)
             )
             names = table.frame[chosen["image"]].tolist()
-            root = find_image_folder(names, table.folder if images is None else Path(images))
-            located, ambiguous = locate_images(names, root)
+            root = tables.find_image_folder(names, table.folder if images is None else Path(images))
+            located, ambiguous = tables.locate_images(names, root)
             if ambiguous:
                 raise SrjtError(f"{ambiguous[0].where}: {ambiguous[0].detail}")
-            named: dict[str, Sequence[str]] = {
-                "image": [str(root / name) if name else "" for name in located],
-                "line": table.lines,
-            }
+            part = tables.kept_columns(table.frame, columns).assign(
+                image=[str(root / name) if name else "" for name in located], line=table.lines
+            )
             if "patient" in chosen:
-                named["patient"] = table.frame[chosen["patient"]].tolist()
-            part = pd.concat([pd.DataFrame(named), kept_columns(table.frame, columns)], axis=1)
+                part["patient"] = table.frame[chosen["patient"]]
             problems += table.problems
             for line in part.loc[part["image"] == "", "line"]:
                 problems.append(Problem("missing-image", line, "the row has no image"))
@@ -364,7 +339,7 @@ def read_images(
     reading = with_patients_of_headers(
         LoadedData(manifest=manifest, problems=tuple(problems), kind="images", notes=()), progress=progress
     )
-    check_wanted(columns, reading.manifest.table, known=of_tables)
+    tables.check_wanted(columns, reading.manifest.table, known=of_tables)
     return reading
 
 
@@ -383,11 +358,6 @@ DR_COUNTS = (25810, 2443, 5292, 873, 708)  # rows of trainLabels.csv per grade
 DR_PAPER_COUNTS = (25802, 2438, 5288, 872, 708)  # images that the paper used
 
 
-def is_dr(path: Path) -> bool:
-    """Whether this is Kaggle's label file or the folder that holds it."""
-    return find_labels(path) is not None
-
-
 def find_labels(source: Path) -> Path | None:
     """Kaggle's label file: ``source`` itself or a file in it; None if there is none."""
     path = source / "trainLabels.csv" if source.is_dir() else source
@@ -399,12 +369,12 @@ def read_dr(source: Path, options: ReadOptions) -> LoadedData:
     labels = find_labels(source)
     if labels is None:
         raise SrjtError(f"{source} does not contain Kaggle's trainLabels.csv.")
-    table = load_table(labels)
+    table = tables.load_table(labels)
     if not {"image", "level"} <= set(table.frame.columns):
         raise SrjtError(f"{labels} must have the columns image and level, as Kaggle publishes it.")
     names = table.frame["image"].str.removesuffix(".jpeg")
-    folder = find_image_folder(names.tolist(), options.images or labels.parent)
-    located, problems = locate_images(names.tolist(), folder)
+    folder = tables.find_image_folder(names.tolist(), options.images or labels.parent)
+    located, problems = tables.locate_images(names.tolist(), folder)
     eyes = names.str.extract(r"^(?P<patient>\d+)_(?P<eye>left|right)$").fillna("")
     return assemble(
         pd.DataFrame({"id": names, "image": located, "grade": table.frame["level"]}).join(eyes),
@@ -445,11 +415,6 @@ LIMUC_COUNTS = (6105, 3052, 1254, 865)  # published images per grade
 LIMUC_PATIENTS = 564
 
 _LIMUC_GRADE = re.compile(r"^mayo[ _-]*([0-3])$", re.IGNORECASE)
-
-
-def is_limuc(path: Path) -> bool:
-    """Whether this folder has LIMUC's layout."""
-    return find_patients(path) is not None
 
 
 def find_patients(directory: Path) -> Path | None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,10 +44,10 @@ class ReadersFolder:
     ids: list[str]
     images: list[str]  # (I,) absolute; "" if there is no file
     readers: frozenset[str]
-    line_of: dict[str, int] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "line_of", {name: line for line, name in enumerate(self.ids)})
+    @cached_property
+    def line_of(self) -> dict[str, int]:
+        return {name: line for line, name in enumerate(self.ids)}
 
 
 def consensus_table(

@@ -18,15 +18,9 @@ import pandas as pd
 from srjt.data.grades import MISSING, grade_values, refuse_too_many
 from srjt.data.manifest import POSTERIOR, Problem
 from srjt.data.options import ReadOptions
-from srjt.data.sources.table import (
-    SYNONYMS,
-    Table,
-    choose_columns,
-    load_table,
-    match_columns,
-    missing_column,
-)
-from srjt.errors import SrjtError, count_of
+from srjt.data.sources import table as tables
+from srjt.data.sources.table import SYNONYMS, Table, load_table
+from srjt.errors import SrjtError, count_of, few
 from srjt.files import as_path
 from srjt.readers.consensus import Consensus, consensus
 from srjt.readers.readings import Readings
@@ -107,12 +101,12 @@ def reading_columns(
     """
     columns = list(table.frame.columns)
     patterns = [grade_column] if isinstance(grade_column, str) else list(grade_column or ())
-    matched = match_columns(columns, patterns, role="grade", source=table.name)
+    matched = tables.match_columns(columns, patterns, role="grade", source=table.name)
     wide = matched if len(matched) > 1 else []
     synonyms = dict(READING_SYNONYMS)
     if images or given.get("image") is not None:
         del synonyms["item"]
-    chosen, notes = choose_columns(
+    chosen, notes = tables.choose_columns(
         [column for column in columns if column not in wide],
         {**given, "grade": matched[0] if len(matched) == 1 else None},
         source=table.name,
@@ -123,8 +117,8 @@ def reading_columns(
         wide = wide_columns(table.frame)
     item = chosen.get("item") or chosen.get("image")
     if not wide and ("grade" not in chosen or item is None):
-        raise missing_column("image" if "grade" in chosen else "grade", columns, source=table.name)
-    said_later = ("reference:", "grade:", "reader:", "date:") if wide else ("reference:",)
+        raise tables.missing_column("image" if "grade" in chosen else "grade", columns, source=table.name)
+    said_later = ("reference", "grade", "reader", "date") if wide else ("reference",)
     return ReadingColumns(
         item=item,
         noun="item" if chosen.get("item") else "image",
@@ -135,7 +129,7 @@ def reading_columns(
         patient=chosen.get("patient"),
         reference=chosen.get("reference"),
         date=None if wide else chosen.get("date"),
-        notes=tuple(note for note in notes if not note.startswith(said_later)),
+        notes=tuple(note for role, note in notes.items() if role not in said_later),
     )
 
 
@@ -165,33 +159,17 @@ def wide_columns(frame: pd.DataFrame) -> list[str]:
 
 def has_grade_column(frame: pd.DataFrame) -> bool:
     """Whether a column has a usual name of a grade, without that of a reader."""
-    synonyms = {"grade": SYNONYMS["grade"]}
-    return bool(choose_columns(list(frame.columns), {}, source="", required=(), synonyms=synonyms)[0])
-
-
-def refuse_columns_of_readers(table: Table) -> None:
-    """An error for a table without a column of grades but with one for each of several readers."""
-    readers = [] if has_grade_column(table.frame) else wide_columns(table.frame)
-    if readers:
-        raise SrjtError(
-            f"{table.name} has the grades of {len(readers)} readers ({_few(readers)}): combine them with "
-            "`several_readings='consensus'`, compare them with srjt readers, or choose one with `grade_column`."
-        )
+    return any(tables.plain_name(str(column)) in SYNONYMS["grade"] for column in frame.columns)
 
 
 def _reader_names(columns: Sequence[str]) -> dict[str, str]:
     """{"anna": "grade_anna", "bo": "grade_bo"}: the names without the words that all columns have in common."""
     parts = [re.split(r"([\W_]+)", column) for column in columns]
-    start, end = _common(parts), _common([words[::-1] for words in parts])
+    both_ends = (parts, [words[::-1] for words in parts])
+    start, end = (len(os.path.commonprefix(words)) for words in both_ends)  # noqa: RUF071, lists of words
     names = ["".join(words[start : len(words) - end]) for words in parts]
     usable = all(names) and len(set(names)) == len(names)
     return dict(zip(names if usable else columns, columns, strict=True))
-
-
-def _common(parts: Sequence[Sequence[str]]) -> int:
-    """How many of the first words are the same in all names."""
-    same = (len(set(words)) == 1 for words in zip(*parts, strict=False))
-    return next((count for count, equal in enumerate(same) if not equal), 0)
 
 
 # The dates of readings. Day and month are never guessed.
@@ -348,10 +326,8 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
     problems = list(table.problems)
     items = np.array(lines if chosen.item is None else frame[chosen.item], dtype=object)
     unnamed = pd.Series(items).str.casefold().isin(MISSING).to_numpy()
-    problems += [
-        Problem("missing-image", lines[row], "the row has no image")
-        for row in np.flatnonzero(unnamed).tolist()
-    ]
+    for row in np.flatnonzero(unnamed).tolist():
+        problems.append(Problem("missing-image", lines[row], "the row has no image"))
     if unnamed.all():
         raise SrjtError(f"No row of {table.name} names its image: choose another column with `image_column`.")
 
@@ -446,7 +422,7 @@ def _first_two(values: pd.Series[Any], row_items: Ints) -> pd.DataFrame:
 
 def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: int) -> list[str]:
     """How the table was understood."""
-    columns = _few([repr(column) for column in chosen.grades.values()])
+    columns = few(map(repr, chosen.grades.values()), 6)
     by = "" if readings.readers == [NO_READER] else f" by {count_of(len(readings.readers), 'reader')}"
     notes = [
         f"{source}: one column per reader ({columns})" if chosen.wide else f"{source}: one row per reading",
@@ -481,13 +457,9 @@ def describe_readers(readings: Readings, chosen: ReadingColumns) -> str:
         return ""
     where = f"column {chosen.reader}" if chosen.reader else "not named"
     if chosen.wide:
-        where = f"columns {_few(list(chosen.grades.values()))}"
+        where = f"columns {few(chosen.grades.values(), 6)}"
     count = count_of(len(readings.readers), "reader")
     return f"{count} ({where}), {_readings_of_each(readings, chosen.noun)}."
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
 
 
 def _readings_of_each(readings: Readings, noun: str) -> str:
@@ -516,8 +488,9 @@ def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
 # One row per image with the consensus of its readers.
 
 
-def combines_readings(options: ReadOptions) -> bool:
-    """Whether the readings of an image are combined. An error for options without effect."""
+def combines_readings(options: ReadOptions, table: Table) -> bool:
+    """Whether the readings of an image are combined. An error for options without effect, and for a table without a
+    column of grades but with one for each of several readers."""
     if options.several_readings == "consensus":
         return True
     several = isinstance(options.grade_column, tuple) and len(options.grade_column) > 1
@@ -525,6 +498,12 @@ def combines_readings(options: ReadOptions) -> bool:
     for name in [*unused, *(["grade_column"] if several else [])]:
         raise SrjtError(
             f"`{name}` is for several readings of an image: add `several_readings='consensus'`, or leave it out."
+        )
+    graded = options.grade_column or has_grade_column(table.frame)
+    if readers := [] if graded else wide_columns(table.frame):
+        raise SrjtError(
+            f"{table.name} has the grades of {len(readers)} readers ({few(readers, 6)}): combine them with "
+            "`several_readings='consensus'`, compare them with srjt readers, or choose one with `grade_column`."
         )
     return False
 
@@ -559,12 +538,8 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     varying = [
         name for name in others if name in (chosen.reader, chosen.date) or groups[name].nunique().max() > 1
     ]
-    kept = table.frame.drop(columns=[*varying, *({column} & set(table.frame.columns))]).iloc[
-        reading.first_rows
-    ]
-    kept = kept.reset_index(drop=True).rename(
-        columns={name: f"{name}_source" for name in added if name in kept}
-    )
+    kept = table.frame.drop(columns=[*varying, column], errors="ignore").iloc[reading.first_rows]
+    kept = kept.reset_index(drop=True).rename(columns={name: f"{name}_source" for name in added})
     left_out = f"; left out, because they differ between readings: {', '.join(varying)}" if varying else ""
     unread = [
         Problem("missing-grade", table.lines[row], "no reading of this image can be used")

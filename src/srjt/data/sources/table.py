@@ -10,7 +10,7 @@ import os
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -19,7 +19,7 @@ from srjt.data.grades import as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.manifest import Features, Manifest, Problem, warn_about_formulas
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES
-from srjt.errors import SrjtError, count_of, missing_extra, unknown_name
+from srjt.errors import SrjtError, count_of, few, missing_extra, reason_of, unknown_name
 from srjt.files import check_regular_file, write_output
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
@@ -49,24 +49,18 @@ def is_table(path: Path) -> bool:
     return (path / "labels.csv").is_file() if path.is_dir() else path.suffix.lower() in TABLE_SUFFIXES
 
 
-def load_table(source: Path | pd.DataFrame) -> Table:
+def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
     """All cells of a file, of ``labels.csv`` in a folder, or of a table in memory, as text.
 
-    Rows with too many or too few cells are left out, as problems.
+    Rows with too many or too few cells are left out, as problems. typed: the cells of Parquet and of a table in memory
+    stay what they are.
     """
-    table = open_table(source)
-    is_text = not isinstance(source, pd.DataFrame) and source.suffix.lower() != ".parquet"
-    return table if is_text else replace(table, frame=as_cells(table.frame))
-
-
-def open_table(source: Path | pd.DataFrame) -> Table:
-    """As ``load_table``, but the cells of Parquet and of a table in memory stay what they are."""
     if isinstance(source, pd.DataFrame):
-        return _from_frame(source, name=IN_MEMORY, folder=Path().absolute())
+        return _from_frame(source, name=IN_MEMORY, folder=Path().absolute(), typed=typed)
     path = source / "labels.csv" if source.is_dir() else source
     check_regular_file(path)
     if path.suffix.lower() == ".parquet":
-        return _from_frame(_read_parquet(path), name=path.name, folder=path.parent)
+        return _from_frame(_read_parquet(path), name=path.name, folder=path.parent, typed=typed)
     rows, lines, malformed, notes = _read_excel(path) if path.suffix.lower() == ".xlsx" else _read_csv(path)
     header, *body = rows or [[]]
     _refuse_repeated(header, path.name)
@@ -93,14 +87,14 @@ def as_cells(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({name: frame[name].map(as_text).astype(str) for name in frame}, index=frame.index)
 
 
-def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path) -> Table:
+def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path, typed: bool) -> Table:
     names = [str(column) for column in frame.columns]
     _refuse_repeated(names, name)
     if not len(frame):
         raise SrjtError(f"There are no rows in {name}.")
     lines = [f"row {row}" for row in range(len(frame))]
     frame = frame.set_axis(names, axis=1).reset_index(drop=True)
-    return Table(name=name, folder=folder, frame=frame, lines=lines)
+    return Table(name=name, folder=folder, frame=frame if typed else as_cells(frame), lines=lines)
 
 
 def _refuse_repeated(columns: Sequence[str], source: str) -> None:
@@ -117,12 +111,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path, engine="pyarrow")
     except Exception as problem:  # damaged files make pyarrow raise almost any exception
-        raise _unreadable(path, "Parquet", problem) from None
-
-
-def _unreadable(path: Path, kind: str, problem: Exception) -> SrjtError:
-    reason = " ".join(str(problem).split()) or type(problem).__name__
-    return SrjtError(f"{path} cannot be read as {kind}: {reason.rstrip('.')}.")
+        raise SrjtError(f"{path} cannot be read as Parquet: {reason_of(problem)}.") from None
 
 
 # The rows of a file that are not empty, the header first; their positions; by row below the header, the reason
@@ -154,7 +143,7 @@ def _read_excel(path: Path) -> Rows:
         finally:
             workbook.close()
     except Exception as problem:  # damaged archives and XML make openpyxl raise almost any exception
-        raise _unreadable(path, "an Excel file", problem) from None
+        raise SrjtError(f"{path} cannot be read as an Excel file: {reason_of(problem)}.") from None
     left = f"; {count_of(len(others), 'other sheet is', 'other sheets are')} not read" if others else ""
     return rows, lines, {}, [f"sheet {sheet.title!r}{left}"]
 
@@ -262,8 +251,8 @@ def choose_columns(
     source: str,
     required: Sequence[str] = REQUIRED,
     synonyms: Mapping[str, Sequence[str]] = SYNONYMS,
-) -> tuple[dict[str, str], list[str]]:
-    """The column of each role (image, grade, patient, verified_grade, …), and a note on each choice.
+) -> tuple[dict[str, str], dict[str, str]]:
+    """By role (image, grade, patient, verified_grade, …), its column and a note on the choice.
 
     given: the column of a role, where the user named it. synonyms: the usual names of each role, in plain small
     letters.
@@ -272,7 +261,7 @@ def choose_columns(
     for role, column in chosen.items():
         if column not in columns:
             raise unknown_name(f"column (for the {role.replace('_', ' ')}, in {source})", column, columns)
-    notes = []
+    notes = {}
     plain = {plain_name(column): column for column in reversed(columns)}
     for role, names in synonyms.items():
         how = "as given"
@@ -283,7 +272,7 @@ def choose_columns(
             chosen[role] = free[0]
             unused = [repr(column) for column in free[1:] if column.casefold() != "id"]
             how = f"by its name{', not ' if unused else ''}{', '.join(unused)}"
-        notes.append(f"{role.replace('_', ' ')}: column {chosen[role]!r} ({how})")
+        notes[role] = f"{role.replace('_', ' ')}: column {chosen[role]!r} ({how})"
     for role in required:
         if role not in chosen:
             raise missing_column(role, columns, source=source, features=required == REQUIRED)
@@ -298,13 +287,9 @@ def missing_column(role: str, columns: Sequence[str], *, source: str, features: 
     elif role == "image" and features:
         hint = " Columns of features are named with `feature_columns`."
     return SrjtError(
-        f"No column of {source} looks like the {role}: give its name with `{role}_column`. {_listed(columns)}{hint}"
+        f"No column of {source} looks like the {role}: give its name with `{role}_column`. Columns: "
+        f"{few(columns, SHOWN)}.{hint}"
     )
-
-
-def _listed(columns: Sequence[str]) -> str:
-    more = f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
-    return f"Columns: {', '.join(columns[:SHOWN])}{more}."
 
 
 def plain_name(column: str) -> str:
@@ -318,26 +303,22 @@ def match_columns(columns: Sequence[str], patterns: Sequence[str], *, role: str,
     for pattern in patterns:
         names = [pattern] if pattern in columns else fnmatch.filter(columns, pattern)
         if not names:
-            raise SrjtError(f"No column of {source} matches {pattern!r}, for the {role}. {_listed(columns)}")
+            shown = few(columns, SHOWN)
+            raise SrjtError(f"No column of {source} matches {pattern!r}, for the {role}. Columns: {shown}.")
         matching.update(names)
     return [column for column in columns if column in matching]
 
 
-def check_split_column(table: Table, chosen: dict[str, str], notes: list[str], *, given: bool) -> list[str]:
-    """Check that the split column holds train, validation or test; one that was only guessed is dropped if not."""
-    if "split" not in chosen:
-        return notes
-    values = {value.casefold() for value in table.frame[chosen["split"]]} - {""}
+def is_split(cells: pd.Series[str], *, given: bool) -> bool:
+    """Whether a column holds train, validation or test; an error if the user has ``given`` one that does not."""
+    values = {value.casefold() for value in cells} - {""}
     strange = sorted(values - set(SPLIT_NAMES))
-    if not strange and values:
-        return notes
-    if given:
+    if given and (strange or not values):
         raise SrjtError(
-            f"The column {chosen['split']!r} must contain train, validation or test; "
-            f"it contains {', '.join(map(repr, strange[:5])) or 'nothing'}."
+            f"The column {cells.name!r} must contain train, validation or test; "
+            f"it contains {few(map(repr, strange), 5) or 'nothing'}."
         )
-    del chosen["split"]
-    return [note for note in notes if not note.startswith("split:")]
+    return bool(values) and not strange
 
 
 def other_columns(frame: pd.DataFrame, taken: Collection[str | None]) -> dict[str, pd.Series[str]]:
@@ -393,7 +374,10 @@ def locate_images(names: Sequence[str], root: Path) -> tuple[list[str], list[Pro
     for name in names:
         folder, file = posixpath.split(name)
         if folder not in files:
-            files[folder] = _files_by_stem(root / folder)
+            files[folder] = {}
+            # no folder: also for a name that is too long or contains NUL
+            for entry in sorted(os.listdir(root / folder)) if os.path.isdir(root / folder) else ():
+                files[folder].setdefault(_stem(entry), []).append(entry)
         stem = _stem(file)
         matching = files[folder].get(stem, [])
         if file in matching:
@@ -404,14 +388,6 @@ def locate_images(names: Sequence[str], root: Path) -> tuple[list[str], list[Pro
             problems.append(Problem("ambiguous-image", name, f"{', '.join(matching)}: the first is used"))
         located.append(posixpath.join(folder, matching[0]) if matching else name)
     return located, problems
-
-
-def _files_by_stem(folder: Path) -> dict[str, list[str]]:
-    by_stem: dict[str, list[str]] = {}
-    if os.path.isdir(folder):  # False for a name that is too long or contains NUL
-        for name in sorted(os.listdir(folder)):
-            by_stem.setdefault(_stem(name), []).append(name)
-    return by_stem
 
 
 def _stem(file: str) -> str:
