@@ -96,7 +96,7 @@ def test_a_run_without_metrics_or_sides_says_so() -> None:
 
 def test_without_patients_the_intervals_are_said_to_be_too_narrow() -> None:
     page = as_run(held_out={"validation": drawn_side(40, patients=None)}).summary()
-    assert any("No patient ids" in note.text for note in page.warnings)
+    assert any("No patient ids" in warning for warning in page.warnings)
     assert all(not number.compared for number in page.key_numbers)  # the training labels are not known
 
 

@@ -171,7 +171,7 @@ def test_one_training_per_method_says_so() -> None:
     found = compare(trained(1.0, 1), trained(1.4, 1, method="sord"), resamples=50)
     assert found.trainings == (1, 1)
     note = "One training per method: the interval does not contain the variation between trainings."
-    assert note in [one.text for one in found.report().notes]
+    assert note in found.report().remarks
 
 
 def test_seeds_of_one_method_are_compared_with_each_other() -> None:

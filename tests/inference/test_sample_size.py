@@ -123,7 +123,7 @@ def test_the_page_of_a_run(run: Trained) -> None:
     assert found.pilot == 30
     shown = found.report()
     assert shown.lead == first_sentence(page.LEAD, found)
-    assert [note.text for note in shown.notes] == sentences(page.NOTES, found)
+    assert shown.remarks == sentences(page.NOTES, found)
     assert str(found.patients) in shown.lead
     assert found.to_dict()["table"][2]["patients"] == found.patients
     assert math.isclose(found.to_dict()["readings"][0]["wrong"], 0.1)

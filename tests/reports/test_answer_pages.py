@@ -52,18 +52,22 @@ def data(run_with_images: Path) -> Manifest:
 def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str, Any]) -> None:
     table = srjt.predict(run, data, **options)
     skipped = [("a.png", "<i>bad</i>")]
-    page = predictions_page(run, table, data=data, command="srjt predict <x>", skipped=skipped)
-    facts = prediction_facts(run, table, left_out=1)
+    page = predictions_page(table, data=data, command="srjt predict <x>", skipped=skipped)
     per = "per" in options
-    assert (facts.images, facts.answers, facts.per) == ("120 images", len(table), "patient" if per else "")
+    expected = evaluate_sides(run, Answering(per=("patient",) if per else ()))["test"]
+    facts = prediction_facts(table, expected)
+    assert f"expect to be {expected.intervals['mae'].value:.2f} grades off" in facts.error
+    assert facts.answered == ("30 patients (120 images)" if per else "120 images")
+    assert (facts.answers, facts.per) == (len(table), ("patient",) if per else ())
+    assert facts.most == run.grades.show(str(table["grade"].mode()[0]))
     for column, marked in (("refer", facts.refer), ("unsure", facts.unsure)):
         assert marked == ((table[column] == "yes").sum() if column in table else -1)
-    assert facts.views == options.get("views", 1)
     assert bool(facts.ranges) == ("coverage" in options)
-    assert ("most likely" in facts.grade_rule) == ("decoding" in options)
+    assert page.title == first_sentence(answers.TITLE, facts)
     assert page.lead == first_sentence(answers.VERDICT, facts)
-    assert [note.text for note in page.remarks] == sentences(answers.NOTES, facts)
-    assert "1 file or row left out." in [note.text for note in page.warnings]
+    assert page.remarks == sentences(answers.REMARKS, facts)
+    assert page.details["1 file or row left out."] == [("Which, and why", "a.png: <i>bad</i>")]
+    assert "1 file or row left out." in page.warnings
     numbers = {number.label: number for number in page.key_numbers}
     for grade, name in zip(run.grades, ("none", "mi|ld", "<b>moderate", "severe"), strict=True):
         assert numbers[f"grade {grade} ({name})"].value == str((table["grade"] == grade).sum())
@@ -72,7 +76,6 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
         "refer" in table,
         "unsure" in table,
     )
-    expected = evaluate_sides(run, Answering(per=("patient",) if per else ()))["test"]
     assert numbers["mean absolute error to expect"].value == f"{expected.intervals['mae'].value:.2f}"
 
     sections = {section.slug: section for section in page.sections}
@@ -140,9 +143,9 @@ def test_the_page_of_an_evaluation(
         assert facts.beaten == (facts.score < facts.naive)
         assert facts.clear == (facts.beaten and not facts.interval[0] <= facts.naive <= facts.interval[1])
     assert page.lead == first_sentence(evaluation.VERDICT, facts)
-    assert [note.text for note in page.remarks] == sentences(evaluation.NOTES, facts)
+    assert page.remarks == sentences(evaluation.NOTES, facts)
     learnt = len(set(run.training_ids) & set(judged.ids))
-    warnings = [note.text for note in page.warnings]
+    warnings = page.warnings
     assert any(text.startswith(f"The run was trained on {learnt} of these 40") for text in warnings) == bool(
         learnt
     )
@@ -220,7 +223,7 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     rows = (rng.normal(size=(90, 4)) + grades[:, None]).astype(np.float32)
     data = srjt.data.from_arrays(rows, grades).manifest
     run = srjt.train(data, method="standard", epochs=2)  # without a folder
-    page = predictions_page(run, srjt.predict(run, data), data=data)
+    page = predictions_page(srjt.predict(run, data), data=data)
     assert page.lead.startswith("90 rows of features: ")
     assert {"least-certain", "model"} <= {section.slug for section in page.sections}
     assert "expected" not in {section.slug for section in page.sections}  # nothing was held out
@@ -243,7 +246,7 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     assert "<i>A" not in render(compared)
     alone = replace(readers, reader=np.zeros(90, np.int64), item=np.arange(90), grade=grades, readers=["A"])
     found = srjt.evaluate(run, data, readings=alone, resamples=10)
-    assert found.not_compared in [note.text for note in found.report().warnings]
+    assert found.not_compared in found.report().warnings
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ def test_the_page_of_an_audit_is_true(
     # nothing is said but what the rules say
     lead = [first_sentence(rules, facts) for rules in (audit_page.LEAD, audit_page.SUGGESTIONS)]
     assert page.lead == " ".join(filter(None, lead))
-    assert [note.text for note in page.warnings] == sentences(audit_page.WARNINGS, facts)
+    assert page.warnings == sentences(audit_page.WARNINGS, facts)
     assert len(page.remarks) == len(sentences(audit_page.REMARKS, facts))
     assert not any(section.text for section in page.sections)
     numbers = {number.label: number for number in page.key_numbers}

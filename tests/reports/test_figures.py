@@ -411,10 +411,8 @@ def test_the_verdict_of_a_comparison(skills: tuple[float, ...], patients: int | 
     }[outcome]  # fmt: skip
     page = comparison_page(found)
     assert page.lead == first_sentence(COMPARED, facts)
-    assert [note.text for note in page.remarks] == sentences(COMPARED_NOTES, facts)
-    assert [note.text for note in page.warnings] == [
-        "run 2 was trained on 3 of the samples (same ids): its numbers look too good."
-    ]
+    assert page.remarks == sentences(COMPARED_NOTES, facts)
+    assert page.warnings == ["run 2 was trained on 3 of the samples (same ids): its numbers look too good."]
     assert ("resample patients" in " ".join(sentences(COMPARED_NOTES, facts))) == (patients is not None)
     names = [column.name for column in page.sections[0].tables[0].columns]
     assert ("p, Holm" in names) == ("run" in names) == (outcome == "several")

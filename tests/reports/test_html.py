@@ -7,13 +7,14 @@ import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from reports.html_tree import Tree
 from srjt.errors import SrjtError
-from srjt.reports.page import Note, Page, Section, page_figures, render, write_page
+from srjt.reports.page import Page, Section, page_figures, render, write_page
 from srjt.reports.pages.study import study_facts, study_page, study_warnings
 
 FEW = {
@@ -93,17 +94,19 @@ def test_the_page_can_be_read_without_seeing_it(page: str) -> None:
     )  # scrolled by keyboard
 
 
-def warnings_of(made) -> list[Note]:
-    return study_warnings(study_facts(made))
+def warnings_of(made) -> list[tuple[str, Any]]:
+    return list(study_warnings(study_facts(made)).items())
 
 
 def test_failures_come_first_with_their_tracebacks(study) -> None:
-    notes = warnings_of(study(**FEW, patients=None, statuses={"co-teaching quasi:0.2 1": "failed"}))
-    assert notes[0].text == "1 of 6 runs failed."
-    ((who, traceback),) = notes[0].details
+    (first, details), (second, _), *_ = warnings_of(
+        study(**FEW, patients=None, statuses={"co-teaching quasi:0.2 1": "failed"})
+    )
+    assert first == "1 of 6 runs failed."
+    ((who, traceback),) = details
     assert who == "Co-teaching, quasi:0.2, fold 1, seed 0"
     assert traceback.endswith("<b>boom</b>")
-    assert "Patients are unknown" in notes[1].text
+    assert "Patients are unknown" in second
 
 
 def test_many_and_long_tracebacks_are_cut(study) -> None:
@@ -111,11 +114,11 @@ def test_many_and_long_tracebacks_are_cut(study) -> None:
     made = study(**{**FEW, "methods": methods, "folds": 1},
                  statuses={f"{method} quasi:0.2 0": "failed" for method in methods})  # fmt: skip
     made.runs["error"] = "x" * 10_000 + "the end"
-    note = warnings_of(made)[0]
-    assert len(note.details) == 21
-    assert note.details[-1][1] == "and 5 more runs"
-    assert len(note.details[0][1]) < 7_000
-    assert note.details[0][1].endswith("the end")
+    _, details = warnings_of(made)[0]
+    assert len(details) == 21
+    assert details[-1][1] == "and 5 more runs"
+    assert len(details[0][1]) < 7_000
+    assert details[0][1].endswith("the end")
 
 
 def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
@@ -163,7 +166,7 @@ def test_how_to_reproduce_names_everything(page: str) -> None:
 
 
 def test_a_name_that_is_no_valid_text_can_be_written(tmp_path: Path) -> None:
-    page = Page(kind="Study", title="bad\udce9name", lead="", notes=[Note(text="\udcff")])
+    page = Page(kind="Study", title="bad\udce9name", lead="", warnings=["\udcff"])
     write_page(page, tmp_path / "a" / "report.html")
     assert b"bad?name" in (tmp_path / "a" / "report.html").read_bytes()
 

@@ -81,8 +81,8 @@ def scores(folder: Path, *, side: str, reached: int, pooled: bool, finished: boo
 def check_sentences(page: Page, facts: SimpleNamespace) -> None:
     """Lead and notes are what the rules say of these facts."""
     assert page.lead == first_sentence(VERDICT, facts)
-    assert [note.text for note in page.warnings] == sentences(WARNINGS, facts)
-    assert [note.text for note in page.remarks] == sentences(NOTES, facts)
+    assert page.warnings == sentences(WARNINGS, facts)
+    assert page.remarks == sentences(NOTES, facts)
 
 
 @pytest.mark.parametrize("number", range(len(COMBINATIONS)))

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.run_folders import QUASI, edit_json, make_study
 from reports.page_text import all_sections, facts_of
-from srjt.reports.figures import study
+from srjt.reports.figures import canvas
 from srjt.reports.page import first_sentence, sentences
 from srjt.reports.pages.study import LEAD, NOISE, TITLE, WARNINGS, study_facts, study_page, study_warnings
 from srjt.studies.results import StudyResults, collect_results, display_name
@@ -70,7 +70,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Captions are checked, not drawings."""
     for name in ("chart", "confusion_figure", "transition_figure"):
-        monkeypatch.setattr(study, name, lambda *args, **kwargs: None)
+        monkeypatch.setattr(canvas, name, lambda *args, **kwargs: None)
 
 
 def results_of(folder: Path, options: dict[str, Any], changes: dict[str, Any]) -> StudyResults:
@@ -132,8 +132,8 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     page, methods, folds = study_page(results), options.get("methods", PLAIN), options.get("folds", 2)
     # nothing is said but what the rules say
     assert (page.title, page.lead) == (first_sentence(TITLE, facts), first_sentence(LEAD, facts))
-    assert page.warnings == study_warnings(facts)
-    assert [note.text for note in page.remarks] == sentences(NOISE, facts)
+    assert page.details == study_warnings(facts)
+    assert page.remarks == sentences(NOISE, facts)
     assert not any(section.text for section in all_sections(page))
     # and what they list is so: the best mean, and means that are no better than one grade for all
     means = results.scores[results.scores["split"].eq("test") & results.scores["metric"].eq("mae")]

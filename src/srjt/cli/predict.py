@@ -126,7 +126,7 @@ def predict(
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         write_output(out, content)
     page = predictions_page(
-        trained, predicted, data=manifest, sources=sources, command=typed_command("predict"),
+        predicted, data=manifest, sources=sources, command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems], brief=html is None,
     )  # fmt: skip
     finish(page, out=out, html=html, err=streamed)
@@ -201,9 +201,14 @@ def evaluate(
             raise SrjtError(f"The {side} side has no samples.")
     if side != "train" and (seen := len(trained.trained_on(manifest))):
         what = "rows of features" if manifest.are_features else "images"
+        own = (
+            f"add --splits {shlex.quote(str(run))} to use its test side, or "
+            if "test" in trained.held_out
+            else ""
+        )
         raise SrjtError(
             f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says nothing about new ones: "
-            f"add --splits {shlex.quote(str(run))} to use its test side, or give {what} that the run has not seen."
+            f"{own}give {what} that the run has not seen."
         )
     with decoding_bar() as decoded:
         found = evaluate(trained, manifest, readings=reading.readings, progress=decoded, **vars(asked))

@@ -179,7 +179,7 @@ def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
     verified = checked.select(np.flatnonzero(checked.verified_labels >= 0))
     asked: dict[str, Any] = {"coverage": COVERAGE, "progress": False}
     answers = predict(run, test, calibrate_on=verified, **asked)
-    predictions_page(run, answers, data=test).save(out / PAGES[2])
+    predictions_page(answers, data=test).save(out / PAGES[2])
     before = evaluate(run, test, resamples=2, **asked).ranges
     after = evaluate(run, test, resamples=2, calibrate_on=verified, **asked).ranges
     assert before is not None

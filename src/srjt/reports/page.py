@@ -10,14 +10,15 @@ import hashlib
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cache, singledispatch
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from srjt._version import __version__
+from srjt.errors import SrjtError
 from srjt.files import explain_write_errors, write_output
 from srjt.ordinal.metrics import Interval
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg, save_figure
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 WIDTH = 80  # columns of a page as text
-NOTES = 1  # that a terminal shows, besides the warnings: 24 lines are a screen
+REMARKS = 1  # that a terminal shows: 24 lines are a screen
 TILES = 12  # of a section that a notebook shows
 
 
@@ -46,15 +47,6 @@ class KeyNumber:
         """A number with its interval, each as far as it is defined."""
         value = f"{number.value:{pattern}}".replace("-", "−") if math.isfinite(number.value) else MISSING
         return cls(label, value, "" if math.isnan(number.low) else between(*number[1:], pattern), compared)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Note:
-    """A sentence about the page; ``details`` are (summary, verbatim text), closed at first."""
-
-    text: str
-    details: Sequence[tuple[str, str]] = ()
-    warning: bool = True  # shown at the top; others are folded away at the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,19 +98,14 @@ class Page:
     key_numbers: Sequence[KeyNumber] = ()
     figure: CaptionedFigure | None = None  # the one that matters, on the first screen
     figure_table: Table | None = None  # its numbers: what a terminal shows instead
-    notes: Sequence[Note] = ()
+    warnings: Sequence[str] = ()  # shown at the top
+    details: Mapping[str, Sequence[tuple[str, str]]] = field(
+        default_factory=dict
+    )  # warning → (summary, text)
+    remarks: Sequence[str] = ()  # folded away at the end
     sections: Sequence[Section] = ()
     progress: float | None = None  # 0 … 1, of something that is still running
     refresh: int = 0  # seconds after which a browser loads the page again; 0: never
-
-    @property
-    def warnings(self) -> list[Note]:
-        return [note for note in self.notes if note.warning]
-
-    @property
-    def remarks(self) -> list[Note]:
-        """The notes that are no warnings."""
-        return [note for note in self.notes if not note.warning]
 
     def save(self, path: str | Path, *, figures: str | Path | None = None) -> list[Path]:
         """Write the page to an HTML file, and every figure as SVG and PNG to the folder ``figures``."""
@@ -132,9 +119,10 @@ class Page:
         return notebook_html(self)
 
 
-def present(*sections: Section | None) -> list[Section]:
-    """Those that are there."""
-    return [section for section in sections if section is not None]
+@singledispatch
+def page_of(result: object) -> Page:
+    """The page of a result: ``result.report()``. A new kind of result registers the function that makes its page."""
+    raise SrjtError(f"There is no page for a {type(result).__name__}.")
 
 
 def page_figures(page: Page) -> list[CaptionedFigure]:
@@ -164,11 +152,6 @@ def sentences(rules: Iterable[Rule[Facts]], facts: Facts) -> list[str]:
 def first_sentence(rules: Iterable[Rule[Facts]], facts: Facts) -> str:
     """The first template whose condition holds, filled; "" if there is none."""
     return next((template.format(f=facts) for holds, template in rules if holds(facts)), "")
-
-
-def notes_of(warnings: Iterable[str], remarks: Iterable[str]) -> list[Note]:
-    """The notes of a page; an empty text is none."""
-    return [*(Note(text=t) for t in warnings if t), *(Note(text=t, warning=False) for t in remarks if t)]
 
 
 # HTML: a whole file, or the part of it that a notebook shows.
@@ -261,8 +244,8 @@ def terminal(page: Page) -> Iterator[RenderableType]:
         if section.brief:
             yield from (table.rich() for table in section.tables)
             yield from map(Text, section.text)
-    yield from (Text(note.text, style="yellow") for note in page.warnings)
-    yield from (Text(note.text, style="dim") for note in page.remarks[:NOTES])
+    yield from (Text(warning, style="yellow") for warning in page.warnings)
+    yield from (Text(remark, style="dim") for remark in page.remarks[:REMARKS])
 
 
 def page_text(page: Page) -> str:
@@ -289,11 +272,11 @@ def markdown(page: Page) -> str:
         rows = [map(escape_markdown, (n.label, n.value, n.interval, n.compared)) for n in page.key_numbers]
         header = [["", "value", "95 % interval", "compared with"], ["---", "--:", "---", "---"]]
         parts.append("\n".join(pipe_row(list(row)) for row in [*header, *rows]))
-    parts += [f"- {escape_markdown(note.text)}" for note in page.warnings]
+    parts += [f"- {escape_markdown(warning)}" for warning in page.warnings]
     for section in page.sections:
         parts += [f"## {escape_markdown(section.heading)}", *_markdown_section(section)]
     if page.remarks:
-        parts += ["## Notes", "\n".join(f"- {escape_markdown(note.text)}" for note in page.remarks)]
+        parts += ["## Notes", "\n".join(f"- {escape_markdown(remark)}" for remark in page.remarks)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

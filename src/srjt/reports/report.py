@@ -8,42 +8,29 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
-from srjt.auditing.audit import Audit
 from srjt.auditing.folder import begun_audit
 from srjt.data.grades import Grades
 from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, unknown_name
 from srjt.files import as_json, explain_write_errors, write_atomically, write_output
 from srjt.inference.compare import Comparison
-from srjt.inference.evaluate import Evaluation
-from srjt.inference.explain import Explanation
-from srjt.inference.predict import Predictions
-from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Forwarding, Reporter
-from srjt.readers.agreement import Agreement
-from srjt.readers.consensus import Consensus
 from srjt.reports.checklist import checklist_page, write_checklist
 from srjt.reports.figures.canvas import figure_bytes
 from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, save_figures, write_page
-from srjt.reports.pages.answers import explain_page, predictions_page
-from srjt.reports.pages.audit import audit_page, audited_page
-from srjt.reports.pages.evaluation import comparison_page, evaluation_page
-from srjt.reports.pages.readers import agreement_page, consensus_page, readers_page
-from srjt.reports.pages.run import run_page, trained_page, waiting_page
-from srjt.reports.pages.sample_size import plan_page
-from srjt.reports.pages.study import study_page
+from srjt.reports.page import page_of as page_of
+from srjt.reports.pages import answers, audit, evaluation, readers, run, sample_size, study
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.checkpoint import MetricRow
 from srjt.training.folder import has_summary
-from srjt.training.trained import Trained
+
+PAGES = (answers, audit, evaluation, readers, run, sample_size, study)  # each registers its pages
 
 # A comparison of runs as a file: a page, a figure, or its numbers.
 
@@ -58,35 +45,13 @@ def check_suffix(path: Path) -> None:
 
 def write_comparison(comparison: Comparison, path: Path) -> None:
     """Write a page, a figure or the numbers, by the end of the file's name."""
-    check_suffix(path)
     suffix = path.suffix.lower()
     if suffix == ".html":
-        write_page(comparison_page(comparison), path)
+        write_page(page_of(comparison), path)
     elif suffix == ".json":
         write_output(path, as_json(comparison.to_dict()))
     else:
         write_output(path, figure_bytes(forest_figure(comparison), suffix[1:]))
-
-
-# ``result.report()``: a new kind of result is one line here.
-
-
-@singledispatch
-def page_of(result: object) -> Page:
-    """The page of a result."""
-    raise SrjtError(f"There is no page for a {type(result).__name__}.")
-
-
-page_of.register(Agreement, agreement_page)
-page_of.register(Audit, audited_page)
-page_of.register(Consensus, consensus_page)
-page_of.register(Comparison, comparison_page)
-page_of.register(Evaluation, evaluation_page)
-page_of.register(Explanation, explain_page)
-page_of.register(SamplePlan, plan_page)
-page_of.register(Predictions, lambda answers: predictions_page(answers.run, answers))
-page_of.register(StudyResults, lambda results: study_page(_with_names(results, None)))
-page_of.register(Trained, trained_page)
 
 
 # ``srjt.report``: the folder of a study, a run, an audit or several readers as one HTML page.
@@ -183,17 +148,17 @@ def _read_page(
         )
     try:
         if (folder / "study.json").exists():
-            results = _with_names(collect_results(folder), grade_names)
-            return study_page(results, metrics=metrics), results
+            results = collect_results(folder)
+            return study.study_page(results, metrics=metrics, grade_names=grade_names), results
         if (folder / "run.json").exists():
-            return run_page(folder, grade_names=grade_names), None
+            return run.run_page(folder, grade_names=grade_names), None
         if is_audit:
-            return audit_page(folder, maps=maps, grade_names=grade_names), None
+            return audit.audit_page(folder, maps=maps, grade_names=grade_names), None
         if (folder / "readers.json").exists():
             facts = read_reader_facts(folder)
             names = facts["grade_names"] if grade_names is None else grade_names
             facts["grade_names"] = Grades(facts["grades"], names).names
-            return readers_page(facts, folder), None
+            return readers.readers_page(facts, folder), None
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
@@ -203,14 +168,6 @@ def _read_page(
         f"{folder} is the folder of neither a study, a run, an audit nor readers: it contains no study.json, run.json, "
         "audit.json or readers.json."
     )
-
-
-def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) -> StudyResults:
-    """The results of a study with the grades as people read them."""
-    grades = [str(grade) for grade in results.facts["grades"]]
-    kept = (results.facts.get("study") or {}).get("grade_names") or {}
-    shown = Grades(grades, kept if grade_names is None else grade_names).shown
-    return replace(results, facts={**results.facts, "grades": shown})
 
 
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:
@@ -268,7 +225,7 @@ class LiveReporter(Forwarding):
         self._recording = folds == 1  # the noise estimate's cross-fit is not part of the run
         self._next = 0.0
         if not self._recording and not (self.folder / "run.json").exists():  # or the run is somebody's
-            self._write(waiting=True)
+            self._write(live="training")
 
     def note(self, text: str) -> None:
         self.inner.note(text)
@@ -292,17 +249,12 @@ class LiveReporter(Forwarding):
         took = time.monotonic() - before
         self._next = before + took + max(LEAST, took / SHARE)
 
-    def _write(self, *, waiting: bool = False, **state: Any) -> None:
+    def _write(self, **state: Any) -> None:
         if self._broken:
             return
         options = {"messages": self.messages, "show_test": self.show_test, **state}
         try:
-            page = (
-                waiting_page(self.folder, messages=self.messages)
-                if waiting
-                else run_page(self.folder, **options)
-            )
-            write_page(page, self.folder / FILE, write=write_atomically)
+            write_page(run.run_page(self.folder, **options), self.folder / FILE, write=write_atomically)
         except Exception as trouble:  # a page that cannot be drawn must not end a training
             self._broken = True
             reason = " ".join(str(trouble).split())[:200] or type(trouble).__name__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,79 +17,58 @@ from srjt.inference.decide import DECISION_COLUMNS
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
-from srjt.reports.page import (
-    KeyNumber,
-    Note,
-    Page,
-    Rule,
-    Section,
-    Tile,
-    first_sentence,
-    notes_of,
-    present,
-    sentences,
-)
-from srjt.reports.pages.evaluation import evaluation_facts, scores_table, verdict
+from srjt.inference.predict import Predictions
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
+from srjt.reports.pages.evaluation import answered, evaluation_facts, scores_table, verdict
 from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of
 from srjt.reports.table import Table, data_table
-from srjt.training.trained import Trained
 
 LEAST_CERTAIN = 12
 ALL = 500  # answers in the table of the page
 NAMED = 50  # samples that were left out
 
-
-# Predictions: sentences.
-
-
+TITLE: list[Rule[Any]] = [
+    (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.answers:,}"),
+    (lambda f: True, "Most often grade {f.most}"),
+]
 VERDICT: list[Rule[Any]] = [
-    (lambda f: f.refer >= 0 and bool(f.per), "Refer {f.refer:,} of {f.answers:,}: {f.images}, one answer per "
-     "{f.per}."),
-    (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.images}."),
-    (lambda f: bool(f.per), "{f.images}, one answer per {f.per} ({f.answers:,}): {f.counts}."),
-    (lambda f: True, "{f.images}: {f.counts}."),
-]  # fmt: skip
-NOTES: list[Rule[Any]] = [
-    (lambda f: bool(f.ranges), "{f.ranges}"),
-    (lambda f: True, "A grade is {f.grade_rule}."),
-    (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
-    (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
+    (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.answered}{f.error}."),
+    (lambda f: True, "{f.answered}: most often grade {f.most}{f.error}."),
+]
+REMARKS: list[Rule[Any]] = [
+    (lambda f: f.ranges, "{f.ranges}"),
     (lambda f: True, "No label of these samples is used: nothing here says how good the answers are."),
-]  # fmt: skip
+]
 
 
-def prediction_facts(run: Trained, table: pd.DataFrame, *, left_out: int = 0) -> SimpleNamespace:
-    """What the sentences about a result of ``srjt.predict`` are about. refer, unsure: −1 if nobody asked."""
-    attributes = table.attrs
-    per = tuple(attributes.get("per") or ())
-    noun = ("row of features", "rows of features") if len(run.in_shape) == 1 else ("image", "images")
-    counts, how = table["grade"].value_counts(), attributes.get("how") or {}
-    shares = [f"{counts.get(grade, 0):,} of grade {run.grades.show(grade)}" for grade in run.grades]
+def prediction_facts(predictions: Predictions, expected: Evaluation | None = None) -> SimpleNamespace:
+    """What the page knows. counts: of each grade. refer, unsure: the marked answers, −1 if nobody asked.
+
+    expected: the answers for the run's own held-out side.
+    """
+    run, how, per = predictions.run, predictions.attrs["how"], tuple(predictions.attrs["per"])
+    images = int(predictions["images"].sum()) if per else len(predictions)
+    counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
 
     def marked(column: str) -> int:  # a column of the source may have the same name
-        return int((table[column] == "yes").sum()) if column in how and column in table else -1
+        return int((predictions[column] == "yes").sum()) if column in how else -1
 
     return SimpleNamespace(
-        images=count_of(int(table["images"].sum()) if per else len(table), *noun),
-        answers=len(table),
-        per=" and ".join(per),
+        answers=len(predictions),
+        answered=answered(len(predictions), images, per, features=len(run.in_shape) == 1),
+        per=per,
         refer=marked("refer"),
         unsure=marked("unsure"),
-        counts=", ".join(shares),
-        grade_rule=str(attributes["grade_rule"]),
-        recalibration=str(attributes.get("recalibration") or ""),
-        ranges=str(attributes.get("ranges") or ""),
-        views=int(attributes.get("views") or 1),
-        left_out=left_out,
-    )
+        counts=counts,
+        most=run.grades.show(str(counts.idxmax())),
+        ranges=predictions.attrs["ranges"],
+        error="" if expected is None else f"; expect to be {expected.intervals['mae'].value:.2f} grades off on average",
+    )  # fmt: skip
 
 
-# Predictions: the page.
-
-
+@page_of.register(Predictions)
 def predictions_page(
-    run: Trained,
-    predictions: pd.DataFrame,
+    predictions: Predictions,
     *,
     data: Manifest | None = None,
     sources: Sequence[str | os.PathLike[str]] = (),
@@ -102,168 +81,155 @@ def predictions_page(
     data: the samples, for their pictures. sources: the files that they were read from. skipped: (sample, reason) of
     what was left out before, in addition to those that the predictions know of. brief: only what a terminal shows.
     """
-    per: tuple[str, ...] = tuple(predictions.attrs.get("per") or ())
-    left_out = [*skipped, *predictions.attrs.get("skipped", ())]
-    facts = prediction_facts(run, predictions, left_out=len(left_out))
+    run, per = predictions.run, tuple(predictions.attrs["per"])
     expected = best_side(run, Answering(per=per) if per == ("patient",) else None)
-    sections = (
-        []
-        if brief
-        else present(
-            _answers(run, predictions, per),
-            _least_certain(run, predictions, per, data),
-            _ranges(run, predictions),
-            None if expected is None else _expected(expected),
-            _how(predictions.attrs.get("how") or {}),
+    facts = prediction_facts(predictions, expected)
+    warnings = [] if expected is None or evaluation_facts(expected).beaten else [verdict(expected)]
+    details = {}
+    if left_out := [*skipped, *predictions.attrs["skipped"]]:
+        lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
+        if len(left_out) > NAMED:
+            lines.append(f"… and {len(left_out) - NAMED:,} more")
+        text = f"{count_of(len(left_out), 'file or row', 'files or rows')} left out."
+        details[text] = [("Which, and why", "\n".join(lines))]
+    sections = []
+    if not brief:
+        sections = [
+            _answers(predictions, facts),
+            *_least_certain(predictions, facts, data),
+            *_ranges(predictions),
+            *_expected(expected),
+            Section("how", "How these answers came about", facts=[*predictions.attrs["how"].items()], closed=True),
             model_section(run),
             made_section(run, sources=sources, command=command),
-        )
-    )
-    warnings = [] if expected is None or evaluation_facts(expected).beaten else [Note(text=verdict(expected))]
+        ]  # fmt: skip
     return Page(
-        kind="Predictions",
-        title=run_name(run),
+        kind=f"Predictions of {run_name(run)}",
+        title=first_sentence(TITLE, facts),
         lead=first_sentence(VERDICT, facts),
-        key_numbers=_key_numbers(run, predictions, facts, expected),
-        notes=[
-            *warnings,
-            *([_left_out(left_out)] if left_out else []),
-            *notes_of([], sentences(NOTES, facts)),
-        ],
+        key_numbers=_key_numbers(predictions, facts, expected),
+        warnings=[*warnings, *details],
+        details=details,
+        remarks=sentences(REMARKS, facts),
         sections=sections,
     )
 
 
 def _key_numbers(
-    run: Trained, table: pd.DataFrame, facts: SimpleNamespace, expected: Evaluation | None
+    predictions: Predictions, facts: SimpleNamespace, expected: Evaluation | None
 ) -> list[KeyNumber]:
     """How many answers of each grade, beside the training labels; how many to refer; what error to expect."""
-    counts, how = table["grade"].value_counts(), table.attrs.get("how") or {}
-    trained = (run.facts.data.get("class_counts") if run.facts is not None and not facts.per else None) or []
+    run, how = predictions.run, predictions.attrs["how"]
+    trained = [] if run.facts is None or facts.per else run.facts.data.get("class_counts") or []
     rows = [
         ("refer", facts.refer, how.get("refer", "")),
         ("unsure: a person decides", facts.unsure, how.get("unsure", "")),
     ]
-    for place, grade in enumerate(run.grades):
-        share = f"training labels: {trained[place] / sum(trained):.0%}" if trained and sum(trained) else ""
-        rows.append((f"grade {run.grades.show(grade)}", int(counts.get(grade, 0)), share))
+    for place, (grade, count) in enumerate(facts.counts.items()):
+        share = f"training labels: {trained[place] / sum(trained):.0%}" if any(trained) else ""
+        rows.append((f"grade {run.grades.show(grade)}", count, share))
     numbers = [
-        KeyNumber(label, f"{count:,}", f"{count / max(len(table), 1):.0%}", str(beside))
+        KeyNumber(label, f"{count:,}", f"{count / max(facts.answers, 1):.0%}", beside)
         for label, count, beside in rows
         if count >= 0
     ]
     if expected is not None:
-        where = f"on the run's {expected.side} side"
-        error = KeyNumber.of(
-            "mean absolute error to expect", expected.intervals["mae"], ".2f", compared=where
-        )
-        numbers.append(error)
+        label, where = "mean absolute error to expect", f"on the run's {expected.side} side"
+        numbers.append(KeyNumber.of(label, expected.intervals["mae"], ".2f", compared=where))
     return numbers
 
 
-def _left_out(left_out: Sequence[tuple[str, str]]) -> Note:
-    lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
-    if len(left_out) > NAMED:
-        lines.append(f"… and {len(left_out) - NAMED:,} more")
-    text = f"{count_of(len(left_out), 'file or row', 'files or rows')} left out."
-    return Note(text=text, details=[("Which, and why", "\n".join(lines))])
+def _answers(predictions: Predictions, facts: SimpleNamespace) -> Section:
+    part = [f"The first {ALL:,} of {facts.answers:,} answers."] if facts.answers > ALL else []
+    table = _table(predictions, slice(ALL), slug="answers", title="Answers in the order of the data")
+    return Section("every-answer", "Answers", text=part, tables=[table])
 
 
-def _answers(run: Trained, table: pd.DataFrame, per: tuple[str, ...]) -> Section:
-    part = [f"The first {ALL:,} of {len(table):,} answers."] if len(table) > ALL else []
-    answers = _table(run, table.iloc[:ALL], per, slug="answers", title="Answers in the order of the data")
-    return Section("every-answer", "Answers", text=part, tables=[answers])
-
-
-def _table(run: Trained, table: pd.DataFrame, per: tuple[str, ...], *, slug: str, title: str) -> Table:
+def _table(predictions: Predictions, rows: Any, *, slug: str, title: str) -> Table:
+    """rows: as for ``iloc``."""
     labels = {"grade_low": "lowest", "grade_high": "highest", "expected_grade": "expected grade"}
-    names = [*per, "images"] if per else [name for name in ("image", "patient") if name in table]
-    names += [name for name in ("grade", "grade_low", "grade_high", *DECISION_COLUMNS) if name in table]
-    frame = table[names].reset_index(drop=True).copy()
-    for name in {"grade", "grade_low", "grade_high"} & set(names):
-        places = [run.grades.index(str(grade)) for grade in table[name]]
-        shown = pd.Index(run.grades.shown)
-        if shown.is_unique:
-            frame[name] = pd.Categorical.from_codes(places, categories=shown, ordered=True)
-    frame["probability"] = [_probability(table, row) for row in range(len(table))]
-    for name in ("expected_grade", "entropy", "disagreement"):
-        if name in table:
-            frame[name] = table[name].to_numpy(np.float64)
+    per, grades = predictions.attrs["per"], predictions.run.grades
+    graded, numbers = ["grade", "grade_low", "grade_high"], ["expected_grade", "entropy", "disagreement"]
+    whose = [*per, "images"] if per else ["image", "patient"]
+    names = [name for name in (*whose, *graded, *DECISION_COLUMNS, *numbers) if name in predictions]
+    frame = pd.DataFrame(predictions)[names].iloc[rows].reset_index(drop=True)
+    for name in {*graded} & {*names}:
+        shown = frame[name].map(dict(zip(grades, grades.shown, strict=True)))
+        frame[name] = pd.Categorical(shown, categories=grades.shown, ordered=True)
+    place = next((k for k, name in enumerate(names) if name in numbers), len(names))
+    frame.insert(place, "probability", _probabilities(predictions)[rows])
     caption = "Probability: of the predicted grade."
-    if "disagreement" in table:
+    if "disagreement" in names:
         caption += " Disagreement: distance of the networks' probabilities."
     return data_table(frame.rename(columns=labels), title=title, caption=caption, slug=slug)
 
 
-def _probability(table: pd.DataFrame, row: int) -> float:
-    """The probability of the predicted grade."""
-    return float(table[f"p_{table['grade'].iloc[row]}"].iloc[row])
+def _probabilities(predictions: Predictions) -> np.ndarray:
+    """Of the predicted grade of each answer."""
+    of_grade = predictions[[f"p_{grade}" for grade in predictions.run.grades]].to_numpy(np.float64)
+    return np.take_along_axis(of_grade, _places(predictions, "grade")[:, None], axis=1)[:, 0]
 
 
-def _ranges(run: Trained, table: pd.DataFrame) -> Section | None:
-    if "grade_low" not in table:
-        return None
-    place = {grade: c for c, grade in enumerate(run.grades)}
-    width = table["grade_high"].map(place) - table["grade_low"].map(place) + 1
-    sizes = range(1, len(run.grades) + 1)
-    frame = pd.DataFrame({"grades in the range": sizes, "answers": [int((width == k).sum()) for k in sizes]})
-    frame["share"] = frame["answers"] / max(len(table), 1)
+def _places(predictions: Predictions, column: str) -> np.ndarray:
+    """Each answer's grade in a column, as its place among the grades."""
+    grades = predictions.run.grades
+    return np.array([grades.index(str(grade)) for grade in predictions[column]], dtype=np.int64)
+
+
+def _ranges(predictions: Predictions) -> list[Section]:
+    if "grade_low" not in predictions:
+        return []
+    width = _places(predictions, "grade_high") - _places(predictions, "grade_low") + 1
+    sizes = np.arange(1, len(predictions.run.grades) + 1)
+    answers = np.bincount(width, minlength=len(sizes) + 1)[1:]
+    frame = pd.DataFrame(
+        {"grades in the range": sizes, "answers": answers, "share": answers / max(len(width), 1)}
+    )
     made = data_table(frame, title="How wide the ranges are", formats={"share": ".1%"}, slug="ranges")
-    return Section("ranges", "Ranges of grades", tables=[made])
+    return [Section("ranges", "Ranges of grades", tables=[made])]
 
 
-def _how(how: Mapping[str, str]) -> Section | None:
-    if not how:
-        return None
-    return Section("how", "How these answers came about", facts=list(how.items()), closed=True)
-
-
-def _least_certain(
-    run: Trained, table: pd.DataFrame, per: tuple[str, ...], data: Manifest | None
-) -> Section | None:
+def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manifest | None) -> list[Section]:
     """The answers with the largest entropy, with a picture of each: of a patient, the image with the highest grade."""
-    if len(table) < 2:
-        return None
-    rows = table["entropy"].to_numpy(np.float64).argsort(kind="stable")[::-1][:LEAST_CERTAIN]
-    heading, slug = "Least certain", "least-certain"
-    column, tiles = "highest_image" if per else "image", []
-    if len(run.in_shape) == 3 and column in table:
-        images = [str(image) for image in table[column]]
-        picture, most = thumbnails_of(images, data), np.log(len(run.grades))
-        tiles = [
-            Tile(
-                picture=picture(row),
-                title=f"grade {run.grades.show(str(table['grade'].iloc[row]))}",
-                number=f"p {_probability(table, row):.2f}",
-                share=min(float(table["entropy"].iloc[row] / most), 1.0),
-                detail=_whose_range(run, table, row, per),
-                text=images[row],
+    if facts.answers < 2:
+        return []
+    grades, per = predictions.run.grades, facts.per
+    entropy = predictions["entropy"].to_numpy(np.float64)
+    rows = entropy.argsort(kind="stable")[::-1][:LEAST_CERTAIN]
+    heading, slug, tiles = "Least certain", "least-certain", []
+    if len(predictions.run.in_shape) == 3:
+        images = predictions["highest_image" if per else "image"].astype(str).tolist()
+        picture, probability = thumbnails_of(images, data), _probabilities(predictions)
+        for row, answer in zip(rows.tolist(), predictions.iloc[rows].to_dict("records"), strict=True):
+            whose = [", ".join(f"{name} {answer[name]}" for name in per)]
+            if "grade_low" in answer:
+                ends = dict.fromkeys(grades.show(answer[name]) for name in ("grade_low", "grade_high"))
+                whose.append(f"range {' to '.join(ends)}")
+            tiles.append(
+                Tile(
+                    picture=picture(row),
+                    title=f"grade {grades.show(answer['grade'])}",
+                    number=f"p {probability[row]:.2f}",
+                    share=min(float(entropy[row] / np.log(len(grades))), 1.0),
+                    detail=": ".join(filter(None, whose)),  # "patient 3: range 0 to 2"
+                    text=images[row],
+                )
             )
-            for row in rows.tolist()
-        ]
     if not any(tile.picture for tile in tiles):
-        largest = _table(run, table.iloc[rows], per, slug=slug, title="Largest entropy first")
-        return Section(slug, heading, tables=[largest])
+        table = _table(predictions, rows, slug=slug, title="Largest entropy first")
+        return [Section(slug, heading, tables=[table])]
     text = "Largest entropy first; the bar is full where all grades are equally probable."
     if per:
         text += f" The picture is the {' and '.join(per)}'s image with the highest grade."
-    return Section(slug, heading, text=[text], tiles=tiles)
+    return [Section(slug, heading, text=[text], tiles=tiles)]
 
 
-def _whose_range(run: Trained, table: pd.DataFrame, row: int, per: tuple[str, ...]) -> str:
-    """Whose answer it is, and the range: "patient 3: range 0 to 2"."""
-    whose = ", ".join(f"{name} {table[name].iloc[row]}" for name in per)
-    if "grade_low" not in table:
-        return whose
-    low, high = (run.grades.show(str(table[name].iloc[row])) for name in ("grade_low", "grade_high"))
-    shown = f"range {low}" if low == high else f"range {low} to {high}"
-    return f"{whose}: {shown}" if whose else shown
-
-
-def _expected(expected: Evaluation) -> Section:
+def _expected(expected: Evaluation | None) -> list[Section]:
     """What the run was worth where labels were known."""
+    if expected is None:
+        return []
     text = f"{verdict(expected)} Compared with {expected.judged_by}, with the default options."
-    return Section("expected", "What to expect", text=[text], tables=[scores_table(expected)])
+    return [Section("expected", "What to expect", text=[text], tables=[scores_table(expected)])]
 
 
 # The page of ``srjt explain``: each image, where each network looks, and similar training images.
@@ -276,6 +242,7 @@ EXPLAINED = (
 )
 
 
+@page_of.register(Explanation)
 def explain_page(found: Explanation, *, title: str = "run") -> Page:
     """The page for a result of ``srjt.explain``; ``title`` names the run."""
     numbers = []
@@ -290,7 +257,8 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         title=f"Where {'the network looks' if len(found.maps) == 1 else 'the two networks look'}",
         lead=f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue lowers it.",
         key_numbers=numbers,
-        notes=notes_of([skipped] if found.skipped else [], remarks),
+        warnings=[skipped] if found.skipped else [],
+        remarks=remarks,
         sections=[Section("images", "Images", large_tiles=tiles, brief=True)],
     )
 

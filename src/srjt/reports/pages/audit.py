@@ -31,17 +31,7 @@ from srjt.reports.figures.canvas import (
     new_figure,
     transition_figure,
 )
-from srjt.reports.page import (
-    KeyNumber,
-    Page,
-    Rule,
-    Section,
-    Tile,
-    first_sentence,
-    notes_of,
-    present,
-    sentences,
-)
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
 from srjt.reports.sections import thumbnail as file_thumbnail
 from srjt.reports.sections import thumbnails_of
 from srjt.reports.table import Table, between, data_table
@@ -148,6 +138,7 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
         raise SrjtError(f"The audit in {folder} is damaged or not from srjt ({problem}).") from None
 
 
+@page_of.register(Audit)
 def audited_page(found: Audit) -> Page:
     """The page of an audit in memory."""
     samples = found.fitted.manifest
@@ -197,14 +188,20 @@ def _page(
         lead=" ".join(filter(None, (first_sentence(LEAD, f), first_sentence(SUGGESTIONS, f)))),
         key_numbers=_key_numbers(f, summary),
         figure=figures[0] if figures else None,
-        notes=notes_of(sentences(WARNINGS, f), (t[0].upper() + t[1:] for t in sentences(REMARKS, f))),
-        sections=present(
-            _doubtful_labels(scores, f, picture, looks),
-            readings_section,
-            _rates(f, summary, shown),
-            noise if noise.facts or noise.figures else None,
-            _method(folder, facts),
-        ),
+        warnings=sentences(WARNINGS, f),
+        remarks=[text[0].upper() + text[1:] for text in sentences(REMARKS, f)],
+        sections=[
+            *filter(
+                None,
+                [
+                    _doubtful_labels(scores, f, picture, looks),
+                    readings_section,
+                    _rates(f, summary, shown),
+                    noise if noise.facts or noise.figures else None,
+                    _method(folder, facts),
+                ],
+            )
+        ],
     )
 
 

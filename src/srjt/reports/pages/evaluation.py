@@ -7,20 +7,18 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.compare import Comparison
-from srjt.inference.decide import Abstention, Decision, refer_if
+from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.ranges import RangeEvaluation
 from srjt.ordinal.metrics import MAIN, METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
@@ -30,18 +28,7 @@ from srjt.reports.figures.results import (
     reliability_figure,
     risk_coverage_figure,
 )
-from srjt.reports.page import (
-    KeyNumber,
-    Note,
-    Page,
-    Rule,
-    Section,
-    Tile,
-    first_sentence,
-    notes_of,
-    present,
-    sentences,
-)
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
 from srjt.reports.pages.evaluation_parts import (
     external_section,
     subgroups_sections,
@@ -64,7 +51,6 @@ SCORE_NAMES = {
     "accuracy": "share of right answers",
 }
 POOLS = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}
-Ints = npt.NDArray[np.int64]
 
 
 # Sentences.
@@ -103,20 +89,23 @@ NOTES: list[Rule[Any]] = [
 NO_PATIENTS = "No patient ids: the intervals are too narrow if a patient has several samples."
 
 
+def answered(answers: int, images: int, per: Sequence[str], *, features: bool, side: str = "") -> str:
+    """ "120 test images", "30 patients (120 images)"."""
+    nouns = ("row of features", "rows of features") if features else ("image", "images")
+    samples = count_of(images, *(f"{side} {noun}".strip() for noun in nouns))
+    of = "patient" if tuple(per) == ("patient",) else "answer"
+    return f"{count_of(answers, of)} ({samples})" if per else samples
+
+
 def evaluation_facts(found: Evaluation) -> SimpleNamespace:
     """What the sentences are about. naive: the score of one grade for all, nan if it is not known; beaten: whether
     the score is better, clear: whether the interval does not contain it."""
     _, low, high = found.intervals[found.purpose]
     naive = math.nan if found.naive is None else float(getattr(found.naive, found.purpose))
-    noun = ("row of features", "rows of features") if found.features else ("image", "images")
-    side = f"{found.side} " if found.side else ""
-    samples = count_of(found.images or found.samples, side + noun[0], side + noun[1])
-    if found.per == ("patient",):
-        samples = f"{count_of(found.samples, 'patient')} ({samples})"
-    elif found.per:
-        samples = f"{count_of(found.samples, 'answer')} ({samples})"
-    elif found.patients is not None:
-        samples = f"{samples} of {count_of(found.patients, 'patient')}"
+    images = found.images or found.samples
+    samples = answered(found.samples, images, found.per, features=found.features, side=found.side)
+    if not found.per and found.patients is not None:
+        samples += f" of {count_of(found.patients, 'patient')}"
     pooling = ""
     if found.learned_pooling is not None:
         exponent, weight = found.learned_pooling
@@ -150,16 +139,17 @@ def verdict(found: Evaluation) -> str:
     return first_sentence(VERDICT, evaluation_facts(found))
 
 
-def evaluation_notes(found: Evaluation) -> list[Note]:
-    """Warnings, then remarks, of the evaluation itself."""
+def evaluation_notes(found: Evaluation) -> tuple[list[str], list[str]]:
+    """Warnings and remarks of the evaluation itself."""
     patients = "" if found.by_patient else NO_PATIENTS
     warnings = [found.trained_on, patients, *map(str, found.overlaps), found.not_compared]
-    return notes_of(warnings, sentences(NOTES, evaluation_facts(found)))
+    return [*filter(None, warnings)], sentences(NOTES, evaluation_facts(found))
 
 
 # The page.
 
 
+@page_of.register(Evaluation)
 def evaluation_page(
     found: Evaluation,
     *,
@@ -174,20 +164,19 @@ def evaluation_page(
     run: for what it was trained on and how the page was made. data: the evaluated samples, for their pictures and ids.
     sources: the files that they were read from. brief: only what a terminal shows, without pictures and figures.
     """
-    sections = present(
-        None if brief else Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)]),
-        None if found.decision is None else _decision(found.decision, found),
-        None if found.abstention is None else _abstention(found.abstention),
-        None if found.ranges is None else _ranges(found.ranges, found),
-        external_section(found, brief=brief),
+    sections = [
+        *_asked(found),
+        *external_section(found, brief=brief),
         *subgroups_sections(found, brief=brief),
-        None if found.readers is None else _readers(found.readers),
-        true_scores_section(found),
-        None if brief else examples_section(found, data),
-        None if brief else calibration_section(found),
-    )
-    if run is not None and not brief:
-        sections += [model_section(run), made_section(run, sources=sources, command=command)]
+        *_readers(found.readers),
+        *true_scores_section(found),
+    ]
+    if not brief:
+        scores = Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)])
+        sections = [scores, *sections, *examples_section(found, data), calibration_section(found)]
+        if run is not None:
+            sections += [model_section(run), made_section(run, sources=sources, command=command)]
+    warnings, remarks = evaluation_notes(found)
     return Page(
         kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
         title=finding(found),
@@ -195,7 +184,8 @@ def evaluation_page(
         key_numbers=key_numbers(found),
         figure=None if brief else confusion_of(found),
         figure_table=confusion_table(found),
-        notes=evaluation_notes(found),
+        warnings=warnings,
+        remarks=remarks,
         sections=sections,
     )
 
@@ -281,14 +271,12 @@ def confusion_table(found: Evaluation) -> Table:
     return data_table(frame, title="", slug="confusion")
 
 
-def calibration_section(found: Evaluation) -> Section | None:
+def calibration_section(found: Evaluation) -> Section:
     """Whether probabilities mean what they say, before and after recalibration."""
     facts = [
         ("calibration error", f"{found.calibration_error:.3f}"),
         ("ranked probability score", f"{found.ranked_probability_score:.3f}"),
     ]
-    if not found.calibration:
-        return Section("calibration", "Calibration", facts=facts)
     panels = {"Recalibrated" if found.uncalibrated else "Probabilities": found.calibration}
     if found.uncalibrated:
         panels = {"As the networks give them": found.uncalibrated, **panels}
@@ -298,99 +286,80 @@ def calibration_section(found: Evaluation) -> Section | None:
         caption="How often answers are right, by how sure they are. Larger points stand for more samples.",
         alt=f"Reliability diagram. Calibration error {found.calibration_error:.3f}.",
     )
-    return Section("calibration", "Calibration", facts=facts, figures=[figure])
+    figures = [figure] if found.calibration else []
+    return Section("calibration", "Calibration", facts=facts, figures=figures)
 
 
-def examples_section(found: Evaluation, data: Manifest | None = None) -> Section | None:
-    """Right, near and far answers with their images; None without images. data: where they are, if not in files."""
-    rows = found.answers
+def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Section]:
+    """Right, near and far answers with their images; none without images. data: where they are, if not in files."""
+    rows, shown = found.answers, found.grades.shown
     if found.per or rows.empty or found.features:  # a patient is not one picture
-        return None
+        return []
     files = [str(file) for file in rows["file" if "file" in rows else "image"]]
     picture = (lambda row: thumbnail(files[row])) if data is None else thumbnails_of(files, data)
-    label, answer = (
-        np.array([found.grades.index(grade) for grade in rows[name]], dtype=np.int64)
-        for name in ("label", "grade")
+    frame = pd.DataFrame({name: rows[name].map(found.grades.index) for name in ("label", "grade")})
+    frame = frame.assign(
+        id=rows["image"].astype(str), owner=rows["patient" if "patient" in rows else "image"]
     )
-    ids, shown, distance = rows["image"].astype(str).tolist(), found.grades.shown, np.abs(answer - label)
-    owners = rows["patient"].astype(str).tolist() if "patient" in rows else ids
-    tiles = []
-    for kind, mask in {
-        "right": distance == 0,
-        "off by one": distance == 1,
-        "off by more": distance > 1,
-    }.items():
-        candidates = ((row, picture(row)) for row in _spread(np.flatnonzero(mask), owners=owners))
-        pictures = itertools.islice(((row, one) for row, one in candidates if one), EXAMPLES)
-        tiles += [
-            Tile(
-                picture=one,
-                title=shown[label[row]] if kind == "right" else f"{shown[label[row]]} → {shown[answer[row]]}",
-                number=kind,
-                text=ids[row],
-            )
-            for row, one in pictures
-        ]
+    frame = frame.reset_index(drop=True).sample(frac=1, random_state=0)
+    distance = (frame["grade"] - frame["label"]).abs().clip(upper=2)
+    tiles: list[Tile] = []
+    for off, kind in enumerate(("right", "off by one", "off by more")):
+        own = frame[distance == off]
+        # one of each patient first
+        own = own.iloc[np.argsort(own.duplicated("owner"), kind="stable")][: 4 * EXAMPLES].reset_index()
+        pictures = ((one, image) for one in own.to_dict("records") if (image := picture(one["index"])))
+        for one, image in itertools.islice(pictures, EXAMPLES):
+            title = " → ".join(dict.fromkeys((shown[one["label"]], shown[one["grade"]])))
+            tiles.append(Tile(picture=image, title=title, number=kind, text=one["id"]))
     text = f"Chosen at random. “A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
-    return Section("examples", "Examples", text=[text], tiles=tiles) if tiles else None
-
-
-def _spread(rows: Ints, *, owners: Sequence[str]) -> list[int]:
-    """Rows in a reproducible random order: one of each group first."""
-    order = np.random.default_rng(0).permutation(rows).tolist()
-    first = {owners[row]: row for row in reversed(order)}
-    chosen = sorted(first.values(), key=order.index)
-    return [*chosen, *(row for row in order if first[owners[row]] != row)][: 4 * EXAMPLES]
+    return [Section("examples", "Examples", text=[text], tiles=tiles)] if tiles else []
 
 
 # What else may have been asked for.
 
 
-def _decision(decision: Decision, found: Evaluation) -> Section:
-    grade = found.grades.show(decision.refer_from)
-    text = f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,} should be. {decision.found}"
-    title = f"Refer {refer_if(grade, decision.threshold)}"
-    return Section(
-        "decision",
-        "Decision to refer",
-        text=[text],
-        tables=[_scores(title, {**decision.operating_point, **decision.areas})],
-        figures=decision_figures(decision, grade=grade),
-        brief=True,
-    )
+def _asked(found: Evaluation) -> Iterator[Section]:
+    """The decision to refer, the answers left to a person, the ranges."""
+    if (decision := found.decision) is not None:
+        grade = found.grades.show(decision.refer_from)
+        referred = (
+            f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,} should be."
+        )
+        scores = _scores({**decision.operating_point, **decision.areas})
+        table = data_table(scores, title=f"Refer {refer_if(grade, decision.threshold)}")
+        figures = decision_figures(decision, grade=grade)
+        yield Section("decision", "Decision to refer", text=[f"{referred} {decision.found}"], tables=[table],
+                      figures=figures, brief=True)  # fmt: skip
+    if (abstention := found.abstention) is not None:
+        text, tables = [], []
+        if abstention.wanted is not None:
+            left = f"{abstention.errors_left:.0%} of all wrong answers are left to a person. "
+            text = [("" if math.isnan(abstention.errors_left) else left) + abstention.found]
+        if text and abstention.kept:
+            title = f"Without the {abstention.share:.1%} least confident answers"
+            tables = [data_table(_scores(abstention.kept), title=title)]
+        figures = [risk_coverage_figure(abstention)]
+        yield Section("abstention", "Abstention", text=text, tables=tables, figures=figures, brief=bool(text))
+    if (ranges := found.ranges) is not None:
+        samples, coverage = zip(*ranges.grades, strict=True)
+        frame = interval_frame(dict(zip(found.grades.shown, coverage, strict=True)), "grade")
+        table = data_table(
+            frame.assign(samples=samples).rename(columns={"value": "coverage"}),
+            title="How often the range contains the grade",
+            caption="All patients count equally." if found.by_patient else "",
+            slug="ranges",
+        )
+        yield Section("ranges", "Ranges of grades", text=[ranges.promise], tables=[table], brief=True)
 
 
-def _abstention(abstention: Abstention) -> Section:
-    figures, heading = [risk_coverage_figure(abstention)], "Abstention"
-    if abstention.wanted is None:
-        return Section("abstention", heading, figures=figures)
-    text, title = abstention.found, f"Without the {abstention.share:.1%} least confident answers"
-    if not math.isnan(abstention.errors_left):
-        text = f"{abstention.errors_left:.0%} of all wrong answers are left to a person. {text}"
-    tables = [_scores(title, abstention.kept)] if abstention.kept else []
-    return Section("abstention", heading, text=[text], tables=tables, figures=figures, brief=True)
+def _scores(scores: Mapping[str, Interval]) -> pd.DataFrame:
+    return interval_frame({SCORE_NAMES[name]: score for name, score in scores.items()})
 
 
-def _scores(title: str, scores: Mapping[str, Interval]) -> Table:
-    return data_table(
-        interval_frame({SCORE_NAMES[name]: score for name, score in scores.items()}), title=title
-    )
-
-
-def _ranges(ranges: RangeEvaluation, found: Evaluation) -> Section:
-    by_grade = dict(zip(found.grades.shown, ranges.grades, strict=True))
-    frame = interval_frame({grade: interval for grade, (_, interval) in by_grade.items()}, "grade")
-    frame["samples"] = [samples for samples, _ in by_grade.values()]
-    table = data_table(
-        frame.rename(columns={"value": "coverage"}),
-        title="How often the range contains the grade",
-        caption="All patients count equally." if found.by_patient else "",
-        slug="ranges",
-    )
-    return Section("ranges", "Ranges of grades", text=[ranges.promise], tables=[table], brief=True)
-
-
-def _readers(found: NetworkComparison) -> Section:
+def _readers(found: NetworkComparison | None) -> list[Section]:
+    if found is None:
+        return []
     names = {
         "reader": "reader",
         "items": "samples",
@@ -406,7 +375,7 @@ def _readers(found: NetworkComparison) -> Section:
         formats=dict.fromkeys(list(names.values())[2:], ".2f"),
         slug="readers",
     )
-    return Section("readers", "Beside the readers", text=[found.sentence], tables=[table], brief=True)
+    return [Section("readers", "Beside the readers", text=[found.sentence], tables=[table], brief=True)]
 
 
 # The page of a comparison of runs.
@@ -454,7 +423,9 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         two=len(others) == 1,
         metric=METRICS[comparison.purpose].long_name,
         values=(rows[0].first, rows[0].value),
-        difference=f"{_signed(value)} ({comparison.level:.0%} interval {between(low, high, '+.3f')})",
+        difference=f"{value:+.3f} ({comparison.level:.0%} interval {between(low, high, '+.3f')})".replace(
+            "-", "−"
+        ),
         better=better,
         worse=worse,
         outcome="; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs),
@@ -466,67 +437,53 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
     )
 
 
-def _signed(number: float) -> str:
-    return f"{number:+.3f}".replace("-", "−")
-
-
+@page_of.register(Comparison)
 def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
-    leaks = [
-        f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good."
-        for run, count in comparison.trained_on.items()
-    ]
+    # of two runs the usual metrics; of several the metric that the grades are for
+    usual = MAIN if facts.two else (comparison.purpose,)
     return Page(
         kind="Comparison",
         title=f"{', '.join(facts.others)} against {facts.first}",
         lead=first_sentence(COMPARED, facts),
-        key_numbers=_differences(comparison, facts),
+        key_numbers=[
+            KeyNumber.of(
+                metric_heading(row.metric) if facts.two else row.run,
+                row.difference,
+                "+.3f",
+                compared=f"{row.value:.3f} vs {row.first:.3f}, p {row.adjusted:.3f}",
+            )
+            for row in comparison.differences
+            if row.metric in usual
+        ],
         figure=forest_figure(comparison),
         figure_table=None if facts.two else _difference_table(comparison, metrics=MAIN),
-        notes=notes_of(leaks, sentences(COMPARED_NOTES, facts)),
-        sections=[
-            Section(
-                "numbers",
-                "All metrics",
-                tables=[_difference_table(comparison, metrics=tuple(METRICS))],
-            )
+        warnings=[
+            f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good."
+            for run, count in comparison.trained_on.items()
         ],
-    )
-
-
-def _differences(comparison: Comparison, facts: SimpleNamespace) -> list[KeyNumber]:
-    """Of two runs the usual metrics; of several the metric that the grades are for."""
-    return [
-        KeyNumber(
-            metric_heading(row.metric) if facts.two else row.run,
-            _signed(row.difference.value),
-            interval=between(row.difference.low, row.difference.high, "+.3f"),
-            compared=f"{row.value:.3f} vs {row.first:.3f}, p {row.adjusted:.3f}",
-        )
-        for row in comparison.differences
-        if row.metric in (MAIN if facts.two else (comparison.purpose,))
-    ]
+        remarks=sentences(COMPARED_NOTES, facts),
+        sections=[Section("numbers", "All metrics", tables=[_difference_table(comparison, metrics=tuple(METRICS))])],
+    )  # fmt: skip
 
 
 def _difference_table(comparison: Comparison, *, metrics: tuple[str, ...]) -> Table:
     rows = [row for row in comparison.differences if row.metric in metrics]
     several = len(comparison.runs) > 2
-    interval = f"{comparison.level:.0%} interval"
     frame = pd.DataFrame({
         "metric": [metric_heading(row.metric) for row in rows],
         "run": [row.run for row in rows],
         "difference": [row.difference.value for row in rows],
-        interval: [between(row.difference.low, row.difference.high, "+.3f") for row in rows],
+        f"{comparison.level:.0%} interval": [between(*row.difference[1:], "+.3f") for row in rows],
         "p, Holm" if several else "p": [row.adjusted for row in rows],
         "this run": [row.value for row in rows],
         comparison.runs[0]: [row.first for row in rows],
     })  # fmt: skip
-    starts = [place for place in range(1, len(rows)) if rows[place].run != rows[place - 1].run]
     return data_table(
         frame if several else frame.drop(columns="run"),
         title=f"Differences from {comparison.runs[0]}",
         formats={"difference": "+.3f"},
         slug="differences",
-        rule_before=starts,
+        rule_before=[place for place in range(1, len(rows)) if rows[place].run != rows[place - 1].run],
     )

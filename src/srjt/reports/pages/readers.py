@@ -22,17 +22,7 @@ from srjt.readers.consensus import NEW_READER, Consensus
 from srjt.readers.readings import ENOUGH
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
-from srjt.reports.page import (
-    KeyNumber,
-    Page,
-    Rule,
-    Section,
-    Tile,
-    first_sentence,
-    notes_of,
-    present,
-    sentences,
-)
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
 from srjt.reports.pages.audit import gallery, thumbnail
 from srjt.reports.reader_facts import ends
 from srjt.reports.table import Table, between, data_table
@@ -152,15 +142,22 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
         key_numbers=_key_numbers(facts, f),
         figure=None if f.nothing_learnt else _bias(frame),
         figure_table=None if f.nothing_learnt else _readers(frame.head(IN_TERMINAL), len(frame)),
-        notes=notes_of(sentences(WARNINGS, f), sentences(REMARKS, f)),
-        sections=present(
-            *([] if f.nothing_learnt else [readers, *_doubtful(facts, folder), *_agreement(facts)]),
-            None if facts["next"] is None else _next(facts, f, folder),
-            _understood(facts),
-        ),
+        warnings=sentences(WARNINGS, f),
+        remarks=sentences(REMARKS, f),
+        sections=[
+            *filter(
+                None,
+                [
+                    *([] if f.nothing_learnt else [readers, *_doubtful(facts, folder), *_agreement(facts)]),
+                    None if facts["next"] is None else _next(facts, f, folder),
+                    _understood(facts),
+                ],
+            )
+        ],
     )
 
 
+@page_of.register(Agreement)
 def agreement_page(found: Agreement) -> Page:
     """The page of ``srjt.readers.agreement``; ``found.pairs`` has the pairs of readers."""
     frame = found.by_reader.assign(name=found.readers)
@@ -176,6 +173,7 @@ def agreement_page(found: Agreement) -> Page:
     )
 
 
+@page_of.register(Consensus)
 def consensus_page(found: Consensus) -> Page:
     """The page of ``srjt.readers.consensus``."""
     single = bool(found.evidence.single.all())  # of nobody anything is known
@@ -209,11 +207,17 @@ def consensus_page(found: Consensus) -> Page:
         lead=first_sentence(LEAD, facts),
         key_numbers=[] if single else [KeyNumber.of(label, n, ".0%") for label, n in numbers.items()],
         figure_table=None if single else few,
-        notes=notes_of(["" if found.determined else found.reason], ["" if single else found.assumption]),
-        sections=present(
-            None if single else Section("readers", "Readers", tables=[every], figures=[matrices]),
-            Section("consensus", "Consensus", counts=list(counts), counted="items"),
-        ),
+        warnings=[] if found.determined else [found.reason],
+        remarks=[] if single else [found.assumption],
+        sections=[
+            *filter(
+                None,
+                [
+                    None if single else Section("readers", "Readers", tables=[every], figures=[matrices]),
+                    Section("consensus", "Consensus", counts=list(counts), counted="items"),
+                ],
+            )
+        ],
     )
 
 

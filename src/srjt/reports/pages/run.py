@@ -21,40 +21,13 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import combined_networks, realised_noise_figure, run_figures
-from srjt.reports.page import (
-    KeyNumber,
-    Page,
-    Rule,
-    Section,
-    first_sentence,
-    notes_of,
-    present,
-    sentences,
-)
-from srjt.reports.pages.evaluation import (
-    by_grade_table,
-    calibration_section,
-    confusion_of,
-    confusion_table,
-    evaluation_notes,
-    examples_section,
-    finding,
-    key_numbers,
-    scores_table,
-    verdict,
-)
+from srjt.reports.page import KeyNumber, Page, Rule, Section, first_sentence, page_of, sentences
+from srjt.reports.pages import evaluation
 from srjt.reports.sections import provenance_section, run_name
 from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
+from srjt.training import folder as run_folder
 from srjt.training.checkpoint import HEADER, LAST, kept_epoch, last_epochs, read_metrics
-from srjt.training.folder import (
-    RunFacts,
-    not_beaten,
-    read_facts,
-    read_noise_estimate,
-    read_summary,
-    run_baselines,
-)
 from srjt.training.loop import STARVED
 from srjt.training.single_run import finished_metrics
 from srjt.training.trained import Trained, load_run
@@ -64,9 +37,6 @@ RECENT = 5  # epochs whose mean time predicts the others'
 MESSAGES = 30
 
 State = Literal["training", "stopped", "unfinished", "finished"]
-
-
-# Sentences.
 
 
 VERDICT: list[Rule[Any]] = [
@@ -100,16 +70,13 @@ WARNINGS: list[Rule[Any]] = [
 NOTES: list[Rule[Any]] = [
     (lambda f: bool(f.side) and not f.answers and not f.kept, "Scores are means over the last {f.averaged} epochs, "
      "not the answers of srjt predict."),
-    (lambda f: bool(f.side) and not f.answers and f.kept > 0, "Scores are those of epoch {f.kept}, not the answers "
-     "of srjt predict."),
     (lambda f: f.kept > 0, "The networks are those of epoch {f.kept}, the best on the validation side."),
     (lambda f: bool(f.side), "Curves show each network's own grades, as the paper's figures do; their numbers are "
      "in metrics.csv."),
     (lambda f: bool(f.side) and f.networks > 1 and not f.pooled, "They are means over the two networks."),
     (lambda f: bool(f.side) and f.networks > 1 and f.pooled, "The networks are pooled."),
-    (lambda f: f.truth and "test" in f.sides, "Test scores compare with the true grades."),
-    (lambda f: f.truth and "validation" in f.sides, "Validation scores compare with the given labels."),
-    (lambda f: not math.isnan(f.wrong), "Of the training labels {f.wrong:.1%} are wrong."),
+    (lambda f: bool(f.side) and f.truth, "Test scores compare with the true grades, validation scores with the given "
+     "labels."),
     (lambda f: f.state == "training", "The page is written after an epoch, at most every few seconds. If it is "
      "much older, the training has stopped."),
 ]  # fmt: skip
@@ -124,7 +91,7 @@ class RunRecord:
 
     title: str
     state: State
-    facts: RunFacts
+    facts: run_folder.RunFacts
     metrics: pd.DataFrame
     sides: Mapping[str, Evaluation]
     folder: Path | None = None
@@ -148,15 +115,20 @@ class RunRecord:
         shown = ["test", "validation"] if self.show_test else ["validation"]
         return next((side for side in shown if side in set(self.metrics["split"])), "")
 
-    @property
-    def own_scores(self) -> pd.Series[float]:
-        """Metric → mean over the last epochs, of the networks' own grades on that side."""
-        averages = last_epochs(self.metrics, pooled=self.pooled)
-        return averages[averages["split"] == self.own_side].set_index("metric")["value"]
-
 
 def run_page(folder: Path, **options: Any) -> Page:
     """The page of the run in a folder, finished or not. options: as for ``read_record``."""
+    if "live" in options and not (folder / "run.json").exists():  # nothing is recorded before the first step
+        messages = options["messages"]
+        return Page(
+            kind="Training",
+            title=folder.resolve().name,
+            lead=messages[-1] if messages else "The training is being prepared.",
+            remarks=[f"Written {datetime.now(timezone.utc):%H:%M:%S} UTC; the page reloads itself."],
+            sections=list(_messages(messages)),
+            progress=0.0,
+            refresh=REFRESH,
+        )
     return _page(read_record(folder, **options))
 
 
@@ -174,7 +146,7 @@ def read_record(
     live: the training is running, or has just stopped because of ``problem``; messages: what it has said. Without
     ``show_test`` there is nothing of the test side.
     """
-    facts = read_facts(folder)
+    facts = run_folder.read_facts(folder)
     if grade_names is not None:
         facts = replace(facts, grades=facts.grades.named(grade_names))
     done = live is None and (folder / "summary.json").exists()  # weights may have been deleted to save space
@@ -189,13 +161,14 @@ def read_record(
         metrics=metrics,
         sides=stored_sides(folder, facts.grades) if done else {},
         folder=folder,
-        estimate=read_noise_estimate(folder),
+        estimate=run_folder.read_noise_estimate(folder),
         show_test=show_test,
         problem=problem,
         messages=messages,
     )
 
 
+@page_of.register(Trained)
 def trained_page(run: Trained, sides: Mapping[str, Evaluation] | None = None, *, brief: bool = False) -> Page:
     """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief: for a terminal."""
     assert run.facts is not None
@@ -206,7 +179,7 @@ def trained_page(run: Trained, sides: Mapping[str, Evaluation] | None = None, *,
         metrics=run.metrics if len(run.metrics) else pd.DataFrame(columns=list(HEADER)),
         sides=evaluate_sides(run) if sides is None else sides,
         folder=run.folder,
-        estimate=None if run.folder is None else read_noise_estimate(run.folder),
+        estimate=None if run.folder is None else run_folder.read_noise_estimate(run.folder),
     )
     return _page(record, brief=brief)
 
@@ -224,15 +197,18 @@ def stored_sides(folder: Path, grades: Grades) -> dict[str, Evaluation]:
 def run_page_facts(record: RunRecord) -> SimpleNamespace:
     """What the sentences are about; those about the answers of ``srjt predict`` are on the page of an evaluation.
 
-    kept: the epoch whose networks were kept, 0: the last one; score: of the networks' own grades on ``side``; naive:
-    that of one grade for all; wrong: the share of wrong training labels. Not a number: not known.
+    kept: the epoch whose networks were kept, 0: the last one; scores: by metric, the mean over the last epochs of the
+    networks' own grades on ``side``; score: the one that they are for; baseline: one grade for all, naive: its score;
+    matrix: training labels by true grade, (C, C) as shares of the rows, wrong: the share of wrong ones. None, nan: not
+    known.
     """
     metrics, side, config = record.metrics, record.own_side, record.facts.config
     sizes: Mapping[str, int] = record.facts.data.get("samples") or {}
-    score = float(record.own_scores.get(config.optimise, math.nan))
-    baseline = _naive(record)
+    averages = last_epochs(metrics, pooled=record.pooled)
+    scores = averages[averages["split"] == side].set_index("metric")["value"]
+    score, baseline = float(scores.get(config.optimise, math.nan)), _naive(record)
     naive = math.nan if baseline is None else float(getattr(baseline, config.optimise))
-    epochs = metrics.loc[metrics["split"] == side, "epoch"]
+    epochs, (matrix, wrong) = metrics.loc[metrics["split"] == side, "epoch"], _realised_noise(record)
     combined, metric = combined_networks(metrics, record.pooled), METRICS[config.optimise].long_name
     return SimpleNamespace(
         state=record.state,
@@ -250,11 +226,14 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         side=side,
         metric=metric,
         first_words=metric[0].upper() + metric[1:],
+        scores=scores,
         score=score,
+        baseline=baseline,
         naive=naive,
-        beaten=math.isnan(naive + score) or not not_beaten(score, naive, purpose=config.optimise),
+        beaten=math.isnan(naive + score) or not run_folder.not_beaten(score, naive, purpose=config.optimise),
         truth="label_precision" in set(metrics["metric"]),
-        wrong=_realised_noise(record)[1],
+        matrix=matrix,
+        wrong=wrong,
         starved=", ".join(_starved(metrics, record.facts.grades.shown)),
     )
 
@@ -262,7 +241,7 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
 def _naive(record: RunRecord) -> NaiveBaseline | None:
     """One grade for all samples; while the run trains only the labels of the validation side are recorded."""
     if record.folder is not None and (record.folder / "summary.json").exists():
-        return run_baselines(record.folder).get(record.own_side)
+        return run_folder.run_baselines(record.folder).get(record.own_side)
     trained, validation = (record.facts.data.get(f"{name}_counts") or [] for name in ("class", "validation"))
     if record.own_side != "validation" or not sum(trained) or not sum(validation):
         return None
@@ -286,7 +265,7 @@ def _starved(metrics: pd.DataFrame, grades: Sequence[str]) -> list[str]:
 
 
 def _realised_noise(record: RunRecord) -> tuple[npt.NDArray[np.float64] | None, float]:
-    """Training labels by true grade, (C, C) as shares of the rows, and the share of wrong ones; None, nan: unknown."""
+    """Matrix and share of wrong labels, as in ``run_page_facts``."""
     path = None if record.folder is None else record.folder / "history.csv"
     if path is None or not path.exists():
         return None, math.nan
@@ -306,134 +285,108 @@ def _realised_noise(record: RunRecord) -> tuple[npt.NDArray[np.float64] | None, 
 
 
 def _page(record: RunRecord, *, brief: bool = False) -> Page:
-    summary, found = run_page_facts(record), record.evaluation
-    running, curves = record.state == "training", [] if brief else _curves(record, summary)
-    figure = None if brief else _own_confusion(record) if found is None else confusion_of(found)
-    if figure is None and curves:
-        figure, *curves = curves
+    f, judged, running = run_page_facts(record), record.evaluation, record.state == "training"
     kind = {"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run")
+    title, lead, table = record.title, first_sentence(VERDICT, f), None
+    warnings, remarks = sentences(WARNINGS, f), sentences(NOTES, f)
+    if judged is not None:
+        kind, title, lead = f"{kind}: {title}", evaluation.finding(judged), evaluation.verdict(judged)
+        table, (more, notes) = evaluation.confusion_table(judged), evaluation.evaluation_notes(judged)
+        warnings, remarks = [*warnings, *more], [*notes, *remarks]
+    figures = [] if brief else _figures(record, f)
     return Page(
-        kind=kind if found is None else f"{kind}: {record.title}",
-        title=record.title if found is None else finding(found),
-        lead=first_sentence(VERDICT, summary) if found is None else verdict(found),
-        key_numbers=_key_numbers(record, summary),
-        figure=figure,
-        figure_table=None if found is None else confusion_table(found),
-        notes=[
-            *notes_of(sentences(WARNINGS, summary), []),
-            *([] if found is None else evaluation_notes(found)),
-            *notes_of([], sentences(NOTES, summary)),
-        ],
-        sections=[] if brief else present(*_sections(record, summary, curves)),
-        progress=summary.reached / max(summary.planned, 1) if running else None,
+        kind=kind,
+        title=title,
+        lead=lead,
+        key_numbers=_key_numbers(record, f),
+        figure=figures[0] if figures else None,
+        figure_table=table,
+        warnings=warnings,
+        remarks=remarks,
+        sections=[] if brief else list(_sections(record, f, figures[1:])),
+        progress=f.reached / max(f.planned, 1) if running else None,
         refresh=REFRESH if running else 0,
     )
 
 
-def _sections(
-    record: RunRecord, summary: SimpleNamespace, curves: Sequence[CaptionedFigure]
-) -> Iterator[Section | None]:
-    found = record.evaluation
-    if found is not None:
-        tables = [
-            replace(scores_table(one), title=f"All metrics, {one.side} side", slug=f"scores-{one.side}")
-            for one in record.sides.values()
-        ]
-        yield Section("scores", "Scores", tables=[*tables, by_grade_table(found)])
-    yield Section("curves", "Curves", figures=curves) if curves else None
-    if found is not None:
-        yield examples_section(found)
-        yield calibration_section(found)
-    yield _noise(record)
-    yield _data(record.facts, summary)
-    yield _messages(record.messages)
-    yield provenance_section(record.facts, record.metrics)
-
-
-def _key_numbers(record: RunRecord, summary: SimpleNamespace) -> list[KeyNumber]:
+def _key_numbers(record: RunRecord, f: SimpleNamespace) -> list[KeyNumber]:
     numbers, estimate, config = [], record.estimate, record.facts.config
     if record.evaluation is not None:
-        numbers += key_numbers(record.evaluation)
-    elif summary.side:
-        naive = _naive(record)
-        for name, score in record.own_scores.reindex(list(MAIN)).dropna().items():
-            label = f"{metric_heading(str(name))}, {summary.side}"
-            compared = "" if naive is None else f"one grade: {getattr(naive, str(name)):.3f}"
-            numbers.append(KeyNumber(label, f"{score:.3f}", compared=compared))
+        numbers = evaluation.key_numbers(record.evaluation)
+    elif f.side:
+        for name, score in f.scores.reindex(list(MAIN)).dropna().items():
+            compared = "" if f.baseline is None else f"one grade: {getattr(f.baseline, name):.3f}"
+            numbers.append(KeyNumber(f"{metric_heading(name)}, {f.side}", f"{score:.3f}", compared=compared))
     if estimate is not None:
         doubt = "" if estimate.informed and estimate.identifiable is not False else "not determined"
         value = f"{estimate.rate:.2f}" if estimate.informed else "unknown"
         interval = between(*estimate.rate_interval, ".2f")
         numbers.append(KeyNumber("wrong labels, estimated", value, interval, doubt))
-    if summary.samples:
+    if f.samples:
         network = "your own network" if record.facts.own_network else str(config.network)
         made_by = f"{display_name(config.method)} on {network}"
-        numbers.append(KeyNumber("training samples", f"{summary.samples:,}", compared=made_by))
+        numbers.append(KeyNumber("training samples", f"{f.samples:,}", compared=made_by))
     return numbers
 
 
-def _own_confusion(record: RunRecord) -> CaptionedFigure | None:
-    """Without answers: the test side's confusion matrix of the networks' own grades."""
-    counts = None
-    if record.state == "finished" and record.folder is not None:
-        counts = read_summary(record.folder).get("confusion", {}).get("test")
-    if counts is None:
-        return None
-    matrix = np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
-    return CaptionedFigure(
-        name="confusion",
-        figure=confusion_figure({"Test side": matrix}, grades=record.facts.grades.shown),
-        caption="Share of the row, and below it the count; networks pooled.",
-        alt=f"Confusion matrix. Share predicted correctly: {np.trace(matrix) / max(matrix.sum(), 1):.2f}.",
-    )
-
-
-def _curves(record: RunRecord, summary: SimpleNamespace) -> list[CaptionedFigure]:
-    return run_figures(
+def _figures(record: RunRecord, f: SimpleNamespace) -> list[CaptionedFigure]:
+    """The confusion matrix of the answers, else of the networks' own grades on the test side; then curves."""
+    grades, figures, counts = record.facts.grades.shown, [], None
+    if record.evaluation is not None:
+        figures = [evaluation.confusion_of(record.evaluation)]
+    elif record.state == "finished" and record.folder is not None:
+        counts = run_folder.read_summary(record.folder).get("confusion", {}).get("test")
+    if counts is not None:
+        matrix = np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
+        figure = CaptionedFigure(
+            name="confusion",
+            figure=confusion_figure({"Test side": matrix}, grades=grades),
+            caption="Share of the row, and below it the count; networks pooled.",
+            alt=f"Confusion matrix. Share predicted correctly: {np.trace(matrix) / max(matrix.sum(), 1):.2f}.",
+        )
+        figures = [figure]
+    return figures + run_figures(
         record.metrics,
-        grades=record.facts.grades.shown,
+        grades=grades,
         sides=["test", "validation"] if record.show_test else ["validation"],
-        naive=_naive(record),
-        noise_rate=None if math.isnan(summary.wrong) else summary.wrong,
+        naive=f.baseline,
+        noise_rate=None if math.isnan(f.wrong) else f.wrong,
         pooled=record.pooled,
     )
 
 
-def _messages(messages: Sequence[str]) -> Section | None:
-    return Section("messages", "Messages", text=messages[-MESSAGES:]) if messages else None
-
-
-def _data(facts: RunFacts, summary: SimpleNamespace) -> Section:
-    """The samples of each side, the patients, and the training labels by grade."""
+def _sections(record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedFigure]) -> Iterator[Section]:
+    facts, judged = record.facts, record.evaluation
+    if judged is not None:
+        tables = [
+            replace(evaluation.scores_table(side), title=f"All metrics, {name} side", slug=f"scores-{name}")
+            for name, side in record.sides.items()
+        ]
+        yield Section("scores", "Scores", tables=[*tables, evaluation.by_grade_table(judged)])
+    if curves:
+        yield Section("curves", "Curves", figures=curves)
+    if judged is not None:
+        yield from evaluation.examples_section(judged)
+        yield evaluation.calibration_section(judged)
+    # what is known about wrong labels, and what the training used: the one place that says it
+    noise = facts.noise or {}
+    used = [] if noise.get("used") is None else [("noise rate used", f"{noise['used']:.2f}")]
+    why = [str(noise["why"])] if noise.get("why") else []
+    matrices = [] if f.matrix is None else [realised_noise_figure(f.matrix, facts.grades.shown)]
+    if used or why or matrices:
+        yield Section("noise", "Label noise", text=why, facts=used, figures=matrices)
     rows = [(f"{side} samples", f"{n:,}") for side, n in facts.data.get("samples", {}).items() if n]
     if isinstance(facts.data.get("patients"), int):
         rows.append(("patients", f"{facts.data['patients']:,}"))
-    if not math.isnan(summary.wrong):
-        rows.append(("wrong labels", f"{summary.wrong:.1%} of the training side"))
-    counts = facts.data.get("class_counts") or []
-    by_grade = list(zip(facts.grades.shown, map(int, counts), strict=True)) if any(counts) else []
-    return Section("data", "Data", facts=rows, counts=by_grade, counted="training labels")
+    if not math.isnan(f.wrong):
+        rows.append(("wrong labels", f"{f.wrong:.1%} of the training side"))
+    labels = facts.data.get("class_counts") or []
+    counts = list(zip(facts.grades.shown, map(int, labels), strict=True)) if any(labels) else []
+    yield Section("data", "Data", facts=rows, counts=counts, counted="training labels")
+    yield from _messages(record.messages)
+    yield provenance_section(facts, record.metrics)
 
 
-def _noise(record: RunRecord) -> Section | None:
-    """What is known about wrong labels, and what the training used: the one place of a run that says it."""
-    noise, (matrix, _) = record.facts.noise or {}, _realised_noise(record)
-    rows = [] if noise.get("used") is None else [("noise rate used", f"{noise['used']:.2f}")]
-    text = [str(noise["why"])] if noise.get("why") else []
-    figures = [] if matrix is None else [realised_noise_figure(matrix, record.facts.grades.shown)]
-    some = rows or text or figures
-    return Section("noise", "Label noise", text=text, facts=rows, figures=figures) if some else None
-
-
-def waiting_page(folder: Path, *, messages: Sequence[str]) -> Page:
-    """The page of a training before its first step: nothing is recorded yet."""
-    written = f"Written {datetime.now(timezone.utc):%H:%M:%S} UTC; the page reloads itself."
-    return Page(
-        kind="Training",
-        title=folder.resolve().name,
-        lead=messages[-1] if messages else "The training is being prepared.",
-        notes=notes_of([], [written]),
-        sections=present(_messages(messages)),
-        progress=0.0,
-        refresh=REFRESH,
-    )
+def _messages(messages: Sequence[str]) -> Iterator[Section]:
+    if messages:
+        yield Section("messages", "Messages", text=messages[-MESSAGES:])

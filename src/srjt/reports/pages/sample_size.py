@@ -10,7 +10,7 @@ import numpy as np
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, first_sentence, page_of, sentences
 from srjt.reports.study_tables import noise_label
 from srjt.reports.table import data_table, metric_heading
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
@@ -47,6 +47,7 @@ NOTES: list[Rule[SamplePlan]] = [
 ]
 
 
+@page_of.register(SamplePlan)
 def plan_page(plan: SamplePlan) -> Page:
     """The number as a sentence, a curve, and the table."""
     name = METRICS[plan.metric].long_name if plan.metric in METRICS else plan.metric.replace("-", " ")
@@ -83,7 +84,7 @@ def plan_page(plan: SamplePlan) -> Page:
         ],
         figure=_curve(plan, name),
         figure_table=table,
-        notes=[Note(text=text, warning=False) for text in sentences(NOTES, plan)],
+        remarks=sentences(NOTES, plan),
         sections=sections,
     )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
+from srjt.data.grades import Grades
 from srjt.errors import count_of, duration
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import Purpose
@@ -24,7 +25,7 @@ from srjt.reports.figures.study import (
     score_curves,
     study_noises,
 )
-from srjt.reports.page import KeyNumber, Note, Page, Rule, Section, first_sentence, notes_of, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, first_sentence, page_of, sentences
 from srjt.reports.pages.sample_size import learning_curve_section
 from srjt.reports.sections import settings_section
 from srjt.reports.study_tables import (
@@ -40,11 +41,8 @@ from srjt.reports.study_tables import (
 )
 from srjt.reports.table import MISSING, Table, TableCell, data_table
 from srjt.studies.config import parse_noise
-from srjt.studies.results import display_name
+from srjt.studies.results import StudyResults, display_name
 from srjt.training.folder import not_beaten
-
-if TYPE_CHECKING:
-    from srjt.studies.results import StudyResults
 
 NAMED = 4  # methods or noises in a sentence
 TRACEBACKS = 20
@@ -243,17 +241,29 @@ def noise_rates(results: StudyResults) -> pd.DataFrame:
     return noise if (noise["used_rate"].notna() & ~same).any() else noise.assign(used_rate=math.nan)
 
 
-def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> Page:
-    """The page of a study, finished or not."""
+@page_of.register(StudyResults)
+def study_page(
+    results: StudyResults,
+    *,
+    metrics: Sequence[str] = PAPER_METRICS,
+    grade_names: Mapping[str, str] | None = None,
+) -> Page:
+    """The page of a study, finished or not. grade_names: instead of the study's own."""
+    names = (results.facts.get("study") or {}).get("grade_names") if grade_names is None else grade_names
+    shown = Grades(map(str, results.facts["grades"]), names).shown
+    results = replace(results, facts={**results.facts, "grades": shown})
     facts = study_facts(results)
     first = [*mae_against_rate(results), *_curves(results)][:1]
+    warnings = study_warnings(facts)
     return Page(
         kind=f"Study: {facts.name}",
         title=first_sentence(TITLE, facts),
         lead=first_sentence(LEAD, facts),
         key_numbers=_key_numbers(facts),
         figure=first[0] if first else None,
-        notes=[*study_warnings(facts), *notes_of([], sentences(NOISE, facts))],
+        warnings=list(warnings),
+        details=warnings,
+        remarks=sentences(NOISE, facts),
         sections=[
             *([curve] if (curve := learning_curve_section(results, metric="mae")) else []),
             *(_results(results, metrics) if facts.test else []),
@@ -281,13 +291,13 @@ def _curves(results: StudyResults) -> list[CaptionedFigure]:
     return [curve for curve in curves if curve is not None]
 
 
-def study_warnings(facts: SimpleNamespace) -> list[Note]:
-    """What a reader must know first."""
-    return [
-        Note(text=template.format(f=facts), details=getattr(facts, details) if details else ())
+def study_warnings(facts: SimpleNamespace) -> dict[str, Sequence[tuple[str, str]]]:
+    """What a reader must know first → its details."""
+    return {
+        template.format(f=facts): getattr(facts, details) if details else ()
         for holds, template, details in WARNINGS
         if holds(facts)
-    ]
+    }
 
 
 def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
