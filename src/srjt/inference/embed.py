@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from srjt import networks
 from srjt._version import __version__
@@ -176,8 +176,10 @@ def embed(
             for (images,), part in view_batches(
                 feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size, done=done
             ):
-                computed = _forward(network, images, flip=flip)[: part.stop - part.start]
-                yield computed.float().cpu().numpy()
+                computed = network(images)
+                if flip:
+                    computed = (computed + network(images.flip(-1))) / 2
+                yield computed[: part.stop - part.start].float().cpu().numpy()
 
     folder = None
     if store.path is not None:
@@ -217,11 +219,6 @@ def _compute(
                 saved, pending, last_save = done, len(made), time.monotonic()
             report(done, total)
         return np.concatenate(made)
-
-
-def _forward(network: nn.Module, images: Tensor, *, flip: bool) -> Tensor:
-    features: Tensor = network(images)
-    return (features + network(images.flip(-1))) / 2 if flip else features
 
 
 def _digest(network: nn.Module) -> str:
