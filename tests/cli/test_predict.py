@@ -182,7 +182,7 @@ def test_ranges_that_cannot_be(command: Srjt, finished: Path, labelled: Path) ->
         (["--coverage", "0.7", "--calibrate-on", labelled], "of the 120 samples to calibrate on"),
         (["--coverage-by", "grade"], "give a --coverage, too"),
         (["--coverage", "0.7", "--views", "2"], "was predicted with one view"),
-        (["--coverage", "0.7", "--coverage-by", "split"], "need this column in the calibration samples"),
+        (["--coverage", "0.7", "--coverage-by", "split"], "need the column split of the calibration samples"),
     ):
         assert said in command.refuses("predict", finished, labelled, *wrong, "--out", "never.csv")
         assert not Path("never.csv").exists()
@@ -233,7 +233,7 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(
             ["--calibrate-on", other, "--calibrate-set", "grades=0,1"],
             "Unknown option of --calibrate-set 'grades'",
         ),
-        (["--per", "split"], "give --calibrate-on with these columns"),
+        (["--per", "split"], "give --calibrate-on with it"),
     ):
         assert said in command.refuses(*options, *wrong, "--out", "never.csv")
         assert not Path("never.csv").exists()

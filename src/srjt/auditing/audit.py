@@ -4,45 +4,44 @@ networks of an audit look, on demand.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
 from srjt import methods
 from srjt._version import __version__
-from srjt.auditing.folder import (
-    AuditFolder,
-    DoubtfulLabels,
-    image_file,
-    image_names,
-    prepare_folder,
-    write_audit,
-)
-from srjt.auditing.scores import (
-    combined_posterior,
-    error_rates,
-    judges_labels,
-    review_notice,
-    score,
-    score_readings,
-    summarise,
-)
+from srjt.auditing import scores as scoring
+from srjt.auditing.folder import FORMAT, TRAININGS, AuditFolder, image_file
+from srjt.data.checks import thumbnail
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage, read_image
+from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.sources.readings import select_readings
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.files import lock_folder
+from srjt.files import (
+    explain_write_errors,
+    is_inside,
+    lock_folder,
+    save_arrays,
+    write_atomically,
+    write_json,
+)
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.progress import Reported, Reporter
+from srjt.progress import Reported, Reporter, html_block, html_pictures, html_table, html_text
 from srjt.readers.readings import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit
@@ -87,6 +86,60 @@ def _fold_folder(audit: AuditFolder, fold: int) -> Path:
 @lru_cache(maxsize=5)
 def _open_run(folder: Path) -> Trained:
     return load_run(folder, device="cpu")
+
+
+# The most doubtful labels of an audit, with their images in a notebook.
+
+COLUMNS = ("id", "grade", "suggested", "quality")
+UNJUDGED = ("id", "grade")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubtfulLabels:
+    """Labels that are probably wrong, the most doubtful first; ``audit.worst(20)`` returns them.
+
+    Attributes
+    ----------
+    table : DataFrame
+        Rows of ``Audit.scores``.
+    samples : Manifest
+        The audited samples, which the pictures are taken from.
+    caveat : str
+        What to know first about the networks; "" if they have learnt the grades.
+    judged : bool
+        Whether grades are suggested: not by networks that have learnt nothing.
+    """
+
+    table: pd.DataFrame
+    samples: Manifest
+    caveat: str = ""
+    judged: bool = True
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __repr__(self) -> str:
+        shown = self.table[list(COLUMNS if self.judged else UNJUDGED)].to_string(index=False)
+        return f"{self.caveat}\n{shown}" if self.caveat else shown
+
+    def _repr_html_(self) -> str:
+        rows = self.table.to_dict("records")
+        place = {name: row for row, name in enumerate(self.samples.ids)}
+        pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
+        header, legend = ["id", "label", "suggested", "p(label is right)"], ""
+        cells = [[row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}"] for row in rows]
+        texts = [f"{row['grade']} {row['id']}" for row in rows]
+        if self.judged:
+            texts = [
+                f"{grade}{f' → {suggested}' if suggested else ''} ({float(quality):.2f}) {name}"
+                for name, grade, suggested, quality in cells
+            ]
+            legend = "Label → suggested grade, if one is (probability that the label is right)."
+        known = 4 if self.judged else 2
+        shown = [html_table(header[:known], [row[:known] for row in cells])]
+        if any(pictures):
+            shown = [html_pictures(zip(pictures, texts, strict=True)), html_text(legend)]
+        return html_block(f"Most doubtful labels: {len(rows):,}", html_text(self.caveat), *shown)
 
 
 # ``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the audit.
@@ -147,7 +200,7 @@ class Audit(Reported):
             table=self.scores.head(count),
             samples=self.fitted.manifest,
             caveat=self.summary.get("caveat", ""),
-            judged=judges_labels(self.summary),
+            judged=scoring.judges_labels(self.summary),
         )
 
     def __repr__(self) -> str:
@@ -295,16 +348,16 @@ def audit(
         posterior, reading_scores = None, None
         if readings is not None:
             own = select_readings(readings, samples.ids)
-            posterior = combined_posterior(own, fitted)
-            reading_scores = score_readings(own, posterior)
-        scores = score(
+            posterior = scoring.combined_posterior(own, fitted)
+            reading_scores = scoring.score_readings(own, posterior)
+        scores = scoring.score(
             fitted, estimate, images=image_names(samples, folder), reader=reader, posterior=posterior
         )
-        summary = summarise(scores, estimate, grades=samples.grades, readings=readings is not None)
+        summary = scoring.summarise(scores, estimate, grades=samples.grades, readings=readings is not None)
         if reading_scores is not None:
-            summary["readers"] = error_rates(reading_scores, "reader")
+            summary["readers"] = scoring.error_rates(reading_scores, "reader")
             summary["readings"] = len(reading_scores)
-        elif not judges_labels(summary):
+        elif not scoring.judges_labels(summary):
             scores["caveat"] = "the networks have not learnt to tell the grades apart"
         facts = {
             "version": __version__,
@@ -319,31 +372,82 @@ def audit(
             "folds": folds,
             "seed": config.seed,
             "estimate": estimate.to_dict(),
-            "notice": review_notice(summary),
-            "judged": judges_labels(summary),
+            "notice": scoring.review_notice(summary),
+            "judged": scoring.judges_labels(summary),
             "trusted": not summary["caveat"],
             "label_column": label_column,
             "read_with": list(read_options),
             "features": samples.are_features,
             "table": None if table is None else str(Path(table).absolute()),
         }
+        found = Audit(
+            scores=scores.reset_index(drop=True),
+            estimate=estimate,
+            summary=summary,
+            fitted=fitted,
+            facts=facts,
+            folder=folder,
+            readings=reading_scores,
+        )
         if folder is not None:
-            assert fitted.neighbours is not None
-            write_audit(
-                folder,
-                facts=facts,
-                scores=scores,
-                summary=summary,
-                neighbours=fitted.neighbours,
-                samples=samples,
-                readings=reading_scores,
-            )
-    return Audit(
-        scores=scores.reset_index(drop=True),
-        estimate=estimate,
-        summary=summary,
-        fitted=fitted,
-        facts=facts,
-        folder=folder,
-        readings=reading_scores,
-    )
+            write_audit(folder, found)
+    return found
+
+
+def prepare_folder(folder: Path) -> None:
+    """Create the folder of an audit. A folder with other files is refused; one of an audit is resumed."""
+    ours = any((folder / name).exists() for name in (*TRAININGS, "audit.json"))
+    if folder.is_dir() and not ours and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise SrjtError(f"{folder} contains other files: choose another `out`.")
+    with explain_write_errors(f"The audit cannot be written to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def image_names(samples: Manifest, folder: Path | None) -> list[str]:
+    """The ``image`` column: a file of the user's, or the one that ``write_audit`` writes; "" if there is none."""
+    if samples.arrays is None:
+        return [str(path.absolute()) for path in samples.paths]
+    if samples.are_features:
+        return [str(path.absolute()) if os.path.isfile(path) else "" for path in samples.paths]
+    return ["" if folder is None else f"images/{row:06d}.png" for row in range(len(samples))]
+
+
+def write_audit(folder: Path, found: Audit) -> None:
+    """Write all files but the report; ``audit.json`` last, so that its presence means that the audit is complete."""
+    samples, neighbours = found.fitted.manifest, found.fitted.neighbours
+    assert neighbours is not None  # (N, C, count) rows of the samples, -1: none
+    order = pd.Index(samples.ids).get_indexer(pd.Index(found.scores["id"]))
+    line_of_row = np.append(np.argsort(order), -1).astype(np.int32)  # row -1, "none", becomes line -1
+    advice = "Free some space and run the same command again: the trainings are kept."
+    with explain_write_errors(f"The audit could not be written to {folder}", advice):
+        if samples.arrays is not None and not samples.are_features:
+            _write_images(folder / "images", samples.arrays)
+        warn_about_formulas(found.scores, folder / "audit.csv")
+        for name, table in (("audit.csv", found.scores), ("readings.csv", found.readings)):
+            if table is not None:
+                content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
+                write_atomically(folder / name, content)
+        save_arrays(folder / "neighbours.npz", {"rows": line_of_row[neighbours[order]]})
+        write_json(folder / "summary.json", found.summary)
+        write_json(folder / "audit.json", {"format": FORMAT, **found.facts})
+
+
+def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
+    """Write (N, H, W, 3) uint8 as PNG files, once: the file ``written`` holds the digest of the arrays."""
+    if not is_inside(folder, folder.parent):
+        raise SrjtError(f"{folder} is a link to another folder: remove the link, or choose another `out`.")
+    digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(arrays).data)
+    written = folder / "written"
+    if written.exists() and written.read_text() == digest.hexdigest():
+        return
+    folder.mkdir(exist_ok=True)
+
+    def save(row: int) -> None:
+        path = folder / f"{row:06d}.png"
+        path.unlink(missing_ok=True)  # Pillow would write through a link
+        Image.fromarray(np.asarray(arrays[row], dtype=np.uint8)).save(path, compress_level=1)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(save, range(len(arrays))))
+    write_atomically(written, digest.hexdigest().encode())

@@ -1,12 +1,8 @@
-"""The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it; its doubtful labels."""
+"""The folder of an audit, as ``srjt review`` and the report read it."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,75 +12,14 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
-from srjt.data.checks import thumbnail
 from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError
-from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.errors import SrjtError
 from srjt.files import (
     check_regular_file,
-    explain_write_errors,
     is_inside,
     read_json,
-    write_atomically,
-    write_json,
 )
-from srjt.progress import html_block, html_pictures, html_table, html_text
-
-# The most doubtful labels of an audit, with their images in a notebook.
-
-COLUMNS = ("id", "grade", "suggested", "quality")
-UNJUDGED = ("id", "grade")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoubtfulLabels:
-    """Labels that are probably wrong, the most doubtful first; ``audit.worst(20)`` returns them.
-
-    Attributes
-    ----------
-    table : DataFrame
-        Rows of ``Audit.scores``.
-    samples : Manifest
-        The audited samples, which the pictures are taken from.
-    caveat : str
-        What to know first about the networks; "" if they have learnt the grades.
-    judged : bool
-        Whether grades are suggested: not by networks that have learnt nothing.
-    """
-
-    table: pd.DataFrame
-    samples: Manifest
-    caveat: str = ""
-    judged: bool = True
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def __repr__(self) -> str:
-        shown = self.table[list(COLUMNS if self.judged else UNJUDGED)].to_string(index=False)
-        return f"{self.caveat}\n{shown}" if self.caveat else shown
-
-    def _repr_html_(self) -> str:
-        rows = self.table.to_dict("records")
-        place = {name: row for row, name in enumerate(self.samples.ids)}
-        pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
-        header, legend = ["id", "label"], ""
-        cells = [[row["id"], row["grade"]] for row in rows]
-        texts = [f"{row['grade']} {row['id']}" for row in rows]
-        if self.judged:
-            header += ["suggested", "p(label is right)"]
-            cells = [[row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}"] for row in rows]
-            texts = [
-                f"{grade}{f' → {suggested}' if suggested else ''} ({float(quality):.2f}) {name}"
-                for name, grade, suggested, quality in cells
-            ]
-            legend = "Label → suggested grade, if one is (probability that the label is right)."
-        shown = [html_table(header, cells)]
-        if any(pictures):
-            shown = [html_pictures(zip(pictures, texts, strict=True)), html_text(legend)]
-        return html_block(f"Most doubtful labels: {len(rows):,}", html_text(self.caveat), *shown)
-
 
 # The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it.
 #
@@ -103,90 +38,6 @@ TRAININGS = ("fits", "warmup")
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-
-# --- Writing ----------------------------------------------------------------------------------------------------
-
-
-def prepare_folder(folder: Path) -> None:
-    """Create the folder of an audit. A folder with other files is refused; one of an audit is resumed."""
-    known = (*TRAININGS, "audit.json")
-    if folder.is_dir() and not any((folder / name).exists() for name in known):
-        other_files = [path for path in folder.iterdir() if not path.name.startswith(".")]
-        if other_files:
-            raise SrjtError(f"{folder} contains other files: choose another `out`.")
-    with explain_write_errors(f"The audit cannot be written to {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-
-
-def image_names(samples: Manifest, folder: Path | None) -> list[str]:
-    """The ``image`` column: a file of the user's, or the one that ``write_audit`` writes; "" if there is none."""
-    if samples.arrays is None:
-        return [str(path.absolute()) for path in samples.paths]
-    if samples.are_features:
-        return [str(path.absolute()) if os.path.isfile(path) else "" for path in samples.paths]
-    return ["" if folder is None else f"images/{row:06d}.png" for row in range(len(samples))]
-
-
-def write_audit(
-    folder: Path,
-    *,
-    facts: dict[str, Any],
-    scores: pd.DataFrame,
-    summary: dict[str, Any],
-    neighbours: npt.NDArray[np.int32],
-    samples: Manifest,
-    readings: pd.DataFrame | None = None,
-) -> None:
-    """Write all files but the report; ``audit.json`` last, so that its presence means that the audit is complete.
-
-    scores: the index is the sample's row in ``samples``. neighbours: (N, C, count) rows of ``samples``, -1: none.
-    """
-    order = scores.index.to_numpy()
-    line_of_row = np.empty(len(order) + 1, dtype=np.int32)
-    line_of_row[order] = np.arange(len(order), dtype=np.int32)
-    line_of_row[-1] = -1  # row -1, "none", becomes line -1
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, rows=line_of_row[neighbours[order]])
-    advice = "Free some space and run the same command again: the trainings are kept."
-    with explain_write_errors(f"The audit could not be written to {folder}", advice):
-        if samples.arrays is not None and not samples.are_features:
-            _write_images(folder / "images", samples.arrays)
-        warn_about_formulas(scores, folder / "audit.csv")
-        table = scores.to_csv(index=False)
-        write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"))
-        if readings is not None:
-            single = readings.to_csv(index=False).encode("utf-8", "surrogateescape")
-            write_atomically(folder / "readings.csv", single)
-        write_atomically(folder / "neighbours.npz", buffer.getvalue())
-        write_json(folder / "summary.json", summary)
-        write_json(folder / "audit.json", {"format": FORMAT, **facts})
-
-
-def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
-    """Write (N, H, W, 3) uint8 as PNG files, once: the file ``written`` holds the digest of the arrays."""
-    from PIL import Image
-
-    if not is_inside(folder, folder.parent):
-        raise SrjtError(f"{folder} is a link to another folder: remove the link, or choose another `out`.")
-    digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(arrays).data)
-    written = folder / "written"
-    if written.exists() and written.read_text() == digest.hexdigest():
-        return
-    folder.mkdir(exist_ok=True)
-
-    def save(row: int) -> None:
-        image = Image.fromarray(np.asarray(arrays[row], dtype=np.uint8))
-        path = folder / f"{row:06d}.png"
-        path.unlink(missing_ok=True)  # Pillow would write through a link
-        image.save(path, compress_level=1)
-
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(save, range(len(arrays))))
-    write_atomically(written, digest.hexdigest().encode())
-
-
-# --- Reading ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,28 +96,22 @@ def read_audit(folder: Path) -> AuditFolder:
     scores = read_scores(folder, facts)
     try:
         return _open_audit(folder, facts, scores)
-    except ValueError as problem:
+    except (ValueError, KeyError) as problem:  # a column, or a grade, that is not there
         path = folder / "audit.csv"
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}): run srjt audit again.") from None
 
 
 def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> AuditFolder:
-    """Raises ``ValueError`` where the table does not fit."""
+    """Raises ``ValueError`` or ``KeyError`` where the table does not fit."""
     grades = Grades(facts["grades"], facts.get("grade_names"))
     probabilities = [f"p_{grade}" for grade in range(len(grades))]
-    needed = ("id", "image", "grade", "suggested", "quality", *probabilities)
-    if missing := [column for column in needed if column not in scores]:
-        raise ValueError(f"no column {missing[0]!r}")
     if (repeated := scores["id"].duplicated()).any():
         raise ValueError(f"the id {scores['id'][repeated].iloc[0]!r} twice")
 
-    def codes(column: str, *, none: str | None = None) -> Ints:
-        """Positions of the grades; -1 for a cell ``none``."""
-        positions = pd.Index(list(grades)).get_indexer(pd.Index(scores[column]))
-        unknown = scores[column][(positions < 0) & (scores[column] != none)]
-        if len(unknown):
-            raise ValueError(f"{unknown.iloc[0]!r} is not one of the grades {', '.join(grades)}")
-        return positions.astype(np.int64)
+    def codes(column: str, **none: int) -> Ints:
+        """Positions of the grades."""
+        place = {name: code for code, name in enumerate(grades)} | none
+        return np.array([place[cell] for cell in scores[column]], dtype=np.int64)
 
     def numbers(columns: str | list[str]) -> Floats:
         return scores[columns].replace("", "nan").to_numpy(dtype=np.float64)
@@ -285,7 +130,7 @@ def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> Au
         ids=scores["id"].tolist(),
         images=scores["image"].tolist(),
         labels=codes("grade"),
-        suggested=codes("suggested", none=""),
+        suggested=codes("suggested", **{"": -1}),
         quality=shares("quality"),
         probabilities=shares(probabilities),
         network_grades=tuple(codes(name) for name in ("network_1", "network_2") if name in scores),

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -179,6 +179,7 @@ def _login_or_refusal(request: Request, server: Server) -> Response | None:
 
 # The images of an audit, in formats that a browser shows.
 
+GAP = 8  # pixels between two pictures
 THUMBNAIL_SIZE = 320  # pixels of the longer side
 LARGEST_FILE = 2**26  # bytes that are sent to the browser unchanged
 Source = AuditFolder | ReadersFolder
@@ -236,13 +237,13 @@ def _where_they_look(audit: AuditFolder, line: int) -> Response:
     from PIL import Image
 
     from srjt.auditing.audit import look_maps  # loads torch: only on demand
-    from srjt.inference.explain import side_by_side
 
     plain, maps = look_maps(audit, line)
-    above, below = side_by_side([plain] * len(maps)), side_by_side(maps)
-    both = Image.new("RGB", (above.width, 2 * above.height))
-    both.paste(above, (0, 0))
-    both.paste(below, (0, above.height))
+    step = plain.width + GAP
+    both = Image.new("RGB", (step * len(maps) - GAP, 2 * plain.height))
+    for place, drawn in enumerate(maps):
+        both.paste(plain, (place * step, 0))
+        both.paste(drawn, (place * step, plain.height))
     return Response(_encoded(both, "jpeg"), media_type="image/jpeg")
 
 
@@ -250,8 +251,6 @@ def _where_they_look(audit: AuditFolder, line: int) -> Response:
 
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml", ".js": "text/javascript"}
 SHARED_FILES = ("review.css", "icon.svg", "grade_name.js", "image_cache.js", "api.js", "zoom.js")
-REVIEW_FILES: tuple[str, ...] = ("index.html", "review.js", "audit.js", *SHARED_FILES)
-BLIND_FILES: tuple[str, ...] = ("sample.html", "sample.js", *SHARED_FILES)
 MAX_UNDO = 200  # decisions that the page can undo
 
 
@@ -263,6 +262,7 @@ class ReviewSession:
     decisions: Decisions
     reviewer: str
     queue: int  # number of labels to review, the most doubtful ones
+    files: ClassVar = ("index.html", "review.js", "audit.js", *SHARED_FILES)
 
     @cached_property
     def samples_json(self) -> bytes:
@@ -302,11 +302,11 @@ class ReviewSession:
                 "changes": [
                     {
                         "line": line_of[sample],
-                        "seen": revision,
+                        "seen": seen,
                         "decision": self.decision_json(current.get(sample)),
                     }
-                    for sample, revision in current.last_revision.items()
-                    if revision > since and sample in line_of
+                    for sample, seen in current.last_revision.items()
+                    if seen > since and sample in line_of
                 ],
             }
 
@@ -321,33 +321,116 @@ class ReviewSession:
         """A decision as the page reads it, with the position of the grade; None for a grade of another audit."""
         if entry is None:
             return None
-        grades = self.audit.grades
-        grade = grades.index(entry.to_grade) if entry.to_grade in grades else None
         shown = {name: getattr(entry, name) for name in ("revision", "reviewer", "at", "action")}
-        return {**shown, "grade": grade}
+        return {
+            **shown,
+            "grade": {name: code for code, name in enumerate(self.audit.grades)}.get(entry.to_grade),
+        }
+
+    def decide(self, body: dict[str, Any]) -> dict[str, Any]:
+        audit = self.audit
+        line, seen, since = (_integer(body, name) for name in ("line", "seen", "since"))
+        action = body.get("action")
+        if line >= len(audit) or audit.ids[line] != body.get("id"):
+            raise HTTPException(410, "The audit has changed since this page was opened: reload it.")
+        label = int(audit.labels[line])
+        grades = {"keep": label, "skip": label, "accept": int(audit.suggested[line])}
+        if action == "set":
+            grades["set"] = _integer(body, "grade", high=len(audit.grades) - 1)
+        if action not in grades:
+            raise HTTPException(400, "The action must be set, accept, keep or skip.")
+        if grades[action] < 0:
+            raise HTTPException(400, "No grade is suggested for this image.")
+        entry = self.decisions.decide(
+            audit.ids[line],
+            reviewer=self.reviewer,
+            action=action,
+            grade=audit.grades[grades[action]],
+            label=audit.grades[label],
+            seen=seen,
+        )
+        return {**self.updates(since), "decided": entry.revision}
+
+    def undo(self, body: dict[str, Any]) -> dict[str, Any]:
+        revision, since = _integer(body, "revision"), _integer(body, "since")
+        line = dict(self.undoable()).get(revision)
+        if line is None:
+            raise ConflictError(None)
+        label = self.audit.grades[self.audit.labels[line]]
+        self.decisions.undo(revision, reviewer=self.reviewer, label=label)
+        return {**self.updates(since), "line": line}
+
+    def routes(self) -> list[Route]:
+        """What the page asks for."""
+        audit = self.audit
+
+        def samples(request: Request) -> Response:
+            return Response(self.samples_json, media_type="application/json")
+
+        def updates(request: Request) -> Response:
+            since = _number(request.query_params.get("since", "0"), below=2**53)
+            try:
+                self.decisions.refresh()
+            except SrjtError as problem:
+                raise HTTPException(503, str(problem)) from None
+            answer = self.updates(since)
+            return JSONResponse(answer if since else {**answer, "undoable": self.undoable()})
+
+        def neighbours(request: Request) -> Response:
+            line = _number(request.path_params["line"], below=len(audit))
+            if audit.neighbours is None:
+                raise HTTPException(404, "This audit has no similar images.")
+            lines = audit.neighbours[line].tolist()
+            return JSONResponse([[other for other in of_grade if other >= 0] for of_grade in lines])
+
+        def image(path: str, show: Callable[[AuditFolder, int], Response]) -> Route:
+            def handler(request: Request) -> Response:
+                try:
+                    return show(audit, _number(request.path_params["line"], below=len(audit)))
+                except SrjtError as problem:
+                    raise HTTPException(404, str(problem)) from None
+
+            return Route(path, handler)
+
+        def change(path: str, work: Callable[[dict[str, Any]], dict[str, Any]]) -> Route:
+            def unless_decided(body: dict[str, Any]) -> Response:
+                try:
+                    return JSONResponse(work(body))
+                except ConflictError as conflict:
+                    updates = self.updates(_integer(body, "since"))
+                    return JSONResponse({**updates, "current": self.decision_json(conflict.current)}, 409)
+
+            return _post(path, unless_decided, what="decision")
+
+        return [
+            image("/image/{line}", _full_image),
+            image("/pixels/{line}", _pixels_alone),  # decoded here: says why an image cannot be shown
+            image("/thumb/{line}", _thumbnail),
+            image("/map/{line}", _where_they_look),
+            Route("/api/samples", samples),
+            Route("/api/updates", updates),
+            Route("/api/neighbours/{line}", neighbours),
+            change("/api/decide", self.decide),
+            change("/api/undo", self.undo),
+        ]
 
 
 def create_app(session: ReviewSession | BlindSession, server: Server) -> ASGIApp:
     """The application behind the security rules. Handlers are plain functions: Starlette runs them in threads."""
-    if isinstance(session, BlindSession):
-        files, routes = BLIND_FILES, _blind_routes(session)
-    else:
-        files, routes = REVIEW_FILES, _review_routes(session)
 
     def page(request: Request) -> Response:
-        name = request.path_params.get("name", files[0])
-        if name not in files:
+        name = request.path_params.get("name", session.files[0])
+        if name not in session.files:
             raise HTTPException(404)
         content = (resources.files("srjt.auditing") / "page" / name).read_bytes()
         return Response(content, media_type=MEDIA_TYPES[Path(name).suffix])
 
-    return secured(Starlette(routes=[Route("/", page), Route("/page/{name}", page), *routes]), server)
+    return secured(
+        Starlette(routes=[Route("/", page), Route("/page/{name}", page), *session.routes()]), server
+    )
 
 
-Work = Callable[[dict[str, Any]], "dict[str, Any] | Response"]  # body of a request → the answer
-
-
-def _post(path: str, work: Work, *, what: str) -> Route:
+def _post(path: str, work: Callable[[dict[str, Any]], Response], *, what: str) -> Route:
     """A request with a JSON object. what: is not saved on a full disk, or if another process has locked the log."""
 
     async def handler(request: Request) -> Response:
@@ -358,100 +441,11 @@ def _post(path: str, work: Work, *, what: str) -> Route:
         if not isinstance(body, dict):
             raise HTTPException(400, "The request is not a JSON object.")
         try:
-            answer = await run_in_threadpool(work, body)
+            return await run_in_threadpool(work, body)
         except SrjtError as problem:
             return PlainTextResponse(f"{problem} The {what} was not saved.", 503)
-        return answer if isinstance(answer, Response) else JSONResponse(answer)
 
     return Route(path, handler, methods=["POST"])
-
-
-def _review_routes(session: ReviewSession) -> list[Route]:
-    audit, decisions = session.audit, session.decisions
-
-    def samples(request: Request) -> Response:
-        return Response(session.samples_json, media_type="application/json")
-
-    def updates(request: Request) -> Response:
-        since = _number(request.query_params.get("since", "0"), below=2**53)
-        try:
-            decisions.refresh()
-        except SrjtError as problem:
-            raise HTTPException(503, str(problem)) from None
-        answer = session.updates(since)
-        return JSONResponse(answer if since else {**answer, "undoable": session.undoable()})
-
-    def neighbours(request: Request) -> Response:
-        line = _number(request.path_params["line"], below=len(audit))
-        if audit.neighbours is None:
-            raise HTTPException(404, "This audit has no similar images.")
-        lines = audit.neighbours[line].tolist()
-        return JSONResponse([[other for other in of_grade if other >= 0] for of_grade in lines])
-
-    def image(show: Callable[[AuditFolder, int], Response]) -> Callable[[Request], Response]:
-        def handler(request: Request) -> Response:
-            try:
-                return show(audit, _number(request.path_params["line"], below=len(audit)))
-            except SrjtError as problem:
-                raise HTTPException(404, str(problem)) from None
-
-        return handler
-
-    def decide(body: dict[str, Any]) -> dict[str, Any]:
-        line, seen, since = (_integer(body, name) for name in ("line", "seen", "since"))
-        action = body.get("action")
-        if line >= len(audit) or audit.ids[line] != body.get("id"):
-            raise HTTPException(410, "The audit has changed since this page was opened: reload it.")
-        label = audit.labels[line]
-        if action == "set":
-            grade = _integer(body, "grade", high=len(audit.grades) - 1)
-        elif action in ("keep", "skip"):
-            grade = int(label)
-        elif action == "accept":
-            grade = int(audit.suggested[line])
-            if grade < 0:
-                raise HTTPException(400, "No grade is suggested for this image.")
-        else:
-            raise HTTPException(400, "The action must be set, accept, keep or skip.")
-        entry = decisions.decide(
-            audit.ids[line],
-            reviewer=session.reviewer,
-            action=action,
-            grade=audit.grades[grade],
-            label=audit.grades[label],
-            seen=seen,
-        )
-        return {**session.updates(since), "decided": entry.revision}
-
-    def undo(body: dict[str, Any]) -> dict[str, Any]:
-        revision, since = _integer(body, "revision"), _integer(body, "since")
-        line = dict(session.undoable()).get(revision)
-        if line is None:
-            raise ConflictError(None)
-        decisions.undo(revision, reviewer=session.reviewer, label=audit.grades[audit.labels[line]])
-        return {**session.updates(since), "line": line}
-
-    def unless_decided(work: Work) -> Work:
-        def checked(body: dict[str, Any]) -> dict[str, Any] | Response:
-            try:
-                return work(body)
-            except ConflictError as conflict:
-                updates = session.updates(_integer(body, "since"))
-                return JSONResponse({**updates, "current": session.decision_json(conflict.current)}, 409)
-
-        return checked
-
-    return [
-        Route("/image/{line}", image(_full_image)),
-        Route("/pixels/{line}", image(_pixels_alone)),  # decoded here: says why an image cannot be shown
-        Route("/thumb/{line}", image(_thumbnail)),
-        Route("/map/{line}", image(_where_they_look)),
-        Route("/api/samples", samples),
-        Route("/api/updates", updates),
-        Route("/api/neighbours/{line}", neighbours),
-        _post("/api/decide", unless_decided(decide), what="decision"),
-        _post("/api/undo", unless_decided(undo), what="decision"),
-    ]
 
 
 def grade_keys(grades: Sequence[str]) -> list[str]:
@@ -509,6 +503,7 @@ class BlindSession:
     reviewer: str
     lines: Sequence[int]  # the sample, or this reviewer's part of the worklist
     purpose: Purpose = "verify"
+    files: ClassVar = ("sample.html", "sample.js", *SHARED_FILES)
 
     def answers(self) -> list[int | None]:
         """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there is none yet."""
@@ -526,36 +521,36 @@ class BlindSession:
             grade=None if grade == CANNOT_TELL else self.audit.grades[grade],
         )
 
+    def routes(self) -> list[Route]:
+        """What the page asks for."""
+        grades = self.audit.grades
 
-def _blind_routes(session: BlindSession) -> list[Route]:
-    audit = session.audit
+        def sample(request: Request) -> Response:
+            try:
+                answers = self.answers()
+            except SrjtError as problem:
+                raise HTTPException(503, str(problem)) from None
+            about = {"grades": grades.shown, "keys": grade_keys(grades), "purpose": self.purpose}
+            return JSONResponse({**about, "answers": answers})
 
-    def sample(request: Request) -> Response:
-        try:
-            answers = session.answers()
-        except SrjtError as problem:
-            raise HTTPException(503, str(problem)) from None
-        about = {"grades": audit.grades.shown, "keys": grade_keys(audit.grades), "purpose": session.purpose}
-        return JSONResponse({**about, "answers": answers})
+        def image(request: Request) -> Response:
+            position = _number(request.path_params["position"], below=len(self.lines))
+            try:
+                return _pixels_alone(self.audit, self.lines[position])
+            except SrjtError:  # the reason may contain the path, and the path the label
+                raise HTTPException(404, "The image cannot be read.") from None
 
-    def image(request: Request) -> Response:
-        position = _number(request.path_params["position"], below=len(session.lines))
-        try:
-            return _pixels_alone(audit, session.lines[position])
-        except SrjtError:  # the reason may contain the path, and the path the label
-            raise HTTPException(404, "The image cannot be read.") from None
+        def answer(body: dict[str, Any]) -> Response:
+            position = _integer(body, "position", 0, len(self.lines) - 1)
+            grade = _integer(body, "grade", CANNOT_TELL, len(grades) - 1)
+            self.answer(position, grade)
+            return JSONResponse({"position": position, "grade": grade})
 
-    def answer(body: dict[str, Any]) -> dict[str, Any]:
-        position = _integer(body, "position", 0, len(session.lines) - 1)
-        grade = _integer(body, "grade", CANNOT_TELL, len(audit.grades) - 1)
-        session.answer(position, grade)
-        return {"position": position, "grade": grade}
-
-    return [
-        Route("/image/{position}", image),
-        Route("/api/sample", sample),
-        _post("/api/answer", answer, what="answer"),
-    ]
+        return [
+            Route("/image/{position}", image),
+            Route("/api/sample", sample),
+            _post("/api/answer", answer, what="answer"),
+        ]
 
 
 # The web server of the review: open a port, run until Ctrl-C, open the browser.

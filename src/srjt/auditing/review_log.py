@@ -170,12 +170,17 @@ class Decisions:
 
     def refresh(self) -> None:
         """Apply the entries that were added since, here or by another process."""
-        with self.lock, self._readable_errors("read"):
-            self._apply_new_entries()
+        with self.lock:
+            for entry in self.log(after=self.current.revision):
+                self.current.apply(entry)
 
-    def log(self) -> list[LogEntry]:
+    def log(self, *, after: int = 0) -> list[LogEntry]:
+        """The entries after a revision."""
         with self.lock, self._readable_errors("read"):
-            return self._entries(after=0)
+            rows = self._connection.execute(
+                "SELECT * FROM log WHERE revision > ? ORDER BY revision", (after,)
+            )
+            return [LogEntry(*row) for row in rows]
 
     def decide(
         self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int
@@ -239,22 +244,14 @@ class Decisions:
         with self.lock, self._readable_errors("written"):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                self._apply_new_entries()
+                self.refresh()
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-            self._apply_new_entries()  # our own entry counts only now that it is on disk
-
-    def _apply_new_entries(self) -> None:
-        for entry in self._entries(after=self.current.revision):
-            self.current.apply(entry)
-
-    def _entries(self, *, after: int) -> list[LogEntry]:
-        rows = self._connection.execute("SELECT * FROM log WHERE revision > ? ORDER BY revision", (after,))
-        return [LogEntry(*row) for row in rows]
+            self.refresh()  # our own entry counts only now that it is on disk
 
     def _check_file(self) -> None:
         """Refuse a file that is damaged, incomplete or not ours."""

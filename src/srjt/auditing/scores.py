@@ -113,6 +113,9 @@ def review_notice(summary: Mapping[str, Any]) -> str:
 
 Floats = npt.NDArray[np.float64]
 WITHIN = 0.05  # how precisely the plan of a verification aims to know the rate
+FROM_ESTIMATE = (
+    "learnt", "rate", "identifiable", "reason", "lower_bound", "assumption", "form", "form_weight",
+)  # fmt: skip
 DIGITS = 6  # of probabilities: differences beyond are rounding, and must not decide the order
 
 
@@ -239,16 +242,9 @@ def summarise(
     summary: dict[str, Any] = {
         "samples": len(scores),
         "caveat": networks_caveat(networks, learnt=estimate.learnt, readings=readings),
-        "learnt": estimate.learnt,
         "networks": networks,
-        "rate": estimate.rate,
+        **{name: getattr(estimate, name) for name in FROM_ESTIMATE},
         "rate_interval": list(estimate.rate_interval),
-        "identifiable": estimate.identifiable,
-        "reason": estimate.reason,
-        "lower_bound": estimate.lower_bound,
-        "assumption": estimate.assumption,
-        "form": estimate.form,
-        "form_weight": estimate.form_weight,
         "matrix": estimate.transition.tolist(),
         "prior": estimate.prior.tolist(),
         "expected_errors": round(float((1 - scores["quality"]).sum()), 2),

@@ -79,14 +79,17 @@ class Answers:
         return counts
 
     def intervals(self, *, resamples: int) -> dict[str, Interval]:
-        """Every metric, with its interval over the groups."""
-        return bootstrap_metrics(
+        """Every metric, with its interval over the groups; without ends where one group, or no draw, says nothing."""
+        intervals = bootstrap_metrics(
             self.labels,
             self.grades,
             num_classes=self.classes,
             groups=self.groups,
             resamples=max(resamples, 1),
         )
+        if resamples and len(set(self.groups or range(len(self)))) > 1:
+            return intervals
+        return {name: Interval(interval.value, np.nan, np.nan) for name, interval in intervals.items()}
 
     def groups_of(self, rows: Ints) -> list[str] | None:
         """The groups of some answers."""
@@ -112,11 +115,11 @@ class Units:
     unknown: int
 
 
-def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data") -> Units:
+def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
     """The units of the samples by one or several columns. A unit that several patients share is an error."""
     for name in per:
         if name not in table:
-            raise unknown_name(f"column (for `per`, in {source})", name, [str(c) for c in table.columns])
+            raise unknown_name("column (for `per`)", name, [str(c) for c in table.columns])
     # the data's own id and image, where srjt needs a column of that name itself
     own = {name: f"{name}_source" for name in ("id", "image") if f"{name}_source" in table}
     cells = pd.DataFrame({name: [as_text(cell) for cell in table[own.get(name, name)]] for name in per})

@@ -14,7 +14,6 @@ import pandas as pd
 from srjt.data.manifest import Manifest, drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError, count_of
-from srjt.inference.evaluate import shared_labels
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare
 from srjt.ordinal import Purpose
@@ -137,7 +136,7 @@ class Comparison(Reported, Plain):
     purpose : {"mae", "accuracy", "qwk", "macro_f1"}
         The metric that the grades are for.
     trained_on : dict of str to int
-        Run → how many of the images it was trained on, or have the ids of such, if there are any.
+        Run → how many of the images it was trained on, if there are any.
     trainings : tuple of int
         How many trainings, with other seeds, each of ``runs`` is the mean of.
     """
@@ -255,7 +254,7 @@ def compare(
         else {
             name: count
             for name, run in zip(names, opened, strict=True)
-            if (count := len(run.trained_on(test)) or len(shared_labels(run.training_labels, test)))
+            if (count := len(run.trained_on(test)))
         },
         trainings=tuple(map(len, methods)),
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from srjt import networks
 from srjt._version import __version__
@@ -32,7 +32,7 @@ from srjt.files import (
     wait_for_lock,
 )
 from srjt.networks import takes_rows
-from srjt.training.batches import Preprocess, centre_batches
+from srjt.training.batches import Preprocess, view_batches
 from srjt.training.config import TrainConfig
 from srjt.training.devices import channels_last, choose_device, torch_flags, uses_channels_last
 
@@ -173,11 +173,13 @@ def embed(
     def batches(done: int) -> Iterator[Features]:
         flags = torch_flags(exact, target, training=False)
         with flags, torch.inference_mode():
-            for images, part in centre_batches(
+            for (images,), part in view_batches(
                 feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size, done=done
             ):
-                computed = _forward(network, images, flip=flip)[: part.stop - part.start]
-                yield computed.float().cpu().numpy()
+                computed = network(images)
+                if flip:
+                    computed = (computed + network(images.flip(-1))) / 2
+                yield computed[: part.stop - part.start].float().cpu().numpy()
 
     folder = None
     if store.path is not None:
@@ -217,11 +219,6 @@ def _compute(
                 saved, pending, last_save = done, len(made), time.monotonic()
             report(done, total)
         return np.concatenate(made)
-
-
-def _forward(network: nn.Module, images: Tensor, *, flip: bool) -> Tensor:
-    features: Tensor = network(images)
-    return (features + network(images.flip(-1))) / 2 if flip else features
 
 
 def _digest(network: nn.Module) -> str:

@@ -4,7 +4,7 @@ beside the readers who graded them, and without samples that the run has learnt 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -29,17 +29,30 @@ from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.calibration import SMALLEST, CalibrationBin
 from srjt.ordinal.decoding import LearnedPooling
-from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
+from srjt.ordinal.metrics import NaiveBaseline
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
 from srjt.settings import from_names
-from srjt.training.folder import HeldOut, baseline_from, same_samples
+from srjt.training.folder import baseline_from, same_samples
 from srjt.training.trained import Trained
 
-# Evaluated samples that something was fitted to after training: scores on them look too good.
+# Which of the evaluated samples the run knows, by what they show: scores on them look too good.
 
-SAME_ROWS = 0.3  # weighted κ of the labels from which equal row numbers are those of the same samples
+OWN_SHARE = 0.75  # of the samples on held-out sides, from which they are no external test
+
+
+def known_samples(run: Trained, data: Manifest) -> dict[str, int] | None:
+    """How many of the samples are on each side of the run; None if that is not known."""
+    ids = {"train": run.training_ids}
+    ids |= {name: run.held_out[name].ids for name in ("validation", "test") if name in run.held_out}
+    if run.hashes is None or len(run.hashes) != sum(map(len, ids.values())):
+        return None
+    counts, start = {}, 0
+    for name, own in ids.items():
+        counts[name] = len(same_samples(data, ids=own, hashes=run.hashes[start:]))
+        start += len(own)
+    return counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +66,7 @@ class Overlap:
     to : {"validation", "calibrate_on"}
         The samples that it was fitted to: the validation side of the run, or others that were given.
     samples : int
-        Evaluated images, or rows of features, with the id of such a sample.
+        Evaluated images, or rows of features, that show the same as such a sample.
     patients : int or None
         Evaluated patients with the name of such a patient; None if patients are not known.
     """
@@ -64,76 +77,38 @@ class Overlap:
     patients: int | None
 
     def __str__(self) -> str:
-        patients = "" if self.patients is None else f" and {count_of(self.patients, 'patient')}"
+        patients = "" if self.patients is None else f" and {count_of(self.patients, 'patient')}, by name,"
         advice = {
             "validation": "Evaluate samples of other patients, such as the test side.",
             "calibrate_on": "Calibrate on samples of other patients.",
         }[self.to]
         return (
-            f"{count_of(self.samples, 'sample')}{patients}, by their names, may be among those that were used to fit "
-            f"{' and '.join(self.fitted)}: then the scores look too good. {advice}"
+            f"{count_of(self.samples, 'sample')}{patients} are among those that were used to fit "
+            f"{' and '.join(self.fitted)}: the scores look too good. {advice}"
         )
 
 
-def find_overlaps(prepared: Prepared, data: Manifest) -> tuple[Overlap, ...]:
+def find_overlaps(prepared: Prepared, data: Manifest, known: dict[str, int] | None) -> tuple[Overlap, ...]:
     """The overlaps of ``data`` with the samples that labels were used of. Thresholds and poolings are always found on
-    the validation side."""
+    the validation side. known: from ``known_samples``."""
     calibrated: dict[str, Any] = {"ranges": prepared.ranges, "recalibration": prepared.recalibration}
     decided: dict[str, Any] = {"threshold": prepared.options.sensitivity, "pooling": prepared.learned}
-    if prepared.calibrate_on is None:
+    other, overlaps = prepared.calibrate_on, []
+    same = 0 if other is None else len(same_samples(data, ids=other.ids, hashes=other.hashes))
+    if other is None:
         calibrated, decided = {}, calibrated | decided
-    validation, overlaps = prepared.run.held_out.get("validation"), []
-    sides: list[tuple[Literal["validation", "calibrate_on"], HeldOut | None, dict[str, Any]]] = [
-        ("calibrate_on", prepared.calibrate_on, calibrated),
-        ("validation", validation, decided),
+    sides: list[tuple[Literal["validation", "calibrate_on"], Any, dict[str, Any], int]] = [
+        ("calibrate_on", other, calibrated, same),
+        ("validation", prepared.run.held_out.get("validation"), decided, (known or {}).get("validation", 0)),
     ]
-    for to, side, parts in sides:
+    for to, side, parts, samples in sides:
         fitted = tuple(name for name, part in parts.items() if part is not None)
-        if side is None or not fitted:
-            continue
-        samples, patients = len(shared_labels(populations.labels_of(side), data)), None
-        if side.patients is not None and data.patients is not None:
+        patients = None
+        if side is not None and side.patients is not None and data.patients is not None:
             patients = len(set(side.patients) & set(data.patients))
-        if samples or patients:
+        if fitted and (samples or patients):
             overlaps.append(Overlap(fitted=fitted, to=to, samples=samples, patients=patients))
     return tuple(overlaps)
-
-
-def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, int]]:
-    """Both labels of each sample with the id of one of those in ``known``, which gives each id its label.
-
-    Row numbers are no ids: other arrays have them too. They count only if the labels agree more often than by chance;
-    those of the same samples may differ, because wrong ones have been corrected.
-    """
-    shared = [(known[name], label) for name, label in populations.labels_of(data).items() if name in known]
-    if not are_row_numbers(data) or all(kept == given for kept, given in shared):
-        return shared
-    grades = 1 + max(map(max, shared))
-    confusion = np.zeros((grades, grades), dtype=np.int64)
-    np.add.at(confusion, tuple(np.array(shared).T), 1)
-    return shared if METRICS["qwk"](confusion) > SAME_ROWS else []
-
-
-def are_row_numbers(data: Manifest) -> bool:
-    """Whether the ids are mere row numbers of an array or a table, which others have too."""
-    return data.arrays is not None and all(name == str(row) for row, name in enumerate(data.ids))
-
-
-def trained_on_words(run: Trained, data: Manifest) -> str:
-    """A sentence if samples are training samples, or have their ids; else ""."""
-    if seen := len(run.trained_on(data)):
-        return f"The run was trained on {seen:,} of these {len(data):,} samples: the scores look too good."
-    shared = shared_labels(run.training_labels, data)
-    if not shared:
-        return ""
-    names = "ids"
-    if are_row_numbers(data):
-        same = all(kept == label for kept, label in shared)
-        names = f"row numbers and {'' if same else 'many of the '}grades"
-    return (
-        f"{len(shared):,} of these samples have the {names} of training samples: if they are the same, the scores "
-        "look too good."
-    )
 
 
 # Beside the readers who graded the same samples, and against the true grades, where labels may be wrong.
@@ -184,7 +159,7 @@ def _against_true_grades(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(Reported):
+class Evaluation(populations.Scores, Reported):
     """The result of ``srjt.evaluate``.
 
     Attributes
@@ -274,11 +249,7 @@ class Evaluation(Reported):
     views: int
     purpose: Purpose
     grade_rule: str
-    intervals: dict[str, Interval]
-    confusion: list[list[int]]
-    calibration_error: float
     ranked_probability_score: float
-    calibration: list[CalibrationBin]
     recalibration: str = ""
     ranges: RangeEvaluation | None = None
     images: int = 0
@@ -388,8 +359,11 @@ def evaluate(
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
-    leak, seen = trained_on_words(run, manifest), len(run.trained_on(manifest)) > 0
-    if seen:
+    leak, known = "", known_samples(run, manifest)
+    if seen := len(run.trained_on(manifest)):
+        leak = (
+            f"The run was trained on {seen:,} of these {len(manifest):,} samples: the scores look too good."
+        )
         warn(f"{leak} Evaluate others, such as the test side of its split.", LeakageWarning)
     units = units_of(manifest.table, asked.per) if asked.per else None  # an error before images are predicted
     images = answers = prepared.answer_store(store)
@@ -416,24 +390,16 @@ def evaluate(
         views=prepared.views,
         unknown_units=0 if units is None else units.unknown,
         external=None
-        if seen or populations.is_held_out(run, manifest)
+        if seen or (known and sum(known.values()) > OWN_SHARE * len(manifest))
         else populations.beside_own_test_side(prepared, images, resamples=resamples),
         trained_on=leak,
-        overlaps=find_overlaps(prepared, manifest),
+        overlaps=find_overlaps(prepared, manifest, known),
         subgroups=populations.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
         readers=compared,
         not_compared=reason,
         true_scores=truly,
-        own_samples=_own_samples(run, manifest),
+        own_samples=None if known is None else sum(known.values()),
     )  # fmt: skip
-
-
-def _own_samples(run: Trained, manifest: Manifest) -> int | None:
-    held_out = [run.held_out[side].ids for side in ("validation", "test") if side in run.held_out]
-    ids = [*run.training_ids, *(name for side in held_out for name in side)]
-    if run.hashes is None or len(ids) != len(run.hashes):
-        return None
-    return len(same_samples(manifest, ids=ids, hashes=run.hashes))
 
 
 def judge(
@@ -459,7 +425,7 @@ def judge(
         uncalibrated = calibration.calibration_bins(
             probabilities_of(answers.outputs[0], prepared.options.network), labels
         )
-    if run.facts is not None and not per:  # the naive grades are those of images
+    if not per:  # the naive grades are those of images
         naive = baseline_from(run.facts, answers.confusion.sum(axis=1))
     rows = who.reset_index(drop=True).assign(
         **{name: [grades[g] for g in of] for name, of in (("label", labels), ("grade", answers.grades))},
@@ -475,11 +441,8 @@ def judge(
         views=1,
         purpose=prepared.options.optimise or run.config.optimise,
         grade_rule=prepared.grade_in_words,
-        intervals=_intervals(answers, resamples=resamples),
-        confusion=answers.confusion.tolist(),
-        calibration_error=calibration.expected_calibration_error(p, labels),
+        **vars(populations.scores_of(answers, resamples=resamples)),
         ranked_probability_score=calibration.ranked_probability_score(p, labels),
-        calibration=calibration.calibration_bins(p, labels),
         recalibration=str(prepared.recalibration or ""),
         ranges=evaluate_ranges(answers, prepared.ranges, resamples=resamples),
         images=images,
@@ -497,14 +460,6 @@ def judge(
         answers=rows,
         **decided,
     )
-
-
-def _intervals(answers: Answers, *, resamples: int) -> dict[str, Interval]:
-    """All metrics. One patient cannot be resampled: the ends are not known."""
-    intervals = answers.intervals(resamples=resamples)
-    if resamples and len(set(answers.groups or range(len(answers)))) > 1:
-        return intervals
-    return {name: Interval(interval.value, np.nan, np.nan) for name, interval in intervals.items()}
 
 
 # A run on its own held-out sides, from the predictions that the run keeps.

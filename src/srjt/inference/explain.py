@@ -103,7 +103,6 @@ def rank_correlation(a: Floats, b: Floats) -> float | None:
 
 RAISES, LOWERS = np.array([255, 96, 0]), np.array([40, 120, 255])
 STRONGEST = 0.6  # opacity of the map where it is largest: the image stays visible
-GAP = 8  # pixels between two pictures
 
 
 def overlay(image: npt.NDArray[np.uint8], heat: npt.NDArray[np.float32], *, side: int = 320) -> Image.Image:
@@ -117,15 +116,6 @@ def overlay(image: npt.NDArray[np.uint8], heat: npt.NDArray[np.float32], *, side
     return Image.fromarray(
         ((1 - strength) * grey + strength * np.where(value > 0, RAISES, LOWERS)).astype(np.uint8)
     )
-
-
-def side_by_side(pictures: list[Image.Image]) -> Image.Image:
-    """Pictures of one size in a row."""
-    width, height = pictures[0].size
-    row = Image.new("RGB", (len(pictures) * (width + GAP) - GAP, height))
-    for place, picture in enumerate(pictures):
-        row.paste(picture, (place * (width + GAP), 0))
-    return row
 
 
 def resized_square(image: npt.NDArray[np.uint8], side: int) -> Image.Image:

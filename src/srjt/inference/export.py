@@ -12,7 +12,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -25,13 +25,13 @@ from torch import Tensor, nn
 
 from srjt._version import __version__
 from srjt.data.images.decode import resized
-from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
+from srjt.data.images.feed import Samples
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, unknown_name
 from srjt.files import explain_write_errors, write_output
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
-from srjt.networks import Standardise
+from srjt.networks import IMAGENET_MEAN, IMAGENET_STD, Standardise
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import FLOOR, Recalibration
 from srjt.ordinal.decoding import Decoding, GradeRule, expected_grade, undo_soft_labels
@@ -211,7 +211,9 @@ def export(
     module = ExportModule(prepared).eval()
     with _quiet(), torch.no_grad():
         try:
-            content = _WRITERS[format](module, _batch_of(checked, 2), metadata)
+            # two samples: the exporters treat a batch size of one as a constant
+            example = torch.from_numpy(np.resize(checked, (2, *checked.shape[1:])))
+            content = _WRITERS[format](module, example, metadata)
         except SrjtError:
             raise
         except Exception as problem:  # the exporters raise many types
@@ -288,9 +290,7 @@ def _synthetic_samples(run: Trained) -> Samples:
         scaled = next((m for m in run.networks.modules() if isinstance(m, Standardise)), None)
         return drawn if scaled is None else drawn * scaled.scale.numpy() + scaled.mean.numpy()
     size = run.config.image_size
-    images = generate(
-        images=8, patients=4, size=min(max(size, 32), 256)
-    ).arrays  # the sizes that can be drawn
+    images = generate(images=8, patients=4, size=min(max(size, 32), 256)).arrays  # sizes that can be drawn
     assert images is not None
     pictures = [Image.fromarray(image.astype(np.uint8, copy=False)) for image in images]
     return np.stack([np.asarray(resized(picture, size=size, resize="squash")) for picture in pictures])
@@ -308,11 +308,6 @@ def _checked_samples(run: Trained, samples: Samples) -> Samples:
     return samples
 
 
-def _batch_of(samples: Samples, count: int) -> Tensor:
-    """An example for the exporters. They treat a batch size of one as a constant."""
-    return torch.from_numpy(np.ascontiguousarray(np.resize(samples, (count, *samples.shape[1:]))))
-
-
 def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples: Samples) -> float:
     """The largest difference between the file's probabilities and the run's; an error if it is too large."""
     largest, classes = 0.0, len(prepared.run.grades)
@@ -326,10 +321,8 @@ def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples
         difference = np.abs(probabilities - expected).max()
         off = np.abs(severity - expected @ np.arange(classes)).max() / classes
         equal = grade == answers.grades
-        # written with "not", because comparisons with NaN are false
-        if not (
-            max(difference, off) <= TOLERANCE and (equal | _borderline(expected, prepared.grade_rule)).all()
-        ):
+        same = (equal | _borderline(expected, prepared.grade_rule)).all()
+        if not (max(difference, off) <= TOLERANCE and same):  # "not", because comparisons with NaN are false
             raise SrjtError(
                 f"The exported network does not predict what the run predicts (probabilities differ by "
                 f"{max(difference, off):.1e}, {int((~equal).sum())} of {len(equal)} grades): nothing was written."
@@ -409,14 +402,13 @@ def _import(package: str) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide the exporters' messages about a missing torchvision, and torch's own deprecation warnings."""
+    """Hide the messages and warnings of the exporters: what they write is checked."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings(), ExitStack() as stack:
-        stack.callback(logger.setLevel, before)
-        warnings.simplefilter("ignore", DeprecationWarning)
-        warnings.simplefilter("ignore", FutureWarning)
-        # of torch.export.load in torch 2.11
-        warnings.filterwarnings("ignore", "The given buffer is not writable")
-        yield
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

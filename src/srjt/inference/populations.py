@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import MISSING, as_text
-from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, unknown_name
 from srjt.inference.answers import Answers
 from srjt.inference.prepare import Prepared, judging_labels, prepare
@@ -23,8 +22,6 @@ from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.metrics import METRICS, Interval, holm
 from srjt.progress import Plain, plain
-from srjt.training.folder import HeldOut
-from srjt.training.trained import Trained
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -159,8 +156,8 @@ def _grouping(table: pd.DataFrame, text: str, units: Ints | None) -> Grouping:
     cells = [as_text(cell).strip() for cell in table[own]]
     cells = [UNKNOWN if cell.casefold() in MISSING else cell for cell in cells]
     numbers = pd.to_numeric(pd.Series(cells, dtype=object), errors="coerce").to_numpy(np.float64)
-    words = [cell for cell, number in zip(cells, numbers, strict=True) if not math.isfinite(number)]
-    words = [cell for cell in words if cell != UNKNOWN]
+    words = [cell for cell, number in zip(cells, numbers.tolist(), strict=True)
+             if cell != UNKNOWN and not math.isfinite(number)]  # fmt: skip
     if width:
         step = float(width) if width.replace(".", "", 1).isdigit() else 0.0
         if step <= 0:
@@ -168,8 +165,7 @@ def _grouping(table: pd.DataFrame, text: str, units: Ints | None) -> Grouping:
         if words:
             raise SrjtError(f"{text} needs numbers, and {column} has the value {words[0]!r}.")
         numbers = np.floor(numbers / step) * step
-        ends = [(low, low + step) for low in numbers.tolist()]
-        cells = [UNKNOWN if math.isnan(low) else f"{low:g} to {high:g}" for low, high in ends]
+        cells = [UNKNOWN if math.isnan(low) else f"{low:g} to {low + step:g}" for low in numbers.tolist()]
     start = dict(zip(cells, numbers.tolist(), strict=True)) if not words else {}
     if units is not None:
         of_unit = pd.Series(cells).groupby(units)
@@ -180,10 +176,8 @@ def _grouping(table: pd.DataFrame, text: str, units: Ints | None) -> Grouping:
     if len(names) > MOST_GROUPS:
         hint = "" if words else f" Numbers need a width, or a larger one: `by='{column}:10'`."
         raise SrjtError(f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.{hint}")
-    place = {name: code for code, name in enumerate(names)}
-    return Grouping(
-        column=column, names=names, codes=np.array([place[cell] for cell in cells], dtype=np.int64)
-    )
+    codes = pd.Index(names).get_indexer(pd.Index(cells)).astype(np.int64)
+    return Grouping(column=column, names=names, codes=codes)
 
 
 # Their scores.
@@ -304,8 +298,6 @@ def _correct(groups: list[Subgroup]) -> None:
 
 # Samples from elsewhere, beside the run's own test side.
 
-OWN_SHARE = 0.75  # with equal ids and labels, from which samples are the run's own
-
 
 @dataclass(frozen=True, kw_only=True)
 class Scores(Plain):
@@ -367,21 +359,6 @@ class External(Plain):
     by_answers: float
 
 
-def is_held_out(run: Trained, data: Manifest) -> bool:
-    """Whether the samples are those of the run's own held-out sides: most have the id and the label of one of them.
-
-    Equal ids alone say little: 0001.png is everywhere.
-    """
-    labels = {name: label for side in run.held_out.values() for name, label in labels_of(side).items()}
-    same = [labels.get(name) == label for name, label in labels_of(data).items()]
-    return sum(same) > OWN_SHARE * len(data)
-
-
-def labels_of(samples: Manifest | HeldOut) -> dict[str, int]:
-    """The label of each id."""
-    return dict(zip(samples.ids, samples.labels.tolist(), strict=True))
-
-
 def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int = 1000) -> External | None:
     """The comparison of samples that the run does not know; None without a test side, and for answers per patient."""
     run, options = prepared.run, prepared.options
@@ -392,22 +369,22 @@ def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int 
     if fitted is not None:
         trained = prepare(run, replace(options, calibrate_on=None, coverage=None, coverage_by=None))
     answers = trained.answer(*images.outputs, images.labels, groups=images.groups)
-    here = _scores(answers, resamples=resamples)
-    home = _scores(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
+    here = scores_of(answers, resamples=resamples)
+    home = scores_of(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count
     mae, mixed = home.intervals["mae"].value, float((here.shares * home.grade_errors)[present].sum())
     patients = None if fitted is None or fitted.patients is None else len(set(fitted.patients))
     return External(
         home=home,
         here=here,
-        recalibrated=None if fitted is None else _scores(images, resamples=resamples),
+        recalibrated=None if fitted is None else scores_of(images, resamples=resamples),
         calibrated_on=(0, None) if fitted is None else (len(fitted), patients),
         by_mix=mixed - mae,
         by_answers=here.intervals["mae"].value - mixed,
     )
 
 
-def _scores(answers: Answers, *, resamples: int) -> Scores:
+def scores_of(answers: Answers, *, resamples: int) -> Scores:
     labels, p = answers.labels, answers.probabilities
     return Scores(
         intervals=answers.intervals(resamples=resamples),

@@ -25,6 +25,7 @@ from srjt.inference.options import Answering, as_columns
 from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.progress import ProgressOption, page_of, progress_bar
 from srjt.training.devices import amp_dtype
+from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 # A run takes images, or rows of features: the other kind gets one sentence that says how to make what it
@@ -84,7 +85,7 @@ def _features_command(path: Path, settings: str) -> str:
 
 def how_answered(prepared: Prepared) -> dict[str, str]:
     """What was done → how, for a person who reads the answers."""
-    run, options, rule = prepared.applied, prepared.options, prepared.ranges
+    run, options, rule, other = prepared.applied, prepared.options, prepared.ranges, prepared.calibrate_on
     networks = "the mean of two networks' probabilities"
     if options.network != "ensemble":
         networks = f"network {options.network} of two"
@@ -95,9 +96,8 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
     how["precision"] = "bf16" if amp_dtype(run.config, run.device) is not None else "tf32" if tf32 else "fp32"
     how["recalibration"] = str(prepared.recalibration or "none")
     if prepared.recalibration is not None or rule is not None:
-        side, where = prepared.calibrate_on, "other labelled samples"
-        if side is None:
-            side, where = run.held_out["validation"], "the validation side of the run"
+        side: Manifest | HeldOut = run.held_out["validation"] if other is None else other
+        where = "the validation side of the run" if other is None else "other labelled samples"
         of = "" if side.patients is None else f" of {count_of(len(set(side.patients)), 'patient')}"
         how["calibrated on"] = f"{where}: {count_of(len(side), 'sample')}{of}"
     how["grade"] = prepared.grade_in_words

@@ -71,8 +71,8 @@ def store_for(run: Trained, data: Manifest, **options: Any) -> ImageStore:
 
 def predict_side(
     run: Trained, source: LabelledData, *, views: int = 1, on_bad_image: OnBadImage = "error"
-) -> tuple[HeldOut, pd.DataFrame]:
-    """Labelled samples that the run has not seen, with its predictions for them; and their table."""
+) -> tuple[HeldOut, Manifest]:
+    """Labelled samples that the run has not seen, with its predictions for them."""
     manifest = read_labelled(run, source, on_bad_image=on_bad_image, progress=False)
     store = store_for(run, manifest, on_bad_image=on_bad_image, find_duplicates=True)
     if len(seen := run.trained_on(store.manifest)):
@@ -83,7 +83,7 @@ def predict_side(
         )
     scores = run.probabilities(store.pixels, views=views)[0]
     side = held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None)
-    return side, store.manifest.table
+    return side, store.manifest
 
 
 def label_noise_of(
@@ -108,11 +108,9 @@ def label_noise_of(
     if matrix is not None and guess is None:
         shares = np.bincount(side.labels, minlength=side.probabilities.shape[2]) / len(side)
         return given_noise(np.asarray(matrix), shares)
-    if guess is None:
-        return estimated_noise(_side_estimate(side, network), rate=rate)
-    noise = estimated_noise(_side_estimate(side, network))
+    noise = estimated_noise(_side_estimate(side, network), rate=rate if guess is None else None)
     low, high = noise.rates
-    return replace(noise, rates=(min(low, guess), max(high, guess)))
+    return noise if guess is None else replace(noise, rates=(min(low, guess), max(high, guess)))
 
 
 @lru_cache(maxsize=8)  # an estimate takes seconds, and every prediction with the same run needs it
@@ -167,23 +165,19 @@ def recalibration_of(
             f"they are probabilities of the true grade, if a share of {wrong:.2f} of the labels is wrong"
         )
     else:
-        matrices = transition_of(noise.lowest()), transition_of(noise.highest())
         ends = [
-            choose_recalibration(p, side.labels, transition=matrix, groups=side.groups, vector=False)
-            for matrix in matrices
+            choose_recalibration(
+                p, side.labels, transition=transition_of(joint), groups=side.groups, vector=False
+            )
+            for joint in (noise.lowest(), noise.highest())
         ]
-        found = _least_change(ends)
+        # the temperature nearest to 1, if both are on one side of it: for none of the noises it goes too far
+        useful = [end for end in ends if end is not None]
+        both = len(useful) == 2 and len({end.slope > 1.0 for end in useful}) == 1
+        found = min(useful, key=lambda end: abs(np.log(end.slope))) if both else None
         low, high = noise.rates
         meaning = f"as much as any share of wrong labels from {low:.2f} to {high:.2f} demands"
     return None if found is None else replace(found, meaning=meaning)
-
-
-def _least_change(ends: Sequence[Recalibration | None]) -> Recalibration | None:
-    """The temperature nearest to 1, if all are on one side of it: for none of the noises it goes too far."""
-    useful = [end for end in ends if end is not None]
-    if len(useful) < len(ends) or len({end.slope > 1.0 for end in useful}) > 1:
-        return None
-    return min(useful, key=lambda end: abs(np.log(end.slope)))
 
 
 # The validation side of a run, on which thresholds and poolings are found.
@@ -227,21 +221,16 @@ def keep_at_training(columns: Sequence[str]) -> str:
     return f"train again, to another folder, with `keep_columns=[{', '.join(columns)}]`"
 
 
-def units_of_side(
-    side: HeldOut,
-    per: Sequence[str],
-    *,
-    why: str,
-    otherwise: str = "leave out `pool='learned'`, `sensitivity` and `abstain`",
-) -> Ints:
-    """The units of the validation side. why, otherwise: for the error if it has no such column."""
+def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
+    """The units of the validation side. why: for the error if it has no such column."""
     if missing := [name for name in per if name not in side.table]:
         raise NoValidationError(
             f"{why} per {' and '.join(per)} is found on the validation side, of which this run knows no "
-            f"{' and no '.join(missing)}: {otherwise}, or {keep_at_training(missing)}.",
+            f"{' and no '.join(missing)}: leave out `pool='learned'`, `sensitivity` and `abstain`, or "
+            f"{keep_at_training(missing)}.",
             reason=f"of the validation side this run knows no {' and no '.join(missing)}",
         )
-    return units_of(side.table, per, source="the validation side").codes
+    return units_of(side.table, per).codes
 
 
 # A run that is ready to answer.
@@ -272,7 +261,7 @@ class Prepared:
     recalibration : Recalibration or None
     ranges : RangeRule or None
     learned : LearnedPooling or None
-    calibrate_on : HeldOut or None
+    calibrate_on : Manifest or None
         The samples that recalibration and ranges are fitted to, if it is not the validation side.
     grade_rule : GradeRule
         How probabilities become grades.
@@ -286,7 +275,7 @@ class Prepared:
     recalibration: Recalibration | None = None
     ranges: RangeRule | None = None
     learned: decoding.LearnedPooling | None = None
-    calibrate_on: HeldOut | None = None
+    calibrate_on: Manifest | None = None
     grade_rule: decoding.GradeRule = field(default_factory=lambda: decoding.GradeRule(how="argmax"))
     decisions: tuple[DecisionRule, ...] = ()
 
@@ -487,13 +476,13 @@ def _fitted(prepared: Prepared) -> Prepared:
     if isinstance(options.calibrate_on, float):
         raise SettingError("calibrate_on", "takes a share only to evaluate; give labelled samples.")
     validation = side = run.held_out.get("validation")
+    other: Manifest | None = None
     if elsewhere:
-        side, columns = predict_side(
+        side, other = predict_side(
             run, options.calibrate_on, views=options.views, on_bad_image=options.on_bad_image
         )
     elif options.coverage is not None:
         side = validation_side(run, why="A range of grades", otherwise=f"give {OTHERS}")
-        columns = side.table
         if options.views > 1:
             raise SrjtError(f"The validation side was predicted with one view: use one view, or {OTHERS}.")
     recalibration = learned = ranges = None
@@ -508,14 +497,18 @@ def _fitted(prepared: Prepared) -> Prepared:
         learned = decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
     if options.coverage is not None:
         assert side is not None
+        columns = side.table if other is None else other.table
+        if missing := [name for name in options.columns if name not in columns]:
+            raise SrjtError(
+                f"Ranges need the column {' and the column '.join(missing)} of the calibration samples: give "
+                f"`calibrate_on` with it, or {keep_at_training(missing)}."
+            )
         by = options.coverage_by or ""
         ranges = calibrate_ranges(
             side, coverage=options.coverage, by=by, network=network, label_noise=options.label_noise,
             noise=prepared.noise_of(side, promise=True),
-            parts=_calibration_parts(columns, by, given=elsewhere),
-            units=None if not per
-            else units_of(columns, per, source="the calibration samples").codes if elsewhere
-            else units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns"),
+            parts=None if by in ("", "grade") else [as_text(value) for value in columns[by]],
+            units=units_of(columns, per).codes if per else None,
             pooled=Pooled(per, options.pool, learned) if per else None,
         )  # fmt: skip
     rule = decoding.GradeRule(how=options.decoding or "argmax")
@@ -534,19 +527,6 @@ def _fitted(prepared: Prepared) -> Prepared:
         recalibration=recalibration,
         ranges=ranges,
         learned=learned,
-        calibrate_on=side if elsewhere else None,
+        calibrate_on=other,
         grade_rule=rule,
     )
-
-
-def _calibration_parts(columns: pd.DataFrame, by: str, *, given: bool) -> list[str] | None:
-    """The values of the column ``by``. given: whether these are not samples of the validation side."""
-    if by in ("", "grade"):
-        return None
-    if by not in columns:
-        where = f"the validation side: give `calibrate_on` with it, or {keep_at_training([by])}"
-        raise SrjtError(
-            f"Ranges for each value of {by} need this column in the calibration samples; it is not in "
-            f"{'them' if given else where}."
-        )
-    return [as_text(value) for value in columns[by]]

@@ -86,7 +86,7 @@ class RangeRule:
         self,
         probabilities: npt.ArrayLike,
         *,
-        parts: Sequence[object] | None = None,
+        parts: Sequence[str] | None = None,
         units: Ints | None = None,
     ) -> tuple[Ints, Ints]:
         """Lowest and highest grade of each range.
@@ -107,18 +107,13 @@ class RangeRule:
         p = np.asarray(probabilities)
         if not self.parts:
             return calibration.grade_ranges(self.scores(p, units=units), self.thresholds)
-        assert parts is not None
-        if units is None or self.pooled is None:
-            units, values = np.arange(len(p)), np.array([str(one) for one in parts])
-        else:
-            values = values_of_units(parts, units, by=self.by, per=self.pooled.per)
+        codes = np.arange(len(p)) if self.pooled is None or units is None else units
+        values = values_of_units(parts, codes, by=self.by, pooled=self.pooled)
         low, high = np.zeros(len(values), dtype=np.int64), np.full(len(values), p.shape[1] - 1)
         for value, rule in self.parts.items():
             of = values == value
-            rows = of[units]
-            if rows.any():
-                codes = None if self.pooled is None else np.unique(units[rows], return_inverse=True)[1]
-                low[of], high[of] = rule.ranges(p[rows], units=codes)
+            if (rows := of[codes]).any():
+                low[of], high[of] = rule.ranges(p[rows], units=_renumbered(codes[rows]))
         return low, high
 
     def scores(self, probabilities: npt.ArrayLike, *, units: Ints | None = None) -> Floats:
@@ -162,18 +157,24 @@ class RangeRule:
 
 
 def values_of_units(
-    values: Sequence[object], units: Ints, *, by: str, per: Sequence[str]
+    values: Sequence[str] | None, units: Ints, *, by: str, pooled: Pooled | None
 ) -> npt.NDArray[np.str_]:
     """(M,) the value of each unit; an error if its images have different ones."""
-    texts = np.array([str(one) for one in values])
-    found = texts[np.unique(units, return_index=True)[1]]
-    if len(different := np.flatnonzero(texts != found[units])):
-        one = int(different[0])
+    assert values is not None
+    texts = np.array(values, dtype=str)
+    first = texts[np.unique(units, return_index=True)[1]]
+    if len(different := np.flatnonzero(texts != first[units])):
+        per, one = " and ".join(() if pooled is None else pooled.per), int(different[0])
         raise SrjtError(
-            f"Ranges for each value of {by} need one value per {' and '.join(per)}; one of them has "
-            f"{str(found[units[one]])!r} and {str(texts[one])!r}."
+            f"Ranges for each value of {by} need one value per {per}; one of them has "
+            f"{str(first[units[one]])!r} and {str(texts[one])!r}."
         )
-    return found
+    return first
+
+
+def _renumbered(units: Ints) -> Ints:
+    """Some of the units, from 0."""
+    return np.unique(units, return_inverse=True)[1]
 
 
 # What stands for the true grades of the samples that ranges are calibrated on: weights, and what they rest
@@ -323,7 +324,7 @@ def calibrate_ranges(
     coverage: float,
     noise: NoiseBounds | None,
     by: str = "",
-    parts: Sequence[object] | None = None,
+    parts: Sequence[str] | None = None,
     network: WhichNetwork = "ensemble",
     label_noise: LabelNoise = "unknown",
     units: Ints | None = None,
@@ -357,27 +358,23 @@ def calibrate_ranges(
     RangeRule
     """
     if by not in ("", "grade"):
-        assert parts is not None
-        values = np.array([str(one) for one in parts])
-        if units is not None and pooled is not None:
-            values = values_of_units(parts, units, by=by, per=pooled.per)[units]
-        rules = {}
+        codes = np.arange(len(side)) if units is None else units
+        values, rules = values_of_units(parts, codes, by=by, pooled=pooled)[codes], {}
         for value in np.unique(values).tolist():
             rows = np.flatnonzero(values == value)
             rules[value] = calibrate_ranges(
                 _rows(side, rows), coverage=coverage, noise=noise, network=network, label_noise=label_noise,
-                units=None if units is None else np.unique(units[rows], return_inverse=True)[1], pooled=pooled,
+                units=_renumbered(codes[rows]), pooled=pooled,
             )  # fmt: skip
-        answers = len(side) if units is None else int(units.max()) + 1
+        answers = int(codes.max()) + 1
         return replace(
             next(iter(rules.values())), why="; elsewhere ".join(dict.fromkeys(rule.why for rule in rules.values())),
             by=by, parts=rules, temperature=None, thresholds=np.full(side.probabilities.shape[2], np.inf),
             patients=answers if side.groups is None else len(set(side.groups)), answers=answers, samples=len(side),
         )  # fmt: skip
     p = probabilities_of(side.probabilities, network)
-    if units is None or pooled is None:
-        evidence = image_evidence(side, noise, label_noise)
-    else:
+    evidence = image_evidence(side, noise, label_noise)
+    if units is not None and pooled is not None:
         evidence = unit_evidence(side, units, noise, label_noise)
     answers = len(evidence.labels)
     rule = RangeRule(
@@ -470,30 +467,22 @@ def _thresholds(
     scores: Floats, weights: Floats, *, groups: Sequence[str] | None, coverage: float, by_grade: bool
 ) -> Floats:
     """(C,) one threshold for all grades, or one for each."""
-    classes = scores.shape[1]
+    how: dict[str, Any] = {"coverage": coverage, "groups": groups}
     if not by_grade:
-        return np.full(classes, range_threshold(scores, weights, coverage=coverage, groups=groups))
-    return np.array(
-        [
-            range_threshold(scores[:, c], weights[:, c], coverage=coverage, groups=groups)
-            for c in range(classes)
-        ]
-    )
+        return np.full(scores.shape[1], range_threshold(scores, weights, **how))
+    return np.array([range_threshold(*pair, **how) for pair in zip(scores.T, weights.T, strict=True)])
 
 
 def _rows(side: HeldOut, rows: Ints) -> HeldOut:
     """Some samples of a side."""
-
-    def of(values: Any) -> Any:
-        return None if values is None else [values[row] for row in rows]
-
+    lists: dict[str, Any] = {name: getattr(side, name) for name in ("ids", "patients", "groups")}
+    lists = {name: values and [values[row] for row in rows] for name, values in lists.items()}
+    verified = side.verified_labels
     return HeldOut(
-        ids=of(side.ids),
         probabilities=side.probabilities[:, rows],
         labels=side.labels[rows],
-        verified_labels=None if side.verified_labels is None else side.verified_labels[rows],
-        patients=of(side.patients),
-        groups=of(side.groups),
+        verified_labels=None if verified is None else verified[rows],
+        **lists,
     )
 
 

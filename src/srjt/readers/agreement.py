@@ -271,14 +271,8 @@ def agreement(
 
     Examples
     --------
-    >>> readings = Readings(
-    ...     items=["a", "b", "c"],
-    ...     readers=["Kim", "Lee"],
-    ...     grades=("0", "1", "2"),
-    ...     item=[0, 0, 1, 1, 2, 2],
-    ...     reader=[0, 1, 0, 1, 0, 1],
-    ...     grade=[0, 0, 1, 1, 2, 1],
-    ... )
+    >>> names = {"items": ["a", "b", "c"], "readers": ["Kim", "Lee"], "grades": ("0", "1", "2")}
+    >>> readings = Readings(**names, item=[0, 0, 1, 1, 2, 2], reader=[0, 1] * 3, grade=[0, 0, 1, 1, 2, 1])
     >>> found = agreement(readings, resamples=0)
     >>> round(float(found.pairs["quadratic"][0]), 3), round(found.exact.value, 3)
     (0.667, 0.667)
@@ -396,8 +390,8 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     item, reader, grade = visits.item[beside], visits.reader[beside], visits.grade[beside].astype(np.float64)
     off = grade - (total[item] - grade) / (number[item] - 1)
     sums = [np.ones(len(off)), off, off**2]
-    if readings.times is not None:
-        timed, year = _years(readings.times[visits.row[beside]])
+    if visits.times is not None:
+        timed, year = _years(visits.times[beside])
         sums += [timed, timed * year, timed * year**2, timed * off, timed * off * year]
     return {
         "own": summed(
@@ -513,14 +507,8 @@ def compare_network(
     >>> true = rng.integers(0, 4, size=200)
     >>> item, reader = np.repeat(np.arange(200), 3), np.tile([0, 1, 2], 200)
     >>> error = np.where(rng.random(600) < 0.3, rng.choice([-1, 1], size=600), 0)
-    >>> readings = Readings(
-    ...     items=[f"{i}.png" for i in range(200)],
-    ...     readers=["Kim", "Lee", "May"],
-    ...     grades=("0", "1", "2", "3"),
-    ...     item=item,
-    ...     reader=reader,
-    ...     grade=(true[item] + error).clip(0, 3),
-    ... )
+    >>> names = {"items": [f"{i}.png" for i in range(200)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
+    >>> readings = Readings(**names, item=item, reader=reader, grade=(true[item] + error).clip(0, 3))
     >>> compare_network(readings, true, resamples=100).not_inferior
     True
     """

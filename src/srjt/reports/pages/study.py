@@ -46,7 +46,6 @@ LEAD: list[Rule[Any]] = [
 WARNINGS: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda f: f.failed, "{f.failed} failed.", "tracebacks"),
     (lambda f: f.unfinished, "{f.unfinished} to finish; means are over the finished ones.", ""),
-    (lambda f: f.damaged, "Facts about the noise are missing, because files are damaged.", "damaged"),
     (lambda f: f.singular, "Garg's loss inverts the noise matrix, which is nearly singular ({f.singular}): its results "
      "do not show how good the method is.", ""),
     (lambda f: f.not_better, "No better than one grade for all: {f.not_better}.", "all_not_better"),
@@ -113,7 +112,6 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         not_better=_listed(not_better),
         all_not_better=[("All of them", "\n".join(not_better))] if len(not_better) > NAMED else [],
         tracebacks=_tracebacks(runs[runs["status"] == "failed"]),
-        damaged=[("Damaged files", "\n".join(results.damaged))] if results.damaged else [],
         singular=_singular(results) if "garg" in set(runs["method"]) else "",
         injected=any(parse_noise(name).kind != "none" for name in noises),
         as_given=as_given,
