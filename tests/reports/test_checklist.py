@@ -150,8 +150,6 @@ def test_evaluations_beside_the_run_are_found_and_others_are_not(folder: Path) -
     [
         ({"grades": ["0", "1"]}, "other grades"),
         ({"ranges": {"promised": "much"}}, "damaged or not from srjt"),
-        ({"intervals": 3}, "damaged or not from srjt"),
-        ({"subgroups": {"groups": [{"column": "site"}]}}, "damaged or not from srjt"),
         ({"samples": -1}, "damaged or not from srjt"),
     ],
 )
