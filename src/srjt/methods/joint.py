@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError
-from srjt.methods.base import Loss, Method, as_rows
+from srjt.methods.base import Loss, Memory, Method, as_rows
 from srjt.ordinal import losses
 from srjt.settings import setting
 
@@ -258,7 +258,7 @@ class ForwardAgreement(Method):
         targets: Tensor,
         *,
         keep: int | Tensor | None = None,
-        memory: dict[str, Tensor] | None = None,
+        memory: Memory = None,
         rows: Tensor | None = None,
     ) -> Loss:
         """Without ``memory``, ``grows_with="training"`` is as at the end of the training."""

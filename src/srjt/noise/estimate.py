@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from srjt.errors import SrjtError, count_of
 from srjt.noise import model
@@ -219,7 +219,7 @@ def _normalised(logs: Floats) -> Floats:
 # The interval reaches from the one to the other, each with its sampling error. The point lies between: the
 # mean over the forms of noise that explain the labels (``explanations``).
 
-Groups = Sequence[Hashable] | npt.NDArray[Any] | None
+Groups = Sequence[Hashable] | NDArray[Any] | None
 
 _NOTHING_SAID = "the probabilities say nothing about the labels beyond how common each grade is."
 _SHARED = "errors that mislead the networks like the readers are neither in the rate nor in its interval."
@@ -306,11 +306,11 @@ class NoiseEstimate(Plain):
 
 
 def estimate_noise(
-    labels: npt.ArrayLike,
-    probabilities: npt.ArrayLike,
+    labels: ArrayLike,
+    probabilities: ArrayLike,
     *,
     groups: Groups = None,
-    verified: npt.ArrayLike | None = None,
+    verified: ArrayLike | None = None,
     bootstrap: int = 200,
     confidence: float = 0.95,
     seed: int = 0,
@@ -421,7 +421,7 @@ def estimate_noise(
     )
 
 
-def check_labels(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> tuple[Ints, Floats]:
+def check_labels(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Ints, Floats]:
     """(N,) and (N, C) as whole numbers and distributions, or an error that says what is wrong."""
     p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     if p.ndim != 2 or y.shape != p.shape[:1] or p.shape[1] < 2 or not len(y):

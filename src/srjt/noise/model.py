@@ -4,7 +4,7 @@ between two grades, the fit, and the posterior probability of the true grade.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -67,11 +67,7 @@ def by_grade(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
 
 
 def by_severity(
-    labels: Ints,
-    probabilities: Floats,
-    transition: Floats,
-    readers: Sequence[float],
-    weights: Sequence[float],
+    labels: Ints, probabilities: Floats, transition: Floats, readers: list[float], weights: list[float]
 ) -> Floats:
     """(N, C): the mean, by ``weights``, over ``readers``, the reader's shares of the blur's variance.
 

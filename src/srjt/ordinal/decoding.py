@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from srjt.errors import SrjtError, unknown_name
@@ -246,7 +246,7 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
     cuts = np.unique(np.concatenate([between[some], halves, [-0.5, classes - 0.5]]))
     below = cumulative[np.searchsorted(ascending, cuts, side="right")]  # expected counts of each true grade
 
-    def score(chosen: npt.NDArray[np.int64]) -> float:
+    def score(chosen: NDArray[np.int64]) -> float:
         edges = np.concatenate([cumulative[:1], below[chosen], cumulative[-1:]])
         value = METRICS[purpose](np.diff(edges, axis=0).T)
         if np.isnan(value):
@@ -303,8 +303,8 @@ class LearnedPooling(NamedTuple):
 
 
 def pool_probabilities(
-    probabilities: npt.ArrayLike,
-    units: npt.ArrayLike,
+    probabilities: ArrayLike,
+    units: ArrayLike,
     *,
     how: Pooling = "highest",
     learned: LearnedPooling | None = None,
@@ -337,7 +337,7 @@ def pool_probabilities(
     return _pool(_surprise(reached), u, learned)
 
 
-def highest_per_unit(grades: npt.ArrayLike, units: npt.ArrayLike) -> Ints:
+def highest_per_unit(grades: ArrayLike, units: ArrayLike) -> Ints:
     """The highest grade (M,) of each unit. grades: (N,). units: (N,) the unit of each image, 0 … M − 1.
 
     Examples
@@ -351,7 +351,7 @@ def highest_per_unit(grades: npt.ArrayLike, units: npt.ArrayLike) -> Ints:
     return highest
 
 
-def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.ArrayLike) -> LearnedPooling:
+def fit_pooling(probabilities: ArrayLike, units: ArrayLike, labels: ArrayLike) -> LearnedPooling:
     """The exponent and the weight under which the units' labels are most likely.
 
     A weak prior keeps both near 1 and 4 where few units decide: normal, of their logarithms, with a standard
@@ -419,7 +419,7 @@ def _sums(values: Floats, units: Ints) -> Floats:
     return np.stack([np.bincount(units, weights=column) for column in values.T], axis=1)
 
 
-def _checked(probabilities: npt.ArrayLike, units: npt.ArrayLike) -> tuple[Floats, Ints]:
+def _checked(probabilities: ArrayLike, units: ArrayLike) -> tuple[Floats, Ints]:
     p, u = np.asarray(probabilities, dtype=np.float64), np.asarray(units, dtype=np.int64)
     if p.ndim != 2 or u.shape != (len(p),) or not len(p):
         raise SrjtError(f"Probabilities (N, C) need one unit per image (N,); got {p.shape} and {u.shape}.")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.progress import Plain, Reported
@@ -87,7 +87,7 @@ class Consensus(ReaderIntervals, Plain, Reported):
 def consensus(
     readings: Readings,
     *,
-    probabilities: npt.ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
     repeats: Repeats = "one reading",
     shared_errors: float = SHARED_ERRORS,
     confidence: float = 0.95,
@@ -199,7 +199,7 @@ def posterior_median(posterior: Floats) -> Ints:
     return np.asarray((posterior.cumsum(axis=1)[:, :-1] < 0.5 - 1e-9).sum(axis=1), dtype=np.int64)
 
 
-def _log_ratio(probabilities: npt.ArrayLike, readings: Readings) -> Floats:
+def _log_ratio(probabilities: ArrayLike, readings: Readings) -> Floats:
     """(I, C) the network's log probabilities relative to their mean, which the prior already contains."""
     p = np.asarray(probabilities, dtype=np.float64)
     shape = (len(readings.items), len(readings.grades))
