@@ -392,9 +392,8 @@ def next_readings(
             "The consensus is of other items or readers: pass the readings that it was made from."
         )
     names = [NEW_READER] if new_reader else readings.readers
-    item, reader, gain = _candidates(
-        consensus, readings, count=count, per_reader=per_reader, new_reader=new_reader
-    )
+    enough = count if per_reader is None else 4 * count  # a limit sends an item to its second-best reader
+    item, reader, gain = _candidates(consensus, readings, enough=enough, new_reader=new_reader)
     taken: list[int] = []
     used: set[int] = set()
     asked: Counter[int] = Counter()
@@ -442,16 +441,14 @@ def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False
 
 
 def _candidates(
-    consensus: Consensus, readings: Readings, *, count: int, per_reader: int | None, new_reader: bool
+    consensus: Consensus, readings: Readings, *, enough: int, new_reader: bool
 ) -> tuple[Ints, Ints, Floats]:
     """Items without a reference and readers with their gains, as many as may matter.
 
     A gain is at most the item's risk: items are looked at by falling risk until no other can come among the first.
-    Limits per reader send an item to its second-best reader, so more of them are then looked at.
     """
     readers = 1 if new_reader else len(readings.readers)
     done = np.unique(readings.item * readers + readings.reader)
-    enough = count if per_reader is None else 4 * count
     order = np.argsort(-consensus.risk, kind="stable")
     if readings.reference is not None:
         order = order[readings.reference[order] < 0]
