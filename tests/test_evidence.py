@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,17 +13,14 @@ import pytest
 
 from srjt.errors import SrjtError
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "evidence" / "compare.py"
+SCRIPTS = Path(__file__).parents[1] / "benchmarks" / "evidence"
 Compare = Callable[..., str]
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    spec = importlib.util.spec_from_file_location("compare", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "compare", module)
-    spec.loader.exec_module(module)
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    module = importlib.import_module("compare")
     monkeypatch.setattr(module, "RESAMPLES", 200)
     return module
 
@@ -175,7 +171,7 @@ def test_what_cannot_be_compared_is_one_sentence(compare: Compare, tables: Path,
 
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    monkeypatch.syspath_prepend(str(SCRIPTS))
     return importlib.import_module("page")
 
 
