@@ -235,9 +235,7 @@ class ExpectedAbsoluteError(SingleNetwork):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.move_from < self.move_to <= 1.0:
-            raise SrjtError(
-                f"eae takes 0 ≤ move_from < move_to ≤ 1; got {self.move_from:g} and {self.move_to:g}."
-            )
+            raise SrjtError(f"eae: 0 ≤ move_from < move_to ≤ 1; got {self.move_from:g} and {self.move_to:g}.")
 
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"progress": torch.zeros(())}

@@ -232,8 +232,7 @@ def corrupt(labels: ArrayLike, matrix: ArrayLike, *, seed: int, ids: Sequence[ob
         if len(uniform) != len(grades):
             raise SrjtError(f"{len(uniform)} ids for {len(grades)} labels: they must be as many.")
     # The last column is not compared: rounding may leave it just under 1.
-    noisy: Ints = (uniform[:, None] >= cumulative[grades, :-1]).sum(axis=1, dtype=np.int64)
-    return noisy
+    return np.asarray((uniform[:, None] >= cumulative[grades, :-1]).sum(axis=1, dtype=np.int64))
 
 
 def _keyed_uniform(ids: Sequence[object], seed: int) -> Floats:
@@ -326,9 +325,7 @@ def _counts(class_counts: ArrayLike, num_classes: int | None) -> Floats:
 def _grades(labels: ArrayLike, num_classes: int) -> Ints:
     array = np.asarray(labels)
     if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
-        raise SrjtError(
-            f"Labels are a one-dimensional array of whole grades; got {array.dtype} {array.shape}."
-        )
+        raise SrjtError(f"Labels are one-dimensional, of whole grades; got {array.dtype} {array.shape}.")
     grades = array.astype(np.int64)
     if grades.size and (grades.min() < 0 or grades.max() >= num_classes):
         raise SrjtError(

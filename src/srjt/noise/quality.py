@@ -345,8 +345,7 @@ def highest_grade_posterior(
     classes = len(matrix)
     if y.shape != u.shape or not len(y) or matrix.shape != (classes, classes):
         raise SrjtError(
-            f"Labels and units must be lists of one length, and the matrix square; got {y.shape}, {u.shape} and "
-            f"{matrix.shape}."
+            f"Labels and units are lists of one length, the matrix is square; got {y.shape}, {u.shape}, {matrix.shape}."
         )
     seen = matrix[:, y].T  # (N, C): probability of the label by true grade
     if certain is not None:

@@ -124,9 +124,7 @@ def read_verified(verified: ArrayLike | None, *, samples: int, classes: int) -> 
         return None
     grades = np.asarray(verified, dtype=np.float64)
     if grades.shape != (samples,):
-        raise SrjtError(
-            f"verified holds one grade for each of the {samples} labels; its shape is {grades.shape}."
-        )
+        raise SrjtError(f"verified holds one grade for each of the {samples} labels; got {grades.shape}.")
     rows = np.flatnonzero(~np.isnan(grades) & (grades != -1))
     true = grades[rows]
     if (true != true.round()).any() or (true < 0).any() or (true >= classes).any():

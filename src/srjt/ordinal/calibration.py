@@ -199,15 +199,11 @@ def _checked(
 ) -> tuple[Floats, Ints, Floats]:
     log_p, y = _log(probabilities), np.asarray(labels, dtype=np.int64)
     if log_p.ndim != 2 or y.shape != log_p.shape[:1] or not len(y):
-        raise SrjtError(
-            f"Recalibration needs probabilities (N, C) and labels (N,); their shapes are {log_p.shape} and {y.shape}."
-        )
+        raise SrjtError(f"Pass probabilities (N, C) and labels (N,); got {log_p.shape} and {y.shape}.")
     classes = log_p.shape[1]
     matrix = np.eye(classes) if transition is None else np.asarray(transition, dtype=np.float64)
     if matrix.shape != (classes, classes):
-        raise SrjtError(
-            f"A transition matrix of {classes} grades is {classes} × {classes}, not {matrix.shape}."
-        )
+        raise SrjtError(f"The matrix of {classes} grades is {classes} × {classes}, not {matrix.shape}.")
     return log_p, y, matrix
 
 

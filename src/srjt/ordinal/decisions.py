@@ -33,11 +33,8 @@ def referral_probability(probabilities: ArrayLike, *, refer_from: int) -> Floats
     """
     p = np.asarray(probabilities, dtype=np.float64)
     if p.ndim != 2 or not 0 < refer_from < p.shape[1]:
-        raise SrjtError(
-            f"refer_from must lie in 1 … C − 1 for probabilities (N, C); got {refer_from} for {p.shape}."
-        )
-    reached: Floats = np.clip(p[:, refer_from:].sum(axis=1), 0.0, 1.0)  # rounding can exceed 1
-    return reached
+        raise SrjtError(f"refer_from must lie in 1 … C − 1 for probabilities {p.shape}; got {refer_from}.")
+    return np.asarray(np.clip(p[:, refer_from:].sum(axis=1), 0.0, 1.0))  # rounding can exceed 1
 
 
 def operating_point(
@@ -57,9 +54,7 @@ def operating_point(
     """
     y, r = np.asarray(positive, dtype=bool), np.asarray(referred, dtype=bool)
     if y.ndim != 1 or y.shape != r.shape:
-        raise SrjtError(
-            f"Positive and referred samples must be lists of one length; got {y.shape} and {r.shape}."
-        )
+        raise SrjtError(f"Positives and referrals must be lists of one length; got {y.shape} and {r.shape}.")
     shares = (r[y], y), (~r[~y], ~y), (y[r], r), (~y[~r], ~r)  # (right, among which samples)
     return {
         name: proportion_interval(
@@ -145,9 +140,7 @@ def threshold_for_sensitivity(
     SensitivityThreshold(threshold=0.6, positives=3, reached=True)
     """
     if not 0.0 < sensitivity < 1.0:
-        raise SrjtError(
-            f"A sensitivity lies between 0 and 1, without them, for example 0.95; got {sensitivity:g}."
-        )
+        raise SrjtError(f"A sensitivity lies between 0 and 1, for example 0.95; got {sensitivity:g}.")
     s = np.asarray(score, dtype=np.float64)
     scores = np.sort(s[np.asarray(positive, dtype=bool)])[::-1]
     n = len(scores)

@@ -334,7 +334,7 @@ def pool_probabilities(
         raise unknown_name("pooling", how, get_args(Pooling))
     if learned is None:
         raise SrjtError("The learned pooling needs its parameters: learned=fit_pooling(…).")
-    return _pool(_surprise(reached), u, learned)
+    return _pool(reached, u, learned)
 
 
 def highest_per_unit(grades: ArrayLike, units: ArrayLike) -> Ints:
@@ -373,12 +373,12 @@ def fit_pooling(probabilities: ArrayLike, units: ArrayLike, labels: ArrayLike) -
     if len(y) != int(u.max()) + 1:
         raise SrjtError(f"{int(u.max()) + 1} units and {len(y)} labels: there must be as many of both.")
     target = np.eye(p.shape[1])[y.astype(np.int64)] if y.ndim == 1 else y.astype(np.float64)
-    surprise = _surprise(_reached(p))
+    reached = _reached(p)
     bounds = [tuple(map(math.log, _EXPONENTS)), tuple(map(math.log, _WEIGHTS))]
     centre = (math.log(4.0), 0.0)
 
     def loss(logarithms: Floats) -> float:
-        pooled = _pool(surprise, u, LearnedPooling(*np.exp(logarithms)))
+        pooled = _pool(reached, u, LearnedPooling(*np.exp(logarithms)))
         surprises = -(target * np.log(np.maximum(pooled, _SMALLEST))).sum()
         return float(surprises + 0.5 * ((logarithms - centre) ** 2).sum())
 
@@ -392,15 +392,16 @@ def fit_pooling(probabilities: ArrayLike, units: ArrayLike, labels: ArrayLike) -
     return LearnedPooling(float(exponent), float(weight))
 
 
-def _pool(surprise: Floats, units: Ints, learned: LearnedPooling) -> Floats:
-    """(N, C) −log F of the images → (M, C) probabilities of the units."""
+def _pool(reached: Floats, units: Ints, learned: LearnedPooling) -> Floats:
+    """(N, C) F of the images → (M, C) probabilities of the units."""
+    surprise = -np.log(np.maximum(reached, _SMALLEST))
     highest = np.zeros((int(units.max()) + 1, surprise.shape[1]))
     np.maximum.at(highest, units, surprise)
     # relative to the highest, so that no power overflows
     relative = np.divide(surprise, highest[units], out=np.zeros_like(surprise), where=highest[units] > 0)
     mean = _sums(relative**learned.exponent, units) / np.bincount(units)[:, None]
-    reached = np.exp(-learned.weight * highest * mean ** (1.0 / learned.exponent))
-    return np.diff(reached, axis=1, prepend=0.0).clip(min=0.0)
+    pooled = np.exp(-learned.weight * highest * mean ** (1.0 / learned.exponent))
+    return np.diff(pooled, axis=1, prepend=0.0).clip(min=0.0)
 
 
 def _reached(probabilities: Floats) -> Floats:
@@ -408,10 +409,6 @@ def _reached(probabilities: Floats) -> Floats:
     reached = np.minimum(np.cumsum(probabilities, axis=1), 1.0)
     reached[:, -1] = 1.0
     return np.asarray(reached)
-
-
-def _surprise(reached: Floats) -> Floats:
-    return -np.log(np.maximum(reached, _SMALLEST))
 
 
 def _sums(values: Floats, units: Ints) -> Floats:

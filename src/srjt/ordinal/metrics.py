@@ -84,8 +84,7 @@ def _right(counts: Floats) -> Floats:
 
 
 def _total(counts: Floats) -> Floats:
-    total: Floats = counts.reshape(*counts.shape[:-2], -1).sum(axis=-1)
-    return total
+    return np.asarray(counts.reshape(*counts.shape[:-2], -1).sum(axis=-1))
 
 
 def _distance(counts: Floats) -> Floats:
@@ -99,8 +98,7 @@ def _involved(counts: Floats) -> NDArray[np.bool_]:
 
 
 def _mean(part: Floats, whole: Floats, *, over: NDArray[np.bool_]) -> Floats:
-    mean: Floats = np.where(over, divide(part, whole, empty=0.0), 0.0).sum(axis=-1) / over.sum(axis=-1)
-    return mean
+    return np.asarray(np.where(over, divide(part, whole, empty=0.0), 0.0).sum(axis=-1) / over.sum(axis=-1))
 
 
 # How clean a selection of samples is: counts are accumulated on the device and transferred once.
@@ -269,11 +267,8 @@ def naive_baseline(training_counts: ArrayLike, counts: ArrayLike) -> NaiveBaseli
     frequent = int(np.argmax(training))
     accuracy = float(share[frequent])
     involved = int((share > 0).sum()) + (accuracy == 0)  # grades that are present or predicted
-    return NaiveBaseline(
-        accuracy=accuracy,
-        mae=float(share @ distance),
-        macro_f1=2 * accuracy / (1 + accuracy) / involved,
-    )
+    macro_f1 = 2 * accuracy / (1 + accuracy) / involved
+    return NaiveBaseline(accuracy=accuracy, mae=float(share @ distance), macro_f1=macro_f1)
 
 
 # Intervals resample patients: images of one patient are similar, and resampling them would make it too narrow.

@@ -497,9 +497,7 @@ def compare_network(
     items, classes = len(readings.items), len(readings.grades)
     whole = network.shape == (items,) and network.dtype.kind in "iu"
     if not whole or (network < -1).any() or (network >= classes).any():
-        raise SrjtError(
-            f"predicted holds a whole grade 0 … {classes - 1}, or −1 where there is none, for each of {items} items."
-        )
+        raise SrjtError(f"predicted holds a whole grade 0 … {classes - 1}, or −1, for each of {items} items.")
     if margin <= 0 or resamples < 1 or not 0.0 < confidence < 1.0:
         raise SrjtError(
             "margin is positive, resamples at least 1 and confidence between 0 and 1; "
@@ -555,9 +553,7 @@ def compare_network(
             }
         )
     if not rows:
-        raise SrjtError(
-            "No item that the network has graded was read by two readers: a reader can only be compared with others."
-        )
+        raise SrjtError("No item that the network has graded was read by two readers.")
     with np.errstate(invalid="ignore"):
         defined = [one for one in draws if np.isfinite(one[0])]
         mean = np.nanmean(defined, axis=0) if defined else np.full(1 + resamples, np.nan)

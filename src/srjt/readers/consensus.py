@@ -204,9 +204,7 @@ def _log_ratio(probabilities: ArrayLike, readings: Readings) -> Floats:
     p = np.asarray(probabilities, dtype=np.float64)
     shape = (len(readings.items), len(readings.grades))
     if p.shape != shape:
-        raise SrjtError(
-            f"probabilities have a row for each item and a column for each grade, {shape}; got {p.shape}."
-        )
+        raise SrjtError(f"probabilities have a row for each item, a column per grade {shape}; got {p.shape}.")
     if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(axis=1) - 1.0).max() > 1e-3:
         raise SrjtError("Each row of the probabilities must be positive and sum to 1: pass softmax outputs.")
     p = np.maximum(p, 1e-6)
@@ -388,9 +386,7 @@ def next_readings(
     if count < 1 or (per_reader is not None and per_reader < 1):
         raise SrjtError(f"count and per_reader are at least 1; got {count} and {per_reader}.")
     if consensus.items != readings.items or consensus.readers != readings.readers:
-        raise SrjtError(
-            "The consensus is of other items or readers: pass the readings that it was made from."
-        )
+        raise SrjtError("The consensus is of other items or readers: pass the readings that it is of.")
     names = [NEW_READER] if new_reader else readings.readers
     enough = count if per_reader is None else 4 * count  # a limit sends an item to its second-best reader
     item, reader, gain = _candidates(consensus, readings, enough=enough, new_reader=new_reader)
