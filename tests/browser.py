@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import itertools
@@ -18,12 +17,8 @@ from typing import Any
 
 import pytest
 
-BROWSER = next(
-    filter(
-        None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))
-    ),
-    None,
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome on the PATH")
 FLAGS = (
     "--headless",
@@ -61,7 +56,6 @@ class Browser:
     """One browser. Messages are JSON ended by a zero byte; answers carry the id of their question."""
 
     def __init__(self, profile: Path) -> None:
-        assert BROWSER is not None
         theirs, self._to = os.pipe()
         self._from, answers = os.pipe()
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs, answers)]  # neither may be 3 or 4
@@ -185,15 +179,6 @@ class Tab:
         asked = (e for e in self.events if e.get("method") == "Network.requestWillBeSent")
         return [event["params"]["request"]["url"] for event in asked]
 
-    def screenshot(self, path: Path) -> None:
-        self.call("Page.bringToFront")  # a tab that is not seen is not drawn
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
-
     def resize(self, width: int, height: int, *, mobile: bool = False) -> None:
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=mobile,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+        self.call("Emulation.setDeviceMetricsOverride", **size)

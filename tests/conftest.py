@@ -67,8 +67,6 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
     launcher = Launcher(tmp_path_factory.mktemp("cache"))
     yield launcher
-    assert launcher.process.stdin is not None
     launcher.process.stdin.close()
     launcher.process.wait(timeout=20)
-    assert launcher.process.stdout is not None
     launcher.process.stdout.close()

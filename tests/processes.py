@@ -59,16 +59,10 @@ class Launcher:
 
     def __init__(self, cache: Path) -> None:
         self.cache = cache
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("launcher.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, str(Path(__file__).with_name("launcher.py"))]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def order(self, **what: Any) -> Any:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
@@ -78,13 +72,8 @@ class Launcher:
     ) -> int:
         """The process id of ``srjt argv…``; ``says`` gets its output. setup: Python lines run in it before."""
         environment = {"SRJT_CACHE": str(self.cache), "COLUMNS": "80", **(env or {})}
-        pid: int = self.order(
-            argv=[str(a) for a in argv],
-            cwd=str(says.parent),
-            says=str(says),
-            env=environment,
-            setup=setup or [],
-        )
+        where = {"cwd": str(says.parent), "says": str(says), "env": environment}
+        pid: int = self.order(argv=[str(a) for a in argv], setup=setup or [], **where)
         return pid
 
     def wait(self, pid: int) -> int:

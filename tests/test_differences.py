@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from srjt.errors import SrjtError
-from srjt.ordinal.metrics import resampled_metrics
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks" / "evidence"))
 
@@ -44,7 +43,6 @@ def coverage(simulations: int, **how) -> float:
     "spread",
     [
         {"patient": 1.0, "training": 0.13, "both": 0.5},  # 1/√60: both parts alike
-        {"patient": 1.0, "training": 0.26, "both": 0.5},
         {"patient": 1.0, "training": 0.05, "both": 0.0},
         {
             "patient": 0.3,
@@ -62,30 +60,6 @@ def test_with_both_sources_the_interval_covers_at_least_its_level(
     assert found >= 0.95 - error
     if trainings == 5:  # with two it covers up to 99 %
         assert found <= 0.97 + error
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trainings", [2, 4])
-def test_with_one_source_the_coverage_is_nominal(trainings: int) -> None:
-    n = 800
-    error = 3 * math.sqrt(0.95 * 0.05 / n)
-    assert coverage(n, trainings=trainings, patient=0.0, training=1.0, both=0.0) == pytest.approx(
-        0.95, abs=error
-    )
-    # patients alone: the interaction is estimated, so a little less is not excluded
-    assert coverage(n, trainings=trainings, patient=1.0, training=0.0, both=0.0) == pytest.approx(
-        0.95, abs=error
-    )
-
-
-def test_resampling_patients_alone_does_not_cover_other_trainings() -> None:
-    """The reason for this module."""
-    random, covered = np.random.default_rng(3), []
-    for _ in range(300):
-        values = simulate(random, trainings=3, patient=1.0, training=0.26, both=0.5)
-        low, high = np.quantile(values.mean(axis=0)[1:], [0.025, 0.975])
-        covered.append(low <= 0 <= high)
-    assert np.mean(covered) < 0.85
 
 
 def test_trainings_alone_are_the_paired_t_test() -> None:
@@ -126,22 +100,6 @@ def test_the_p_value_is_where_the_interval_touches_zero(trainings: int, seed: in
     mirrored = crossed_difference(-values, patients=PATIENTS)
     assert (mirrored.low, mirrored.high) == pytest.approx((-found.high, -found.low))
     assert mirrored.p_value == pytest.approx(found.p_value)
-
-
-def test_it_takes_the_draws_of_resampled_metrics() -> None:
-    random = np.random.default_rng(1)
-    true = random.integers(0, 4, 200)
-    patients = (np.arange(200) // 4).tolist()
-    good = [np.where(random.random(200) < 0.8, true, random.integers(0, 4, 200)) for _ in range(3)]
-    poor = [np.where(random.random(200) < 0.3, true, random.integers(0, 4, 200)) for _ in range(3)]
-    draws = [
-        resampled_metrics(true, a, num_classes=4, groups=patients, metrics=["mae"], resamples=300)["mae"]
-        - resampled_metrics(true, b, num_classes=4, groups=patients, metrics=["mae"], resamples=300)["mae"]
-        for a, b in zip(good, poor, strict=True)
-    ]
-    found = crossed_difference(draws, patients=50)
-    assert found.high < 0
-    assert found.p_value < 0.05
 
 
 def test_one_training_has_no_interval_and_equal_ones_no_width() -> None:

@@ -121,7 +121,6 @@ def _other_sources(folder: Path, data: Manifest) -> None:
             Image.open(folder / image).save(target)
         lines.append(f"{eye.stem},{grade}")
     (folder / "dr" / "trainLabels.csv").write_text("\n".join(lines) + "\n")
-    assert data.arrays is not None
     sides = {"train": slice(0, 50), "val": slice(50, 60), "test": slice(60, 80)}
     images = {f"{side}_images": data.arrays[rows] for side, rows in sides.items()}
     labels = {f"{side}_labels": data.labels[rows][:, None] for side, rows in sides.items()}

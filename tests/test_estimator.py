@@ -93,13 +93,8 @@ def test_it_finds_out_how_noisy_the_labels_are_and_which_are_wrong(
     assert fitted.transition_.sum(axis=1) == pytest.approx(1)
     assert fitted.noise_estimate_.samples == 600
     assert roc_auc_score(~wrong, fitted.selected_) > 0.7
-    assert fitted.selected_.min() >= 0
-    assert fitted.selected_.max() <= 1
-
-
-def test_the_expected_grade_is_near_the_true_one(noisy: Rows, fitted: OrdinalNoiseClassifier) -> None:
+    assert (fitted.selected_.min() >= 0) & (fitted.selected_.max() <= 1)
     severity = fitted.predict_severity(noisy.X)
-    assert ((severity >= 0) & (severity <= 3)).all()
     assert mean_absolute_error(noisy.true, severity) < 0.6
     assert severity == pytest.approx(fitted.predict_proba(noisy.X) @ [0, 1, 2, 3])
 
@@ -162,14 +157,15 @@ def test_units_do_not_matter() -> None:
     assert (plain.predict_proba(data.X) == scaled.predict_proba(data.X * units)).all()
 
 
-def test_names_of_grades_do_not_matter() -> None:
+def test_names_of_grades_do_not_matter_and_severity_is_on_the_scale_of_numbers() -> None:
     data = rows(80)
     names = np.array(["none", "mild", "moderate", "severe"])
-    plain = quick().fit(data.X, data.y)
+    plain, from_1 = (quick().fit(data.X, y) for y in (data.y, data.y + 1))
     named = quick(grades=names.tolist()).fit(data.X, names[data.y])
     assert (plain.predict_proba(data.X) == named.predict_proba(data.X)).all()
     assert (names[plain.predict(data.X)] == named.predict(data.X)).all()
     assert (plain.predict_severity(data.X) == named.predict_severity(data.X)).all()
+    assert from_1.predict_severity(data.X) == pytest.approx(plain.predict_severity(data.X) + 1)
 
 
 def test_the_seed_decides_and_nothing_outside_is_touched() -> None:
@@ -188,12 +184,9 @@ def test_the_seed_decides_and_nothing_outside_is_touched() -> None:
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ([3, 1, 2], [1, 2, 3]),
-        ([0.0, 2.0, 10.0], [0.0, 2.0, 10.0]),
+        ([10.0, 2.0, 0.0], [0.0, 2.0, 10.0]),
         ([True, False], [False, True]),
         (["Mayo 10", "Mayo 9", "Mayo 0"], ["Mayo 0", "Mayo 9", "Mayo 10"]),
-        (["10", "9", "1"], ["1", "9", "10"]),
-        (["grade_2", "grade_1"], ["grade_1", "grade_2"]),
     ],
 )
 def test_numbers_order_the_grades(labels: list[object], expected: list[object]) -> None:
@@ -225,14 +218,6 @@ def test_an_ordered_categorical_brings_its_order_and_its_empty_grades() -> None:
     assert model.classes_.tolist() == names
     assert model.feature_names_in_.tolist() == list("abcdef")
     assert model.predict_proba(pd.DataFrame(data.X, columns=list("abcdef"))).shape == (60, 5)
-
-
-def test_severity_is_on_the_scale_of_numeric_labels() -> None:
-    data = rows(80)
-    severity = quick().fit(data.X, data.y + 1).predict_severity(data.X)
-    assert severity.min() >= 1
-    assert severity.max() <= 4
-    assert mean_absolute_error(data.y + 1, severity) < 1
 
 
 @pytest.mark.parametrize(
@@ -327,11 +312,6 @@ def test_images() -> None:
         model.predict(np.zeros((2, 5)))
 
 
-def test_images_must_be_uint8() -> None:
-    with pytest.raises(SrjtError, match="Images must be uint8"):
-        quick().fit(np.zeros((4, 16, 16, 3)), [0, 1, 0, 1])
-
-
 # ------------------------------------------------------------------ good manners
 
 
@@ -374,14 +354,10 @@ class Impatient(nn.Module):
         return x
 
 
-def test_a_network_of_your_own() -> None:
-    data = rows(60)
+def test_a_network_of_your_own_and_ctrl_c() -> None:
+    data = rows(200)
     model = quick(network=nn.Identity, epochs=2).fit(data.X.astype(np.float32), data.y)
     assert model.predict_proba(data.X).sum(axis=1) == pytest.approx(1)
-
-
-def test_ctrl_c_is_a_keyboard_interrupt() -> None:
-    data = rows(200)
     with pytest.raises(KeyboardInterrupt):
         quick(network=Impatient, batch_size=16).fit(data.X, data.y)
 

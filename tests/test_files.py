@@ -191,7 +191,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(module, "PAUSE", 0)
+    monkeypatch.setattr(module, "ATTEMPTS", 3)
     with Server(("127.0.0.1", 0), Handler) as running:
         running.answers, running.asked = [], []
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
@@ -205,7 +207,7 @@ def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> N
     server.limit = 100_000
     seen: list[tuple[int, int | None]] = []
     target = tmp_path / "new/archive.zip"
-    download(server.url, target, pause=0, attempts=1, progress=lambda done, total: seen.append((done, total)))
+    download(server.url, target, progress=lambda done, total: seen.append((done, total)))
     assert target.read_bytes() == BODY
     assert server.asked == [None, "bytes=100000-", "bytes=200000-"]
     assert seen[-1] == (len(BODY), len(BODY))
@@ -215,7 +217,7 @@ def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> N
 @pytest.mark.parametrize("part", [BODY[:1234], BODY, BODY + b"more"], ids=["resumed", "whole", "too long"])
 def test_a_partial_file_of_another_day(server: Server, tmp_path: Path, part: bytes) -> None:
     (tmp_path / "archive.zip.part").write_bytes(part)
-    download(server.url, tmp_path / "archive.zip", pause=0)
+    download(server.url, tmp_path / "archive.zip")
     assert server.asked[0] == f"bytes={len(part)}-"
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
@@ -223,29 +225,29 @@ def test_a_partial_file_of_another_day(server: Server, tmp_path: Path, part: byt
 def test_a_server_that_ignores_ranges_starts_over(server: Server, tmp_path: Path) -> None:
     server.ranges = server.announce = False  # nor does it say how long the file is
     (tmp_path / "archive.zip.part").write_bytes(b"x" * 5000)
-    download(server.url, tmp_path / "archive.zip", pause=0)
+    download(server.url, tmp_path / "archive.zip")
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
 
 def test_it_gives_up_when_nothing_new_arrives_and_keeps_what_has(server: Server, tmp_path: Path) -> None:
     server.limit, server.ranges = 70_000, False
     with pytest.raises(SrjtError, match=r"stopped after 70,000 bytes .*run the same command again"):
-        download(server.url, tmp_path / "archive.zip", pause=0, attempts=3)
+        download(server.url, tmp_path / "archive.zip")
     assert len(server.asked) == 4  # one that got on, three that did not
     assert (tmp_path / "archive.zip.part").read_bytes() == BODY[:70_000]
     assert not (tmp_path / "archive.zip").exists()
     server.limit, server.ranges = len(BODY), True
-    download(server.url, tmp_path / "archive.zip", pause=0)
+    download(server.url, tmp_path / "archive.zip")
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
 
 def test_temporary_failures_are_retried_and_others_not(server: Server, tmp_path: Path) -> None:
     server.answers = [503, 429]
-    download(server.url, tmp_path / "archive.zip", pause=0)
+    download(server.url, tmp_path / "archive.zip")
     assert (tmp_path / "archive.zip").read_bytes() == BODY
     server.answers, server.asked = [404], []
     with pytest.raises(SrjtError, match="the server answered 404"):
-        download(server.url, tmp_path / "other.zip", pause=0)
+        download(server.url, tmp_path / "other.zip")
     assert len(server.asked) == 1
 
 
@@ -253,7 +255,7 @@ def test_no_server_is_one_sentence(server: Server, tmp_path: Path) -> None:
     url = server.url
     server.server_close()
     with pytest.raises(SrjtError, match="stopped after 0 bytes"):
-        download(url, tmp_path / "archive.zip", pause=0, attempts=2)
+        download(url, tmp_path / "archive.zip")
     with pytest.raises(SrjtError, match="Only http and https"):
         download("file:///etc/passwd", tmp_path / "archive.zip")
 
@@ -265,7 +267,7 @@ def test_a_disk_too_small_is_reported_before(
     usage = module.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(SrjtError, match="GB are needed"):
-        download(server.url, tmp_path / "archive.zip", pause=0)
+        download(server.url, tmp_path / "archive.zip")
 
 
 def archive(path: Path, files: dict[str, bytes]) -> Path:
@@ -335,7 +337,7 @@ def test_a_linked_partial_file_is_not_written_through(server: Server, tmp_path: 
     own = tmp_path / "own.txt"
     own.write_text("mine")
     (tmp_path / "file.part").symlink_to(own)
-    download(server.url, tmp_path / "file", pause=0)
+    download(server.url, tmp_path / "file")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.bmp.part").symlink_to(own)
     extract(archive(tmp_path / "a.zip", {"a.bmp": b"one"}), tmp_path / "out")

@@ -45,10 +45,8 @@ def test_the_container_installs_what_the_project_names(project: dict) -> None:
     (torch,) = (line for line in project["dependencies"] if line.startswith("torch"))
     assert f'pip install "{torch}"' in text
     extras = re.search(r"^ARG EXTRAS=(\S+)$", text, re.MULTILINE)
-    assert extras is not None
     assert set(extras[1].split(",")) <= set(project["optional-dependencies"])
     python = re.search(r"^FROM python:(3\.\d+)-slim$", text, re.MULTILINE)
-    assert python is not None
     assert f"Programming Language :: Python :: {python[1]}" in project["classifiers"]
     sent = set((ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines())
     copied = [name for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE) for name in line.split()[:-1]]

@@ -36,12 +36,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_data_files(built: Path) -> None:
     (wheel,) = built.glob("srjt-*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
-    package = ROOT / "src"
-    needed = {
-        path.relative_to(package).as_posix()
-        for path in (package / "srjt").rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
-    }
+    files = (path for path in (ROOT / "src/srjt").rglob("*") if path.is_file() and path.suffix != ".pyc")
+    needed = {path.relative_to(ROOT / "src").as_posix() for path in files}
     assert {"srjt/py.typed", "srjt/training/presets/demo.yaml", "srjt/studies/paper_results.csv"} <= needed
     assert needed <= held
     assert not [name for name in held if name.startswith(("tests", "docs"))]
@@ -88,19 +84,8 @@ def clean(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=False, symlinks=True)
     (wheel,) = built.glob("srjt-*.whl")
-    python = folder / "bin" / "python"
-    done(
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        wheel,
-    )
+    pip = (sys.executable, "-m", "pip", "--python", folder / "bin" / "python")
+    done(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel)
     site = next(folder.glob("lib/python*/site-packages"))
     for name in requirements(installed(folder).requires or []):
         for file in importlib.metadata.distribution(name).files or []:
@@ -113,13 +98,8 @@ def clean(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(clean: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     environment |= {"SRJT_CACHE": str(cwd / "cache"), "COLUMNS": "100"}
-    return subprocess.run(
-        [str(clean / "bin" / "srjt"), *map(str, arguments)],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [str(clean / "bin" / "srjt"), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
 
 
 def test_the_demo_works_without_any_extra(clean: Path, tmp_path: Path) -> None:
@@ -132,9 +112,8 @@ def test_the_demo_works_without_any_extra(clean: Path, tmp_path: Path) -> None:
 
 def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
     """Each of the optional things is asked for where it is not installed: one sentence with the pip line."""
-    made = run(
-        clean, "data", "synthetic", "set", "--images", "40", "--patients", "8", "--size", "32", cwd=tmp_path
-    )
+    size = ("--images", "40", "--patients", "8", "--size", "32")
+    made = run(clean, "data", "synthetic", "set", *size, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     small = ["--image-size", 32, "--crop", 28, "--epochs", 1, "--noise-rate", "0.2", "--device", "cpu"]
     train = ["train", "set/labels.csv", *small]

@@ -33,6 +33,7 @@ from srjt.errors import SrjtError, missing_extra, printable, reason_of
 from srjt.progress import plain
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pydantic import TypeAdapter
 
 UNFINISHED = ".*.tmp"  # drafts; a process that is killed while writing leaves one behind
@@ -75,6 +76,11 @@ def write_json(path: Path, content: Any) -> None:
 def as_json(content: Any) -> bytes:
     """Indented JSON, with one line break at the end."""
     return (json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def as_csv(table: pd.DataFrame) -> bytes:
+    """A table as CSV, in UTF-8; file names in it may be any bytes."""
+    return table.to_csv(index=False).encode("utf-8", "surrogateescape")
 
 
 @contextlib.contextmanager
@@ -207,14 +213,6 @@ def write_output(path: Path, content: bytes) -> None:
             stream.write(content)
     else:
         write_atomically(path.resolve(), content)
-
-
-@contextlib.contextmanager
-def text_output(path: Path) -> Iterator[io.StringIO]:
-    """Text for a path that the user chose; it is written as UTF-8 when the block ends without an error."""
-    text = io.StringIO(newline="")
-    yield text
-    write_output(path, text.getvalue().encode("utf-8", "surrogateescape"))  # file names may be any bytes
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -363,22 +361,16 @@ def exists_already(path: Path) -> SrjtError:
 # Download files over an unreliable connection, and extract archives without trusting them.
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in total where known
+ATTEMPTS = 5  # in a row without progress
+PAUSE = 1.0  # seconds after the first of them; twice as many after each further one
+TIMEOUT = 60.0  # seconds, of each wait for the server
 
 
-def download(
-    url: str,
-    target: Path,
-    *,
-    progress: Progress | None = None,
-    attempts: int = 5,
-    pause: float = 1.0,
-    timeout: float = 60.0,
-) -> None:
+def download(url: str, target: Path, *, progress: Progress | None = None) -> None:
     """Download ``url`` to ``target``; an earlier, interrupted download is resumed.
 
-    The received bytes are in ``target`` + ".part". After ``attempts`` in a row without progress, with growing pauses
-    from ``pause`` seconds, an error is raised, and that file is kept for the next call. ``timeout`` (seconds) limits
-    each wait for the server.
+    The received bytes are in ``target`` + ".part". After several attempts in a row without progress, with growing
+    pauses, an error is raised, and that file is kept for the next call.
     """
     if not url.lower().startswith(("http://", "https://")):
         raise SrjtError(f"Only http and https addresses can be downloaded, not {url!r}.")
@@ -387,28 +379,28 @@ def download(
     if part.is_symlink():  # what it points to is not ours
         part.unlink()
     failures, farthest = 0, _size(part)
-    while problem := _receive(url, part, progress=progress, timeout=timeout):
+    while problem := _receive(url, part, progress=progress):
         # A server that restarts from the beginning each time makes no progress.
         failures = 0 if _size(part) > farthest else failures + 1
         farthest = max(farthest, _size(part))
-        if failures >= attempts:
+        if failures >= ATTEMPTS:
             raise SrjtError(
                 f"The download stopped after {_size(part):,} bytes ({problem}). They are kept in {part}: run the same "
                 "command again to resume."
             )
         if failures:
-            time.sleep(pause * 2 ** (failures - 1))
+            time.sleep(PAUSE * 2 ** (failures - 1))
     part.replace(target)
 
 
-def _receive(url: str, part: Path, *, progress: Progress | None, timeout: float) -> str:
+def _receive(url: str, part: Path, *, progress: Progress | None) -> str:
     """One attempt, appended to ``part`` if the server can resume; why it failed, or "" if nothing is missing."""
     start = _size(part)
     request = urllib.request.Request(url, headers={"User-Agent": "srjt"})
     if start:
         request.add_header("Range", f"bytes={start}-")
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
             resumed = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
             done = start if resumed else 0
             length = response.headers.get("Content-Length")

@@ -11,7 +11,7 @@ import random
 import socket
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from srjt.errors import SrjtError, UnknownNameError, count_of, missing_extra, unknown_name, warn
+from srjt.errors import (
+    SrjtError,
+    UnknownNameError,
+    count_of,
+    few,
+    missing_extra,
+    reason_of,
+    unknown_name,
+    warn,
+)
 from srjt.files import sha256_of
 
 __all__ = ["build", "fetch_weights", "names"]
@@ -193,7 +202,7 @@ class ResNet(nn.Module):
 
 # Backbones by name: each is a module whose output is (B, features).
 
-# The normalisation of the images that every network gets: srjt.data.images.feed
+# The normalisation of the images that every network gets, by srjt.data.images.feed
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -284,12 +293,6 @@ def as_trained(name: str, backbone: nn.Module) -> nn.Module:
     return nn.Sequential(OrderedDict(input=layer, network=backbone))
 
 
-def trained_size(name: str) -> int | None:
-    """The side of the images that a network of timm was trained on, in pixels; None for all others."""
-    trained = _pretrained_cfg(name)
-    return None if trained is None else int(trained.input_size[-1])
-
-
 def _pretrained_cfg(name: str) -> Any:
     """What timm knows of the pretrained weights of ``timm:NAME``; None if it is not of timm, or knows nothing."""
     return _import_timm(name).get_pretrained_cfg(name[5:]) if name.startswith("timm:") else None
@@ -302,7 +305,7 @@ def _import_timm(name: str) -> Any:
         raise missing_extra("timm", "timm", f"The network {name!r}") from error
     except Exception as error:  # a torchvision for another version of torch raises various errors
         raise SrjtError(
-            f"timm is installed but cannot be imported ({_first_line(error)}): install the torchvision that "
+            f"timm is installed but cannot be imported ({reason_of(error)}): install the torchvision that "
             "matches your version of torch."
         ) from error
     return timm
@@ -326,22 +329,18 @@ def _timm(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -> Mak
         except Exception as error:
             if size and not isinstance(error, OSError):
                 raise SrjtError(
-                    f"timm cannot make {name!r} for images of {in_shape[-1]} pixels ({_first_line(error)}): it was "
+                    f"timm cannot make {name!r} for images of {in_shape[-1]} pixels ({reason_of(error)}): it was "
                     f"trained on {trained.input_size[-1]}, so set `crop={trained.input_size[-1]}`."
                 ) from error
             if not pretrained:
                 raise
             raise SrjtError(
-                f"timm could not download its pretrained weights of {name!r} ({_first_line(error)}): pass a local "
+                f"timm could not download its pretrained weights of {name!r} ({reason_of(error)}): pass a local "
                 "file with `weights`, or start from random weights with `pretrained=False`."
             ) from error
         return network  # type: ignore[no-any-return]
 
     return make
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 # Load weights from an untrusted file: no code in it is executed, and every weight of the network must be
@@ -403,7 +402,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
         if key in tensors and tensors[key].shape != wanted[key].shape
     ]
     problems = [
-        f"{len(keys)} {what} ({_some(keys)})"
+        f"{len(keys)} {what} ({few(keys)})"
         for keys, what in (
             (missing, "missing"),
             (unexpected, "unexpected"),
@@ -416,7 +415,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     network.load_state_dict(tensors, strict=False)
     used = {prefix + key for key in tensors}
     rest = [key for key in weights if key not in used]
-    unused = f"; {len(rest)} of the file's are not used ({_some(rest)})" if rest else ""
+    unused = f"; {len(rest)} of the file's are not used ({few(rest)})" if rest else ""
     return f"The weights in {source} fit: {count_of(len(tensors), 'tensor')} of the network come from it{unused}."
 
 
@@ -439,10 +438,6 @@ def _prefix(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
 
 def _shape(tensor: Tensor) -> str:
     return "×".join(map(str, tensor.shape)) or "a single number"
-
-
-def _some(items: Sequence[str]) -> str:
-    return ", ".join(items[:3]) + (", …" if len(items) > 3 else "")
 
 
 # PyTorch's published ImageNet weights: downloaded once into torch's cache, checked at every use.
@@ -575,7 +570,8 @@ def fetch_weights(
         make = maker(network, in_shape=in_shape, timm_weights=pretrained is True)
         if network.startswith("timm:") and pretrained is True:
             make()  # timm downloads them when it builds a network
-        if pretrained and (size := trained_size(network)) not in (None, in_shape[-1]):
+        trained = _pretrained_cfg(network) if pretrained else None
+        if trained is not None and (size := int(trained.input_size[-1])) != in_shape[-1]:
             warn(
                 f"{network} was trained on images of {size} pixels and gets {in_shape[-1]}: "
                 f"`crop={size}`, from a larger `image_size`, feeds it as it was trained."
@@ -648,7 +644,7 @@ def _count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) -
         with torch.no_grad():
             output = backbone(torch.zeros(1, *shape, device=device))
     except Exception as error:
-        raise SrjtError(f"Samples of shape {shape} do not fit {name}: {_first_line(error)}") from error
+        raise SrjtError(f"Samples of shape {shape} do not fit {name}: {reason_of(error)}") from error
     finally:
         for module, mode in modes:
             module.training = mode

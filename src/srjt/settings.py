@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import SettingError, SrjtError, printable, unknown_name
+from srjt.errors import SettingError, SrjtError, printable, reason_of, unknown_name
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -25,7 +25,7 @@ Config = TypeVar("Config")
 LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
 BY_OPTION = "name the modules on the command line, with `imports`."
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
 
 
 def setting(default: Any, help: str = "", **metadata: Any) -> Any:
@@ -49,7 +49,7 @@ def check_types(config: Any) -> None:
 
     cls: type = type(config)
     for field, hint, adapter, accepts_bool in _checked_fields(cls):
-        given = getattr(config, field.name)
+        given, is_option = getattr(config, field.name), bool(field.metadata.get("help"))
         try:
             value = _plain(given)
             if field.metadata.get("listed") and isinstance(value, (str, int)):
@@ -63,19 +63,15 @@ def check_types(config: Any) -> None:
                     raise ValueError("empty")
         except (ValidationError, TypeError, ValueError, OverflowError):
             if choices := _choices(hint):
-                error = unknown_name(
-                    field.name, given if isinstance(given, (str, bool)) else show(given), choices
-                )
-                error.setting = field.name if field.metadata.get("help") else ""
+                shown = given if isinstance(given, (str, bool)) else show(given)
+                error = unknown_name(field.name, shown, choices)
+                error.setting = field.name if is_option else ""
                 raise error from None
             takes = field.metadata.get("takes") or _KINDS.get(required_type(hint), "another kind of value")
-            raise SettingError(
-                field.name, f"takes {takes}; got {show(given)}.", is_option=bool(field.metadata.get("help"))
-            ) from None
+            message = f"takes {takes}; got {show(given)}."
+            raise SettingError(field.name, message, is_option=is_option) from None
         if isinstance(value, (int, float)) and (problem := _out_of_bounds(value, field.metadata)):
-            raise SettingError(
-                field.name, f"{problem}; got {show(value)}.", is_option=bool(field.metadata.get("help"))
-            )
+            raise SettingError(field.name, f"{problem}; got {show(value)}.", is_option=is_option)
         object.__setattr__(config, field.name, value)
 
 
@@ -116,10 +112,8 @@ def parse_yaml(text: str) -> Any:
         return yaml.safe_load(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except (
-        Exception
-    ) as problem:  # PyYAML lets KeyError, IndexError and others through for tags such as !!bool x
-        raise ValueError(" ".join(str(problem).split())) from None
+    except Exception as problem:  # PyYAML lets KeyError and others through, for tags such as !!bool x
+        raise ValueError(reason_of(problem)) from None
 
 
 def load_config(path: Path) -> dict[str, Any]:
@@ -128,13 +122,10 @@ def load_config(path: Path) -> dict[str, Any]:
 
     if not path.exists():
         raise SrjtError(f"There is no configuration file {path}.")
+    content = read_limited(path, limit=LARGEST_CONFIG)
     try:
-        values = parse_yaml(read_limited(path, limit=LARGEST_CONFIG).decode())
-    except UnicodeDecodeError:
-        raise SrjtError(f"{path} is not valid YAML: it is not a UTF-8 text.") from None
-    except SrjtError:
-        raise
-    except ValueError as problem:
+        values = parse_yaml(content.decode())
+    except ValueError as problem:  # also of bytes that are not UTF-8
         raise SrjtError(f"{path} is not valid YAML: {printable(problem)}") from None
     if values is None:
         return {}
@@ -171,11 +162,8 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
 def show(value: Any) -> str:
     """A value as an error message shows it: short, whatever its size."""
     try:
-        return (
-            repr(value)
-            if isinstance(value, (str, float, bool)) and len(str(value)) <= 80
-            else _SHORT.repr(value)
-        )
+        whole = isinstance(value, (str, float, bool)) and len(str(value)) <= 80
+        return repr(value) if whole else _SHORT.repr(value)
     except ValueError:  # Python refuses to print very long whole numbers
         return "a number with too many digits"
 

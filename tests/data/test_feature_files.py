@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from srjt.data import Manifest, from_arrays, read
+from srjt.data import from_arrays, read
 from srjt.data.sources.features import pack_features, read_ungraded_features
 from srjt.errors import SrjtError
 
@@ -145,47 +144,23 @@ def test_a_table_of_labels_overrules_the_file_s_own(tmp_path: Path) -> None:
     assert manifest.table["reader"].tolist() == ["A"] * COUNT
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    data=st.data(),
-    count=st.integers(2, 12),
-    width=st.integers(1, 6),
-    column=st.sampled_from(["file", "allow_pickle", "reader", "note", "made_by"]),
-)
-def test_what_is_packed_is_read_back(
-    tmp_path: Path, data: st.DataObject, count: int, width: int, column: str
-) -> None:
-    texts = st.text(
-        st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_characters="\x7f"), max_size=5
-    )
-    floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
-    x = np.array(
-        data.draw(st.lists(st.lists(floats, min_size=width, max_size=width), min_size=count, max_size=count))
-    )
-    grades = [0, 1, *data.draw(st.lists(st.integers(0, 1), min_size=count - 2, max_size=count - 2))]
-    reading = from_arrays(
-        x,
-        [["low", "high"][g] for g in grades],
-        names=["low", "high"],
-        true_grades=["low"] * count,
-        verified_grades=["high", *[None] * (count - 1)],
-    )
-    extra = [text.strip() for text in data.draw(st.lists(texts, min_size=count, max_size=count))]
-    manifest = Manifest(
-        table=reading.manifest.table.assign(**{column: extra}),
-        grades=reading.manifest.grades,
-        arrays=reading.manifest.arrays,
-        feature_names=tuple(f"dim{i}" for i in range(width)),
-        made='{"backbone": "x"}',
-    )
+@pytest.mark.parametrize(
+    "column", ["file", "allow_pickle", "reader", "made_by"]
+)  # two are parameters of np.savez
+def test_what_is_packed_is_read_back(tmp_path: Path, column: str) -> None:
+    texts = ["", "é", "a, b", "'", "0", "-1", "[1]", "NaN"]
+    grades = ["low", "high"] * 4
+    known = {"true_grades": ["low"] * COUNT, "verified_grades": ["high", *[None] * (COUNT - 1)]}
+    whole = from_arrays(X, grades, names=["low", "high"], **known).manifest  # type: ignore[arg-type]
+    names = tuple(f"dim{i}" for i in range(5))
+    table = whole.table.assign(**{column: texts})
+    manifest = replace(whole, table=table, feature_names=names, made='{"backbone": "x"}')
     (tmp_path / "a.npz").write_bytes(pack_features(manifest))
     again = read(tmp_path / "a.npz").manifest
     np.testing.assert_array_equal(again.arrays, manifest.arrays)
-    assert again.grades == manifest.grades
-    assert (again.made, again.feature_names) == (manifest.made, manifest.feature_names)
-    both = ["id", "grade", "true_grade", "verified_grade"]
-    pd.testing.assert_frame_equal(again.table[both], manifest.table[both])
-    assert again.table[column].tolist() == ["" if text == "<NA>" else text for text in extra]
+    assert (again.grades, again.made, again.feature_names) == (manifest.grades, manifest.made, names)
+    columns = ["id", "grade", "true_grade", "verified_grade", column]
+    pd.testing.assert_frame_equal(again.table[columns], manifest.table[columns])
     assert pack_features(manifest) == pack_features(manifest)
 
 
@@ -215,20 +190,12 @@ def csv(text: str) -> Any:
     return lambda folder: ((folder / "a.csv").write_text(text), folder / "a.csv")[1]
 
 
-BROKEN = X.copy()
-BROKEN[3, 1] = np.nan
-
-
 @pytest.mark.parametrize(
     ("save", "options", "message"),
     [
         (npz(features=X), {}, "has features but no grades: give them as an array named grades"),
         (npz(features=X, grades=np.zeros(3)), {}, r"8 rows of features, but its array 'grades' has the shape \(3,\)"),
         (npz(features=X, grades=GRADES, labels=GRADES, y=GRADES), {"grades": NAMES}, "has the label twice, .* as 'y'"),
-        (npz(features=BROKEN, grades=GRADES), {}, "The array 'features' of a.npz must be finite: row 3, column 1"),
-        (npz(features=np.zeros((8, 7, 7, 2)), grades=GRADES), {}, r"not of shape \(8, 7, 7, 2\)"),
-        (npz(features=np.array([["a"]] * 8), grades=GRADES), {}, "must be numbers; these are <U1"),
-        (npz(features=X, grades=np.array(GRADES, dtype=object)), {}, "'grades' of .* contains Python objects"),
         (npz(features=X, grades=GRADES, grade_names=np.array("mild")), {}, "'grade_names' of .* for each grade"),
         (npz(features=X, grades=GRADES, ids=np.array([b"\xff%d" % i for i in range(8)])), {}, "'ids' of .* not UTF-8"),
         (npz(other=X), {"kind": "features"}, "has no array named features; it has other"),
@@ -239,7 +206,6 @@ BROKEN[3, 1] = np.nan
         (npz(features=X, grades=GRADES, ids=["a"] * 8), {"grades": NAMES}, "ids must be unique; 'a'"),
         (npy(X), {}, "has features but no grades.*a.csv in the same folder, or in any table with `labels`"),
         (npy(X, id=IDS[:5], grade=GRADES[:5]), {}, "a.npy has 8 rows of features and a.csv 5 rows of labels"),
-        (npy(X.astype(object)), {}, "contains Python objects, or is not from NumPy"),
         (npy(X, id=IDS, grade=GRADES), {"grade_column": "level"}, "Unknown column .for the grade, in a.csv. 'level'"),
         (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"kind": "features"}, "columns of a.csv do not show which"),
         (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"feature_columns": "f*"}, "No column of a.csv matches .*: id"),
@@ -264,15 +230,6 @@ def test_labels_that_share_no_id(tmp_path: Path) -> None:
     table().assign(id="s001").to_csv(tmp_path / "b.csv", index=False)
     with pytest.raises(SrjtError, match=r"b\.csv has two rows for the id 's001'"):
         read(tmp_path / "a.npz", labels=tmp_path / "b.csv")
-
-
-@pytest.mark.parametrize("name", ["a.npz", "a.npy"])
-def test_damaged_files(tmp_path: Path, name: str) -> None:
-    save = npz(features=X, grades=GRADES) if name == "a.npz" else npy(X, id=IDS, grade=GRADES)
-    path = save(tmp_path)
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(SrjtError, match=r"cannot be read as a NumPy|not in MedMNIST"):
-        read(path)
 
 
 def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
@@ -335,15 +292,3 @@ def test_damaged_headers_are_one_sentence(tmp_path: Path, damage: Any, suffix: s
             archive.writestr("features.npy", content)
     with pytest.raises(SrjtError, match="cannot be read as a NumPy file"):
         read(tmp_path / f"a{suffix}")
-
-
-@pytest.mark.parametrize("names", [("features", "grades"), ("train_images", "train_labels")])
-def test_a_damaged_deflate_stream_is_one_sentence(tmp_path: Path, names: tuple[str, str]) -> None:
-    np.savez_compressed(tmp_path / "a.npz", **{names[0]: X, names[1]: np.array(GRADES)})
-    content = bytearray((tmp_path / "a.npz").read_bytes())
-    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
-        start = archive.infolist()[0].header_offset + 60
-    content[start : start + 40] = b"\xff" * 40
-    (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(SrjtError, match=r"cannot be read as a NumPy file|lacks the array"):
-        read(tmp_path / "a.npz")

@@ -32,12 +32,6 @@ def test_rows_of_floats_become_float32_features() -> None:
     np.testing.assert_array_equal(chosen.arrays, manifest.arrays[[4, 0]])
 
 
-def test_rows_without_a_grade_take_their_features_with_them() -> None:
-    reading = from_arrays(X, [0, 1, None, 2, 1, 2])
-    assert len(reading.manifest) == 5
-    np.testing.assert_allclose(reading.manifest.arrays, X[[0, 1, 3, 4, 5]].astype(np.float32))
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
 def test_what_is_not_finite_is_named(value: float) -> None:
     broken = X.copy()

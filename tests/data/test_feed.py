@@ -16,8 +16,6 @@ from torch import Tensor
 
 from srjt.data.images import feed as feeds
 from srjt.data.images.feed import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
     Crops,
     Feed,
     ResidentFeed,
@@ -32,6 +30,7 @@ from srjt.data.images.feed import (
     view_crops,
 )
 from srjt.errors import SrjtError
+from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
 
 # Resident or streamed, the training gets the same batches in the same order.
 

@@ -15,20 +15,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from data.test_tables import picture
 from fixtures.dicom_files import write_dicom
 from srjt.data import LeakageWarning, LoadedData, folds, read
 from srjt.data.sources.folders import KEY, read_images
 from srjt.errors import SrjtError
 
 
-def picture(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (4, 3)).save(path, format="PNG")
-    return path
-
-
 def test_a_folder_counts_every_file_that_is_left_out(tmp_path: Path) -> None:
-    images = [picture(tmp_path / name) for name in ("IM0001", "b/IM0002", "c.png")]
+    images = [picture(tmp_path / name) for name in ("IM0001.png", "b/IM0002.png", "c.png")]
+    images[:2] = [image.rename(image.with_suffix("")) for image in images[:2]]
     (tmp_path / "b/notes.doc").write_text("?")
     picture(tmp_path / "._c.png")
     reading = read_images([tmp_path])

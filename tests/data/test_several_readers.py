@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from data.test_tables import table
 from srjt.data import read, read_readings
 from srjt.data.sources.readings import NO_READER, describe_readers
 from srjt.data.sources.table import write_table
@@ -17,12 +18,6 @@ LONG = (
     "image,reader,grade,patient\na.png,Kim,0,p\na.png,Lee,0,p\nb.png,Kim,2,q\nb.png,Lee,2,q\nc.png,Kim,1,q\n"
 )
 WIDE = "image,grade_Kim,grade_Lee,patient\na.png,0,0,p\nb.png,2,2,q\nc.png,1,,q\n"
-
-
-def table(folder: Path, text: str, name: str = "labels.csv") -> Path:
-    path = folder / name
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def triples(path: Path | pd.DataFrame, **how: object) -> set[tuple[str, str, str]]:
@@ -43,20 +38,6 @@ def test_long_and_wide_tables_hold_the_same_readings(tmp_path: Path) -> None:
     said = [describe_readers(found.readings, found.columns) for found in map(read_readings, (long, wide))]
     assert said[0] == "2 readers (column reader), 1 to 2 readings of each image."
     assert "columns grade_Kim, grade_Lee" in said[1]
-
-
-@pytest.mark.parametrize("kind", ["xlsx", "parquet", "tsv", "frame"])
-def test_every_kind_of_table_is_read(tmp_path: Path, kind: str) -> None:
-    frame = pd.DataFrame({"image": list("aabb"), "reader": list("xyxy"), "grade": [0, 1, None, 2]})
-    path = tmp_path / f"t.{kind}"
-    if kind == "xlsx":
-        frame.to_excel(path, index=False)
-    elif kind == "parquet":
-        frame.to_parquet(path)
-    elif kind == "tsv":
-        frame.to_csv(path, sep="\t", index=False)
-    source = frame if kind == "frame" else path
-    assert triples(source) == {("a", "x", "0"), ("a", "y", "1"), ("b", "y", "2")}
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,9 @@ def test_bytes_are_the_ones_of_the_first_release() -> None:
     )
 
 
-def test_seeds_and_sizes_matter() -> None:
-    first, again, other = (generate(images=8, patients=4, size=32, seed=s) for s in (0, 0, 1))
-    assert digest(first) == digest(again)
-    assert first.arrays is not None
-    assert other.arrays is not None
-    assert all((a != b).any() for a, b in zip(first.arrays, other.arrays, strict=True))
-    assert len({image.tobytes() for image in first.arrays}) == 8
+def test_every_seed_and_row_is_another_image() -> None:
+    images = [image for s in (0, 1) for image in generate(images=8, patients=4, size=32, seed=s).arrays]  # type: ignore[union-attr]
+    assert len({image.tobytes() for image in images}) == 16
 
 
 def test_size_changes_the_resolution_and_not_the_scene() -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import openpyxl
 import pandas as pd
 from PIL import Image
-from pydicom.dataset import FileDataset, FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage
+
+from fixtures.dicom_files import dicom_dataset
 
 ROWS = 24
 IDS = [f"{row}.png" for row in range(ROWS)]
@@ -76,20 +76,8 @@ def picture(format: str) -> bytes:
 
 
 def dicom() -> bytes:
-    meta = FileMetaDataset()
-    meta.TransferSyntaxUID, meta.MediaStorageSOPClassUID = (
-        ExplicitVRLittleEndian,
-        SecondaryCaptureImageStorage,
-    )
-    meta.MediaStorageSOPInstanceUID = "1.2.3"
-    data = FileDataset("", {}, file_meta=meta, preamble=bytes(128))
-    data.Rows = data.Columns = 8
-    data.SamplesPerPixel, data.PhotometricInterpretation, data.PixelRepresentation = 1, "MONOCHROME2", 0
-    data.BitsAllocated = data.BitsStored = 16
-    data.HighBit, data.WindowCenter, data.WindowWidth = 15, 100, 200
-    data.PixelData = np.arange(64, dtype=np.uint16).tobytes()
-    buffer = io.BytesIO()
-    data.save_as(buffer)
+    pixels, buffer = np.arange(64, dtype=np.uint16).reshape(8, 8), io.BytesIO()
+    dicom_dataset(pixels, WindowCenter=100, WindowWidth=200).save_as(buffer)
     return buffer.getvalue()
 
 
@@ -116,12 +104,12 @@ VALID: dict[str, Callable[[], bytes]] = {
 }
 
 
-def png_of_size(width: int, height: int) -> bytes:
+def png_of_size(width: int, height: int, *, depth: int = 8, rows: bytes = bytes(100)) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(100)))
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def damaged_deflate() -> bytes:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 import srjt
 from srjt import methods
 from srjt.data.grades import Grades
-from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate
 from srjt.inference.predict import predict
+from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
 from srjt.training.batches import Preprocess
 from srjt.training.devices import StackedNetworks
 from srjt.training.trained import Trained

@@ -12,20 +12,8 @@ from srjt import methods, noise
 from srjt.errors import SrjtError
 
 NAMES = (
-    "standard",
-    "sord",
-    "label-smooth",
-    "f-correction",
-    "reweight",
-    "mixup",
-    "cdr",
-    "garg",
-    "co-teaching",
-    "jocor",
-    "codis",
-    "co-teaching+ours",
-    "jocor+ours",
-    "codis+ours",
+    *("standard", "sord", "label-smooth", "f-correction", "reweight", "mixup", "cdr", "garg"),
+    *("co-teaching", "jocor", "codis", "co-teaching+ours", "jocor+ours", "codis+ours"),
 )
 BASELINES = ("eae", "gce", "elr", "sce", "corn", "cdw-ce")  # not in the paper
 HOSTS = ("co-teaching", "jocor", "codis")
@@ -55,9 +43,7 @@ def test_every_method_keeps_the_protocol(name: str, convention: str) -> None:
     entry = methods.lookup(name)
     assert method.networks == (2 if name in (*JOINT, "srjt") else 1)
     assert isinstance(method, entry.method)
-    assert entry.scores
-    assert entry.updates
-    assert entry.paper
+    assert all((entry.scores, entry.updates, entry.paper))
     assert (entry.networks, entry.needs) == (entry.method.networks, entry.method.needs)  # known without torch
 
     head = method.head(6, 4)
@@ -79,12 +65,9 @@ def test_every_method_keeps_the_protocol(name: str, convention: str) -> None:
     loss.total.backward()
     method.adjust(head.parameters())
 
-    probabilities = method.probabilities(logits)
-    assert probabilities.shape == (method.networks, 5, 4)
-    torch.testing.assert_close(probabilities.sum(dim=-1), torch.ones(method.networks, 5))
+    assert method.probabilities(logits).shape == (method.networks, 5, 4)
     grades = method.grades(logits)
-    assert grades.shape == (method.networks, 5)
-    assert grades.dtype == torch.int64
+    assert (grades.shape, grades.dtype) == ((method.networks, 5), torch.int64)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "garg"])
@@ -96,27 +79,16 @@ def test_grades_are_the_most_likely_ones(name: str) -> None:
     torch.testing.assert_close(method.probabilities(logits), logits.softmax(-1))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_methods_are_frozen_and_can_be_varied(name: str) -> None:
-    method = make(name)
+def test_methods_are_frozen_and_can_be_varied() -> None:
+    method = make("garg")
     with pytest.raises(FrozenInstanceError):
         method.num_classes = 5  # type: ignore[misc]
-    assert replace(method, noise_rate=0.3).noise_rate == 0.3
-
-
-def test_a_varied_garg_has_the_inverse_of_its_new_matrix() -> None:
-    other = replace(make("garg"), transition=np.eye(4))
+    other = replace(method, transition=np.eye(4))
     torch.testing.assert_close(other.inverse, torch.eye(4, dtype=torch.float64))
 
 
 def test_options_of_a_method() -> None:
-    assert set(methods.options("co-teaching+ours")) >= {
-        "select",
-        "update",
-        "temperature",
-        "co_lambda",
-        "per_class",
-    }
+    assert {"select", "update", "temperature", "co_lambda"} <= set(methods.options("co-teaching+ours"))
     assert methods.options("standard") == ()
     assert methods.options("garg") == ()  # its inverse matrix is derived, not chosen
     assert methods.options("mixup") == ("alpha",)
@@ -128,42 +100,31 @@ def test_options_of_a_method() -> None:
         (lambda: make("co-teching"), "Unknown method 'co-teching': did you mean 'co-teaching'?"),
         (lambda: make("foo"), "there is no similar name"),  # not jocor
         (lambda: make("jocor", temprature=1.0), "option of jocor 'temprature': did you mean 'temperature'?"),
-        (lambda: make("standard", per_class=True), "option of standard 'per_class'"),
         (lambda: make("garg", inverse=np.eye(4)), "option of garg 'inverse'"),
         (lambda: make("jocor", select="sft"), "did you mean 'soft'"),
         (lambda: make("jocor", agree="al"), "did you mean 'all'"),
-        (lambda: make("jocor", agree=True), "Unknown agree True"),
         (lambda: make("jocor", convention="published_code"), "did you mean 'published-code'"),
         (lambda: make("jocor", temperature=0.0), "temperature must be positive; got 0"),
         (lambda: make("jocor", select="soft", temperature=0.5), "sharpens a hard selection only"),
         (lambda: make("jocor", co_lambda=-0.1), "co_lambda cannot be negative; got -0.1"),
-        (lambda: make("jocor", co_lambda=float("nan")), "got nan"),
         (lambda: make("jocor", label_matrix=np.eye(4)), "both select and update are 'hard'"),
         (lambda: make("sord", label_matrix=np.eye(3)), "label matrix is for 3 grades, but there are 4"),
         (lambda: make("sord", label_matrix=torch.ones(4, 4)), "row of a label matrix sums to 1"),
-        (
-            lambda: make("sord", label_matrix=[[1.0], [0.0, 1.0]]),
-            "label matrix takes 4 rows of 4 numbers each; got",
-        ),
+        (lambda: make("sord", label_matrix=[[1.0], [0.0, 1.0]]), "takes 4 rows of 4 numbers each; got"),
         (lambda: make("jocor", ramp_epochs=0), "ramp_epochs must be positive; got 0"),
-        (lambda: make("jocor", ramp_epochs="a"), "ramp_epochs takes a whole number; got 'a'"),
-        (lambda: make("jocor", temperature="hot"), "temperature takes a number; got 'hot'"),
-        (lambda: make("jocor", per_class="yes"), "per_class takes true or false; got 'yes'"),
         (lambda: make("label-smooth", smoothing=1.5), r"smoothing lies in \[0, 1\]; got 1\.5"),
         (lambda: make("mixup", alpha=0.0), "alpha must be positive; got 0"),
         (
             lambda: methods.create("jocor", num_classes=4),
             r"jocor needs the share of wrong labels: .*noise_rate=",
         ),
-        (lambda: methods.create("cdr", num_classes=4), r"cdr needs the share of wrong labels"),
         (
             lambda: methods.create("garg", num_classes=4),
-            r"garg needs the matrix of label errors: .*transition=",
+            "garg needs the matrix of label errors: .*transition=",
         ),
         (lambda: methods.create("standard", num_classes=1), "at least two grades; num_classes is 1"),
         (lambda: methods.create("standard", num_classes=4, noise_rate=1.0), r"\[0, 1\); got 1"),
         (lambda: methods.create("reweight", num_classes=3, transition=P4), "for 4 grades, but there are 3"),
-        (lambda: methods.create("reweight", num_classes=3, transition=torch.eye(4)), "for 4 grades"),
     ],
 )
 def test_mistakes_get_one_clear_sentence(call, sentence: str) -> None:
@@ -185,11 +146,6 @@ def test_logits_of_a_wrong_shape_are_named(name: str) -> None:
 def test_joint_methods_take_grades_only() -> None:
     with pytest.raises(SrjtError, match=r"takes grades \(B,\), not targets of shape \(5, 4\)"):
         make("jocor").loss(torch.zeros(2, 5, 4), torch.zeros(5, 4), keep=2)
-
-
-def test_a_comparison_may_pass_noise_rate_and_matrix_to_all() -> None:
-    for name in NAMES:
-        assert make(name).noise_rate == 0.2
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -232,15 +188,10 @@ def test_registering_ones_own_method() -> None:
     assert isinstance(methods.create("mine", num_classes=3), Mine)
     # the same class again, as when a notebook cell is run twice
     methods.register("mine", scores="s", updates="u", paper="p")(Mine)
-    with pytest.raises(SrjtError, match="'standard' exists already"):
-        methods.register("standard", scores="s", updates="u", paper="p")(Mine)
-
-
-@pytest.mark.usefixtures("clean_registry")
-def test_a_class_of_the_same_name_elsewhere_does_not_replace_ours() -> None:
     namesake = type("Standard", (methods.Standard,), {"__module__": "elsewhere"})
-    with pytest.raises(SrjtError, match="'standard' exists already"):
-        methods.register("standard", scores="s", updates="u", paper="p")(namesake)
+    for other in (Mine, namesake):
+        with pytest.raises(SrjtError, match="'standard' exists already"):
+            methods.register("standard", scores="s", updates="u", paper="p")(other)
 
 
 @pytest.mark.usefixtures("clean_registry")
@@ -255,14 +206,9 @@ def test_the_recipe_needs_a_matrix_which_is_estimated() -> None:
     assert found.is_recipe
     assert found.recipe.noise_rate == "auto"
     assert found.needs == ("transition",)
-    with pytest.raises(SrjtError, match="did you mean 'srjt'"):
-        make("srtj")
-
-
-@pytest.mark.parametrize(("epochs", "ramp"), [(1, 1), (2, 1), (10, 4), (150, 60)])
-def test_a_ramp_in_proportion_to_the_epochs(epochs: int, ramp: int) -> None:
-    assert methods.Recipe(ramp_share=0.4).ramp_epochs(epochs) == ramp
-    assert methods.Recipe().ramp_epochs(epochs) is None
+    for epochs, ramp in ((1, 1), (2, 1), (10, 4), (150, 60)):
+        assert methods.Recipe(ramp_share=0.4).ramp_epochs(epochs) == ramp
+        assert methods.Recipe().ramp_epochs(epochs) is None
 
 
 @pytest.mark.usefixtures("clean_registry")

@@ -45,8 +45,7 @@ def test_sord() -> None:
     top = (e2 * log(8) + e1 * log(8) + one * log(4 / 3)) / (one + e1 + e2)
     assert total("sord") == pytest.approx((middle + top) / 2, rel=1e-6)
 
-
-def test_sord_with_a_matrix_of_ones_own() -> None:
+    # with a matrix of one's own
     assert total("sord", label_matrix=np.eye(3)) == pytest.approx(total("standard"))
     rows = [[1, 0, 0], [0.5, 0.5, 0], [0, 0.5, 0.5]]
     expected = (0.5 * log(2) + 0.5 * log(4) + 0.5 * log(8) + 0.5 * log(4 / 3)) / 2
@@ -74,6 +73,28 @@ def test_reweight() -> None:
     assert total("reweight") == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("convention", ["published-code", "original"])
+@pytest.mark.parametrize(
+    "name", ["standard", "sord", "label-smooth", "mixup", "cdr", "f-correction", "reweight", "garg"]
+)
+def test_all_conventions_are_the_paper(name: str, convention: str) -> None:
+    made = [
+        methods.create(name, num_classes=3, noise_rate=0.4, transition=P3, convention=one)
+        for one in ("paper", convention)
+    ]
+    logits = LOGITS[..., : made[0].outputs]
+    _, targets = made[0].prepare(logits[0], LABELS, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(*(method.loss(logits, targets).total for method in made))
+    assert made[1].keep(10, 64) == 64
+    if (name, convention) != ("garg", "published-code"):  # its biases start elsewhere
+        assert torch.equal(*map(_seeded_head, made))
+
+
+def _seeded_head(method: methods.Method) -> torch.Tensor:
+    torch.manual_seed(0)
+    return nn.utils.parameters_to_vector(method.head(3, method.num_classes).parameters())
+
+
 # The baselines that the paper does not compare with, and the loss of the recipe: in closed form.
 
 HARD = (log(4) + log(4 / 3)) / 2
@@ -87,13 +108,8 @@ def test_expected_absolute_error() -> None:
     method = create("eae")
     expected = (0.75 + 0.375) / 2  # ½·1 + ¼·1, and ⅛·2 + ⅛·1
     assert float(method.loss(LOGITS, LABELS).total) == pytest.approx(expected)
-    for progress, total in (
-        (0.0, HARD),
-        (0.2, HARD),
-        (0.4, (HARD + expected) / 2),
-        (0.6, expected),
-        (1.0, expected),
-    ):
+    middle = (HARD + expected) / 2
+    for progress, total in ((0.0, HARD), (0.2, HARD), (0.4, middle), (0.6, expected), (1.0, expected)):
         memory = {"progress": torch.tensor(progress)}
         loss = method.loss(LOGITS, LABELS, memory=memory, rows=torch.arange(2))  # type: ignore[call-arg]
         assert float(loss.total) == pytest.approx(total, rel=1e-6)
@@ -140,7 +156,6 @@ def test_early_learning_pushes_towards_the_average_and_gets_no_gradient_through_
     memory = {"averages": torch.tensor([[0.9, 0.05, 0.05], [0.9, 0.05, 0.05]])}
     logits = torch.zeros(1, 2, 3, requires_grad=True)
     method.loss(logits, LABELS, memory=memory, rows=torch.arange(2)).total.backward()  # type: ignore[call-arg]
-    assert logits.grad is not None
     assert (logits.grad[0, :, 0] < 0).all()  # a step down the gradient raises the remembered grade
     assert not memory["averages"].requires_grad
 
@@ -170,10 +185,7 @@ def test_corn_agrees_with_coral_pytorch(logits: torch.Tensor) -> None:
     from coral_pytorch.losses import corn_loss
 
     method = methods.create("corn", num_classes=5)
-    for labels in (
-        torch.tensor([0, 1, 2, 3, 4, 2]),
-        torch.tensor([0, 0, 1, 0, 4, 4]),
-    ):  # the second lacks 2 and 3
+    for labels in torch.tensor([[0, 1, 2, 3, 4, 2], [0, 0, 1, 0, 4, 4]]):  # the second lacks 2 and 3
         torch.testing.assert_close(method.loss(logits[None], labels).total, corn_loss(logits, labels, 5))
     above = torch.sigmoid(logits).cumprod(dim=1)
     clear = ((above - 0.5).abs() > 1e-9).all(dim=1)  # else Pr(grade > k) is ½ up to rounding
@@ -266,22 +278,16 @@ def test_by_hand_over_all_weights_together() -> None:
     assert bias.grad.tolist() == [0.5, -0.5]
 
 
-def test_weights_without_a_gradient_are_left_out() -> None:
-    frozen, live = nn.Parameter(torch.ones(2, 2)), parameter([[1.0, 2.0]], [[1.0, 1.0]])
-    method = methods.create("cdr", num_classes=4, noise_rate=0.5)
-    method.adjust([frozen, live])
-    assert frozen.grad is None
-    assert live.grad.tolist() == [[0.0, 0.5]]
-    method.adjust([])
-    method.adjust([frozen])
-
-
-def test_half_precision_gradients_stay_in_their_type() -> None:
+def test_weights_without_a_gradient_are_left_out_and_half_precision_stays() -> None:
+    frozen = nn.Parameter(torch.ones(2, 2))
     weight = nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.bfloat16))
     weight.grad = torch.ones_like(weight)
-    methods.create("cdr", num_classes=4, noise_rate=0.5).adjust([weight])
+    method = methods.create("cdr", num_classes=4, noise_rate=0.5)
+    method.adjust([frozen, weight])
+    assert frozen.grad is None
     assert weight.grad.dtype == torch.bfloat16
     assert weight.grad.tolist() == [[0.0, 0.0], [0.5, 0.5]]
+    method.adjust([frozen])
 
 
 # Mixup: one Beta(½, ½) draw and one permutation per batch, the same blend for samples and labels.
@@ -375,18 +381,13 @@ def test_the_published_start_is_kept_and_cannot_reach_a_middle_grade() -> None:
     assert float(reached) == pytest.approx(np.tanh(1 / 6), abs=1e-6)  # 0.165
 
 
-def test_probabilities_and_grades_by_hand() -> None:
-    # above 0: 0.9, above 1: 0.6, above 2: 0.2
-    logits = torch.logit(torch.tensor([[[0.9, 0.6, 0.2]]], dtype=torch.float64))
-    assert create_garg().probabilities(logits)[0, 0].tolist() == pytest.approx([0.1, 0.3, 0.4, 0.2])
-    assert create_garg().grades(logits).tolist() == [[2]]
-
-
-def test_crossing_thresholds_are_clamped_and_renormalised() -> None:
-    # above 0: 0.5, above 1: 0.7: the difference −0.2 counts as 0; (0.5, 0, 0.5, 0.2) / 1.2
-    logits = torch.logit(torch.tensor([[[0.5, 0.7, 0.2]]], dtype=torch.float64))
-    expected = [0.5 / 1.2, 0.0, 0.5 / 1.2, 0.2 / 1.2]
-    assert create_garg().probabilities(logits)[0, 0].tolist() == pytest.approx(expected)
+def test_probabilities_and_grades_by_hand_with_crossing_thresholds_clamped_and_renormalised() -> None:
+    # above 0: 0.9, above 1: 0.6, above 2: 0.2; and 0.5, 0.7: the difference −0.2 counts as 0; (0.5, 0, 0.5, 0.2) / 1.2
+    logits = torch.logit(torch.tensor([[[0.9, 0.6, 0.2], [0.5, 0.7, 0.2]]], dtype=torch.float64))
+    ordered, crossing = create_garg().probabilities(logits)[0].tolist()
+    assert ordered == pytest.approx([0.1, 0.3, 0.4, 0.2])
+    assert crossing == pytest.approx([0.5 / 1.2, 0.0, 0.5 / 1.2, 0.2 / 1.2])
+    assert create_garg().grades(logits)[0, 0] == 2
 
 
 @given(arrays("float64", (3,), elements=st.floats(-8, 8)))
@@ -398,14 +399,8 @@ def test_ordered_thresholds_decide_the_same_through_probabilities(raw: np.ndarra
 
 
 def test_a_sigmoid_of_exactly_one_half_is_not_above_one_half() -> None:
-    assert create_garg().grades(
-        torch.tensor([[[0.0, 0.0, 0.0], [1e-3, 0.0, -1.0], [9.0, 9.0, 9.0]]])
-    ).tolist() == [[0, 1, 3]]
-
-
-def test_a_nearly_singular_matrix_is_a_warning_with_numbers() -> None:
-    with pytest.warns(UserWarning, match=r"condition number 41, inverse entries up to 18"):
-        create_garg(rho=0.3, kind="truncated")
+    logits = torch.tensor([[[0.0, 0.0, 0.0], [1e-3, 0.0, -1.0], [9.0, 9.0, 9.0]]])
+    assert create_garg().grades(logits).tolist() == [[0, 1, 3]]
 
 
 def test_a_singular_matrix_is_an_error() -> None:
@@ -413,8 +408,8 @@ def test_a_singular_matrix_is_an_error() -> None:
         methods.create("garg", num_classes=2, transition=[[0.5, 0.5], [0.5, 0.5]])
 
 
-def test_moving_does_not_warn_again() -> None:
-    with pytest.warns(UserWarning, match="nearly singular"):
+def test_a_nearly_singular_matrix_is_a_warning_with_numbers_and_moving_does_not_warn_again() -> None:
+    with pytest.warns(UserWarning, match=r"condition number 41, inverse entries up to 18"):
         method = create_garg(rho=0.3, kind="truncated")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

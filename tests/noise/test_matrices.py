@@ -17,23 +17,20 @@ LIMUC = [6105, 3052, 1254, 865]
 kinds = st.sampled_from(["quasi", "truncated"])
 
 
-# ------------------------------------------------------------------------------------------- matrices
-
-
-def test_quasi_by_hand() -> None:
-    expected = [
-        [1 - 0.1 - 0.05 - 0.1 / 3, 0.1, 0.05, 0.1 / 3],
+def test_families_by_hand() -> None:
+    """Truncated: with ρ, and not 1 − ρ, beside the diagonal."""
+    ends = 1 - 0.1 - 0.05 - 0.1 / 3
+    quasi = [
+        [ends, 0.1, 0.05, 0.1 / 3],
         [0.1, 0.75, 0.1, 0.05],
         [0.05, 0.1, 0.75, 0.1],
-        [0.1 / 3, 0.05, 0.1, 1 - 0.1 - 0.05 - 0.1 / 3],
+        [0.1 / 3, 0.05, 0.1, ends],
     ]
-    np.testing.assert_allclose(noise.transition_matrix("quasi", num_classes=4, rho=0.1), expected, atol=1e-15)
-
-
-def test_truncated_by_hand_with_rho_and_not_one_minus_rho_beside_the_diagonal() -> None:
-    expected = [[0.85, 0.15, 0, 0], [0.15, 0.7, 0.15, 0], [0, 0.15, 0.7, 0.15], [0, 0, 0.15, 0.85]]
-    matrix = noise.transition_matrix("truncated", num_classes=4, rho=0.15)
-    np.testing.assert_allclose(matrix, expected, atol=1e-15)
+    truncated = [[0.9, 0.1, 0, 0], [0.1, 0.8, 0.1, 0], [0, 0.1, 0.8, 0.1], [0, 0, 0.1, 0.9]]
+    for kind, expected in (("quasi", quasi), ("truncated", truncated)):
+        np.testing.assert_allclose(
+            noise.transition_matrix(kind, num_classes=4, rho=0.1), expected, atol=1e-15
+        )
 
 
 @pytest.mark.parametrize(
@@ -100,15 +97,6 @@ def test_a_rate_out_of_reach_says_the_largest() -> None:
         noise.rho_for_rate("quasi", rate=math.nan, class_counts=[1, 1])
 
 
-def test_truncated_noise_at_rho_0_3_is_nearly_singular_as_the_design_says() -> None:
-    matrix = noise.transition_matrix("truncated", num_classes=4, rho=0.3)
-    assert np.linalg.cond(matrix) == pytest.approx(41, abs=0.5)
-    assert np.abs(np.linalg.inv(matrix)).max() == pytest.approx(18, abs=0.5)
-
-
-# ------------------------------------------------------------------------------------------- draws
-
-
 def chi_square(true: np.ndarray, noisy: np.ndarray, matrix: np.ndarray) -> tuple[float, int]:
     """Pearson's statistic over all possible cells, and its degrees of freedom."""
     statistic, freedom = 0.0, 0
@@ -137,12 +125,10 @@ def test_the_empirical_matrix_is_the_nominal_one(kind: str, rho: float, keyed: b
     assert chi_square(true, noisy, other)[0] > chi2.ppf(1 - 1e-4, freedom)
 
 
-def test_draws_follow_rows_and_not_columns() -> None:
-    upwards = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
-    assert noise.corrupt([0, 1, 2, 0], upwards, seed=3).tolist() == [1, 2, 2, 1]
-
-
 def test_the_same_draws_on_every_platform() -> None:
+    upwards = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])  # by rows, not by columns
+    assert noise.corrupt([0, 1, 2, 0], upwards, seed=3).tolist() == [1, 2, 2, 1]
+    assert noise.corrupt([], np.eye(4), seed=0).shape == (0,)
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
     labels = np.arange(24) % 4
     positional = noise.corrupt(labels, matrix, seed=7)
@@ -164,20 +150,9 @@ def test_keyed_draws_stay_when_rows_come_go_or_move(order: list[int], size: int,
 def test_the_seed_matters_and_so_does_the_id() -> None:
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.3)
     labels = np.zeros(200, dtype=int)
-    draws = [
-        noise.corrupt(labels, matrix, seed=0),
-        noise.corrupt(labels, matrix, seed=1),
-        noise.corrupt(labels, matrix, seed=0, ids=range(200)),
-        noise.corrupt(labels, matrix, seed=1, ids=range(200)),
-        noise.corrupt(labels, matrix, seed=0, ids=range(200, 400)),
-    ]
+    cases = ((0, None), (1, None), (0, range(200)), (1, range(200)), (0, range(200, 400)))
+    draws = [noise.corrupt(labels, matrix, seed=seed, ids=ids) for seed, ids in cases]
     assert len({tuple(d) for d in draws}) == 5
-
-
-def test_no_noise_changes_nothing_and_no_labels_are_no_problem() -> None:
-    labels = np.arange(40) % 4
-    assert noise.corrupt(labels, np.eye(4), seed=0, ids=range(40)).tolist() == labels.tolist()
-    assert noise.corrupt([], np.eye(4), seed=0).shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -190,12 +165,9 @@ def test_no_noise_changes_nothing_and_no_labels_are_no_problem() -> None:
         ({"labels": [0, 1], "ids": ["a", "a"]}, "at least one occurs twice"),
         ({"labels": [0], "matrix": np.ones((2, 3))}, r"square \(C, C\); this one has shape \(2, 3\)"),
         ({"labels": [0], "matrix": [[1.2, -0.2], [0, 1]]}, "an entry is negative"),
-        ({"labels": [0], "matrix": [[np.nan, 1], [0, 1]]}, "not finite"),
         ({"labels": [0], "matrix": [[0.9, 0.2], [0, 1]]}, r"row 0 sums to 1\.1\."),
-        ({"labels": [0], "matrix": [[0.9, 0.3], [0.1, 0.7]]}, r"columns sum to 1: pass the transpose"),
         ({"labels": [0], "seed": None}, "whole number from 0 up, not None"),
         ({"labels": [0], "seed": -1}, "not -1"),
-        ({"labels": [0], "seed": 0.5}, r"not 0\.5"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(arguments: dict, sentence: str) -> None:
@@ -204,20 +176,19 @@ def test_what_is_wrong_is_said_in_a_sentence(arguments: dict, sentence: str) -> 
         noise.corrupt(call.pop("labels"), call.pop("matrix"), **call)
 
 
-def test_unknown_kinds_and_impossible_counts() -> None:
-    with pytest.raises(SrjtError, match="did you mean 'truncated'"):
-        noise.transition_matrix("truncted", num_classes=4, rho=0.1)
-    with pytest.raises(SrjtError, match="at least two grades"):
-        noise.transition_matrix("quasi", num_classes=1, rho=0.1)
-    with pytest.raises(SrjtError, match="not all zero"):
-        noise.rho_for_rate("quasi", rate=0.1, class_counts=[0, 0])
-    with pytest.raises(SrjtError, match="one number per grade"):
-        noise.expected_rate(np.eye(3), class_counts=[1, 2])
-    with pytest.raises(SrjtError, match="for 3 grades, but there are 4"):
-        noise.check_matrix(np.eye(3), num_classes=4)
-
-
-# ------------------------------------------------------------------------------------------- report
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: noise.transition_matrix("truncted", num_classes=4, rho=0.1), "did you mean 'truncated'"),
+        (lambda: noise.transition_matrix("quasi", num_classes=1, rho=0.1), "at least two grades"),
+        (lambda: noise.rho_for_rate("quasi", rate=0.1, class_counts=[0, 0]), "not all zero"),
+        (lambda: noise.expected_rate(np.eye(3), class_counts=[1, 2]), "one number per grade"),
+        (lambda: noise.check_matrix(np.eye(3), num_classes=4), "for 3 grades, but there are 4"),
+    ],
+)
+def test_unknown_kinds_and_impossible_counts(call, sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        call()
 
 
 def test_the_report_by_hand() -> None:
@@ -234,12 +205,8 @@ def test_the_report_by_hand() -> None:
     assert summary.condition_number == pytest.approx(4.0)
     assert not summary.ill_conditioned
     assert "nominal 0.3333, realised 0.3333" in str(summary)
-
-
-def test_the_report_warns_of_a_nearly_singular_matrix() -> None:
-    matrix = noise.transition_matrix("truncated", num_classes=4, rho=0.3)
-    summary = noise.report([0, 1], [0, 1], matrix)
-    assert summary.ill_conditioned
-    assert "condition number 41" in str(summary)
+    singular = noise.report([0, 1], [0, 1], noise.transition_matrix("truncated", num_classes=4, rho=0.3))
+    assert singular.ill_conditioned
+    assert "condition number 41" in str(singular)
     with pytest.raises(SrjtError, match="2 true grades and 1 labels"):
         noise.report([0, 1], [0], matrix)

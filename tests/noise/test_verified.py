@@ -12,6 +12,7 @@ from srjt.noise.estimate import estimate_noise
 from srjt.noise.quality import label_quality
 from srjt.noise.verified import (
     Combined,
+    Verified,
     exact_interval,
     labels_to_verify,
     read_verified,
@@ -48,6 +49,13 @@ def test_repeated_values_of_a_patient_count_once() -> None:
     assert repetition(np.zeros(5), np.arange(5)) == 1.0
 
 
+def checked(true: np.ndarray, rows: np.ndarray, *, classes: int = 4) -> Verified | None:
+    """The true grades of these rows are known."""
+    grades = np.full(len(true), -1)
+    grades[rows] = true[rows]
+    return read_verified(grades, samples=len(true), classes=classes)
+
+
 def simulated(seed: int, *, samples: int = 1500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     true = rng.integers(0, 4, samples)
@@ -66,11 +74,8 @@ def test_the_combined_interval_covers_whatever_the_model_says_and_is_shorter_if_
         true, label, p = simulated(seed, samples=800)
         rng = np.random.default_rng(seed)
         posterior = 0.7 * p + 0.3 * np.eye(4)[label] if helpful else rng.dirichlet(np.ones(4), len(label))
-        verified = np.full(len(label), -1)
         rows = rng.choice(len(label), 100, replace=False)
-        verified[rows] = true[rows]
-        known = read_verified(verified, samples=len(label), classes=4)
-        assert known is not None
+        known = checked(true, rows)
         found = use_verified(label, posterior, known, owner=np.arange(len(label)), confidence=0.95)
         truth = (label != true).mean()
         held.append(found.interval[0] <= truth <= found.interval[1])
@@ -87,10 +92,7 @@ def test_the_combined_interval_covers_whatever_the_model_says_and_is_shorter_if_
 
 def two_grades(wrong: np.ndarray, doubt: np.ndarray, rows: np.ndarray) -> Combined:
     """All labels are 0, ``wrong`` ones are truly 1, and the model takes them to be so with probability ``doubt``."""
-    verified = np.full(len(wrong), -1)
-    verified[rows] = wrong[rows]
-    known = read_verified(verified, samples=len(wrong), classes=2)
-    assert known is not None
+    known = checked(wrong, rows, classes=2)
     labels, posterior = np.zeros(len(wrong), dtype=np.int64), np.stack([1 - doubt, doubt], axis=1)
     return use_verified(labels, posterior, known, owner=np.arange(len(wrong)), confidence=0.95)
 
@@ -185,9 +187,7 @@ def test_the_matrix_of_a_rare_grade_leans_on_the_model() -> None:
         seen = true + 0.4 * rng.normal(size=2000)
         posterior = np.exp(-((seen[:, None] - np.arange(4)) ** 2) / 0.32) * matrix.T[label]
         posterior /= posterior.sum(axis=1, keepdims=True)
-        verified = np.where(rng.permutation(2000) < 50, true, -1)
-        known = read_verified(verified, samples=2000, classes=4)
-        assert known is not None
+        known = checked(true, rng.permutation(2000) < 50)
         found = use_verified(label, posterior, known, owner=np.arange(2000), confidence=0.95).joint
         counts = np.zeros((4, 4))
         np.add.at(counts, (known.true, label[known.rows]), 1.0)
@@ -202,8 +202,7 @@ def test_patients_are_the_unit_of_verified_grades() -> None:
     copies = np.repeat(np.arange(300), 4)
     worth = []
     for rows, owner in ((np.arange(300), np.arange(300)), (copies, copies), (copies, np.arange(1200))):
-        known = read_verified(np.where(rows < 60, true[rows], -1), samples=len(rows), classes=4)
-        assert known is not None
+        known = checked(true[rows], rows < 60)
         worth.append(use_verified(label[rows], p[rows], known, owner=owner, confidence=0.95).worth)
     once, together, apart = worth
     assert together == pytest.approx(once, rel=0.02)

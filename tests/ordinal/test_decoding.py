@@ -8,23 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.stats import norm
 
 from srjt.errors import SrjtError
-from srjt.ordinal import decode, soft_label_matrix
+from srjt.ordinal import decode, decoding, soft_label_matrix
 from srjt.ordinal.decoding import (
-    FEWEST,
-    GradeRule,
     LearnedPooling,
     expected_grade,
-    fit_pooling,
     fit_thresholds,
-    grade_by_thresholds,
     grade_rule_for,
-    highest_per_unit,
-    median_grade,
     pool_probabilities,
-    undo_soft_labels,
 )
 from srjt.ordinal.metrics import METRICS, confusion_matrix
 
@@ -41,16 +33,26 @@ def normalised(weights: list[int]) -> torch.Tensor:
 def test_by_hand() -> None:
     p = torch.tensor([[0.4, 0.1, 0.2, 0.3], [0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
     assert expected_grade(p).tolist() == pytest.approx([1.4, 0.5, 3.0])
-    assert median_grade(p).tolist() == [1, 0, 3]
+    assert decoding.median_grade(p).tolist() == [1, 0, 3]
     assert decode(p).tolist() == [0, 0, 3]
     assert decode(p, "median").tolist() == [1, 0, 3]
     assert decode(p, "expected").tolist() == [1, 0, 3]
+    for how in ("argmax", "median", "expected"):
+        assert decode(p.expand(2, 3, 4), how).shape == (2, 3)
+        assert decode(p, how).dtype == torch.int64
+    with pytest.raises(SrjtError, match="did you mean 'median'"):
+        decode(p, "medain")
+    # grade 0 has most labels; the median of the soft prediction is grade 1
+    soft = soft_label_matrix(3, dtype=torch.float64)
+    learnt = torch.tensor([[0.55, 0.25, 0.20]], dtype=torch.float64) @ soft
+    assert decode(learnt, "median").tolist() == [1]
+    assert grade_rule_for("mae", soft_labels=soft).grades(learnt).tolist() == [0]
 
 
 @given(distributions)
 def test_the_median_minimises_expected_absolute_error_and_is_the_lowest_that_does(weights: list[int]) -> None:
     costs = [sum(w * abs(c - g) for c, w in enumerate(weights)) for g in range(len(weights))]
-    assert int(median_grade(normalised(weights))) == costs.index(min(costs))
+    assert int(decoding.median_grade(normalised(weights))) == costs.index(min(costs))
 
 
 @given(distributions)
@@ -65,18 +67,6 @@ def test_the_rounded_mean_minimises_expected_squared_error(weights: list[int]) -
 @given(distributions)
 def test_argmax_maximises_expected_accuracy_and_is_the_mildest_that_does(weights: list[int]) -> None:
     assert int(decode(normalised(weights))) == weights.index(max(weights))
-
-
-def test_shapes_are_free_and_grades_are_whole() -> None:
-    p = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    for how in ("argmax", "median", "expected"):
-        assert decode(p, how).shape == (2, 3)
-        assert decode(p, how).dtype == torch.int64
-
-
-def test_a_misspelt_decoding_is_suggested() -> None:
-    with pytest.raises(SrjtError, match="did you mean 'median'"):
-        decode(torch.ones(1, 2), "medain")
 
 
 # Rules by purpose: the best one for the expected metric, whatever the labels say.
@@ -97,13 +87,10 @@ def expected_value(purpose: str, grades: np.ndarray, probabilities: np.ndarray) 
     return -value if METRICS[purpose].lower_is_better else value
 
 
-# ---------------------------------------------------------------------- thresholds
-
-
 def test_thresholds_at_the_halves_round() -> None:
     p = drawn(200, 5, 0)
     halves = torch.arange(4) + 0.5
-    assert torch.equal(grade_by_thresholds(p, halves), decode(p, "expected"))
+    assert torch.equal(decoding.grade_by_thresholds(p, halves), decode(p, "expected"))
 
 
 @given(st.integers(0, 10**6), st.integers(1, 30))
@@ -125,7 +112,7 @@ def test_fitted_thresholds_are_never_worse_than_rounding(seed: int, classes: int
         cuts = fit_thresholds(expected_grade(p).numpy(), p.numpy(), purpose=purpose)  # type: ignore[arg-type]
         assert cuts.shape == (classes - 1,)
         assert (np.diff(cuts) >= 0).all()
-        fitted = grade_by_thresholds(p, torch.from_numpy(cuts)).numpy()
+        fitted = decoding.grade_by_thresholds(p, torch.from_numpy(cuts)).numpy()
         before = expected_value(purpose, decode(p, "expected").numpy(), p.numpy())
         assert not expected_value(purpose, fitted, p.numpy()) < before - 1e-9
 
@@ -143,40 +130,26 @@ def test_for_kappa_the_thresholds_follow_the_closed_form() -> None:
     p = drawn(4000, 5, 1, sharp=1.0)
     severity = expected_grade(p).numpy()
     cuts = fit_thresholds(severity, p.numpy(), purpose="qwk")
-    kappa = expected_value("qwk", grade_by_thresholds(p, torch.from_numpy(cuts)).numpy(), p.numpy())
+    kappa = expected_value("qwk", decoding.grade_by_thresholds(p, torch.from_numpy(cuts)).numpy(), p.numpy())
     mean = float(severity.mean())
     assert cuts == pytest.approx(mean + kappa * (np.arange(4) + 0.5 - mean), abs=0.05)
-
-
-# ---------------------------------------------------------------------- soft labels
 
 
 @pytest.mark.slow
 @given(st.integers(0, 10**6), st.integers(2, 7))
 def test_undoing_finds_the_labels_probabilities(seed: int, classes: int) -> None:
     q, soft = drawn(20, classes, seed), soft_label_matrix(classes, dtype=torch.float64)
-    found = undo_soft_labels(q @ soft, soft)
+    found = decoding.undo_soft_labels(q @ soft, soft)
     assert (found >= 0).all()
     assert found.sum(dim=1).numpy() == pytest.approx(1.0)
     closer = (found - q).abs().sum(dim=1) <= (q @ soft - q).abs().sum(dim=1) + 1e-9
     assert closer.all()
-    many = undo_soft_labels(q @ soft, soft, steps=1000)
+    many = decoding.undo_soft_labels(q @ soft, soft, steps=1000)
     assert (many - q).abs().sum() <= (found - q).abs().sum() + 1e-9
 
 
-def test_a_majority_is_found_again_after_soft_labels() -> None:
-    """Grade 0 has most labels; the median of the soft prediction is grade 1."""
-    soft = soft_label_matrix(3, dtype=torch.float64)
-    p = torch.tensor([[0.55, 0.25, 0.20]], dtype=torch.float64) @ soft
-    assert decode(p, "median").tolist() == [1]
-    assert grade_rule_for("mae", soft_labels=soft).grades(p).tolist() == [0]
-
-
-# ---------------------------------------------------------------------- the choice
-
-
 def test_closed_forms_by_purpose() -> None:
-    p = drawn(FEWEST - 1, 4, 7)
+    p = drawn(decoding.FEWEST - 1, 4, 7)
     expected = {"mae": "median", "accuracy": "argmax", "qwk": "median", "macro_f1": "argmax"}
     for few in (None, p):
         for purpose, how in expected.items():
@@ -188,7 +161,7 @@ def test_closed_forms_by_purpose() -> None:
 
 @pytest.mark.parametrize("purpose", ["qwk", "macro_f1"])
 def test_enough_samples_fit_thresholds(purpose: str) -> None:
-    p = drawn(FEWEST, 4, 8, sharp=1.0)
+    p = drawn(decoding.FEWEST, 4, 8, sharp=1.0)
     rule = grade_rule_for(purpose, validation=p)  # type: ignore[arg-type]
     assert rule.how == "thresholds"
     value = expected_value(purpose, rule.grades(p).numpy(), p.numpy())
@@ -204,7 +177,7 @@ def macro_f1(grades: torch.Tensor, labels: torch.Tensor) -> float:
 @given(st.integers(0, 10**6), st.floats(0.2, 5.0))
 def test_on_the_validation_side_no_plain_rule_has_a_higher_macro_f1(seed: int, power: float) -> None:
     """The labels follow other probabilities than the predicted ones."""
-    p = drawn(FEWEST, 4, seed)
+    p = drawn(decoding.FEWEST, 4, seed)
     labels = torch.multinomial(p**power, 1, generator=torch.Generator().manual_seed(seed))[:, 0]
     rule = grade_rule_for("macro_f1", validation=p, labels=labels)
     fitted = grade_rule_for("macro_f1", validation=p)
@@ -213,50 +186,12 @@ def test_on_the_validation_side_no_plain_rule_has_a_higher_macro_f1(seed: int, p
     assert macro_f1(rule.grades(p), labels) == best
     assert rule.rejected == (macro_f1(fitted.grades(p), labels) < best)
     assert rule.rejected == (rule != fitted)
-    assert (
-        "(by the labels of the validation side it is better than fitted thresholds)" in str(rule)
-        or rule == fitted
-    )
-
-
-@pytest.mark.slow
-def test_macro_f1_of_other_samples_is_not_lowered_on_average() -> None:
-    """Rare severe grades, a quarter of the validation labels wrong by one grade, and networks that are right,
-    far too cautious, or take rare grades for too common or too rare."""
-    shares = np.array([0.6, 0.2, 0.13, 0.07])
-    cuts = norm.ppf(shares.cumsum()[:-1])
-    found: dict[str, list[list[float]]] = {}
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        severity = rng.normal(size=900)
-        observed = (severity + 0.5 * rng.normal(size=900)) / 1.25
-        below = norm.cdf((cuts - observed[:, None]) / np.sqrt(0.2))
-        right = np.diff(below, axis=1, prepend=0.0, append=1.0).clip(1e-9)
-        true = np.digitize(severity, cuts)
-        off = np.where(rng.random(300) < 0.25, rng.choice([-1, 1], size=300), 0)
-        labels = torch.from_numpy((true[:300] + off).clip(0, 3))
-        networks = {"right": right, "cautious": right**0.25, "common": right / shares, "rare": right * shares}
-        for name, weights in networks.items():
-            p = torch.from_numpy(weights / weights.sum(axis=1, keepdims=True))
-            rules = (
-                grade_rule_for("macro_f1", validation=p[:300], labels=labels),
-                grade_rule_for("macro_f1", validation=p[:300]),
-                grade_rule_for("accuracy"),
-                grade_rule_for("mae"),
-            )
-            values = [macro_f1(rule.grades(p[300:]), torch.from_numpy(true[300:])) for rule in rules]
-            found.setdefault(name, []).append(values)
-    means = {name: np.mean(values, axis=0) for name, values in found.items()}
-    chosen, *others = np.mean(list(means.values()), axis=0)  # fitted thresholds, most likely grade, median
-    assert chosen > max(others) + 0.005
-    for mean in means.values():
-        assert mean[0] > mean[1] - 0.005
-    assert means["cautious"][0] > means["cautious"][1] + 0.02  # where thresholds would lower it
+    assert rule.rejected == ("(by the labels of the validation side it is better than" in str(rule))
 
 
 def test_what_a_grade_is_in_words() -> None:
     soft = soft_label_matrix(3)
-    assert str(GradeRule(how="median")) == "the median"
+    assert str(decoding.GradeRule(how="median")) == "the median"
     assert str(grade_rule_for("accuracy")) == "the most likely grade, for accuracy"
     assert str(grade_rule_for("mae", soft_labels=soft)) == (
         "the median after undoing the soft labels, for the least absolute error"
@@ -264,7 +199,7 @@ def test_what_a_grade_is_in_words() -> None:
     assert str(grade_rule_for("macro_f1")) == (
         "the most likely grade, for macro-F1 (thresholds need kept predictions for at least 50 validation samples)"
     )
-    cut = GradeRule(how="thresholds", thresholds=(0.25, 1.5), purpose="qwk")
+    cut = decoding.GradeRule(how="thresholds", thresholds=(0.25, 1.5), purpose="qwk")
     assert str(cut) == "the expected grade, cut at 0.250, 1.500, for quadratic κ"
 
 
@@ -284,27 +219,17 @@ def images(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(images=images(), how=HOW)
-def test_pooled_probabilities_are_probabilities(images: tuple[np.ndarray, np.ndarray], how: str) -> None:
-    p, units = images
-    pooled = pool_probabilities(p, units, how=how, learned=LEARNED)  # type: ignore[arg-type]
-    assert pooled.shape == (units.max() + 1, 4)
-    assert (pooled >= 0).all()
-    assert pooled.sum(axis=1) == pytest.approx(1.0)
-
-
-@given(images=images(), how=HOW)
 def test_the_order_and_the_number_of_equal_images_do_not_matter(
     images: tuple[np.ndarray, np.ndarray], how: str
 ) -> None:
     p, units = images
     once = pool_probabilities(p, units, how=how, learned=LEARNED)  # type: ignore[arg-type]
-    twice = pool_probabilities(
-        np.repeat(p[::-1], 2, axis=0),
-        np.repeat(units[::-1], 2),
-        how=how,
-        learned=LEARNED,  # type: ignore[arg-type]
-    )
+    copies = np.repeat(p[::-1], 2, axis=0), np.repeat(units[::-1], 2)
+    twice = pool_probabilities(*copies, how=how, learned=LEARNED)  # type: ignore[arg-type]
     assert twice == pytest.approx(once)
+    assert once.shape == (units.max() + 1, 4)
+    assert (once >= 0).all()
+    assert once.sum(axis=1) == pytest.approx(1.0)
 
 
 @given(images=images())
@@ -332,13 +257,11 @@ def test_the_learned_pooling_lies_between_mean_and_highest(images: tuple[np.ndar
 
 def test_closed_forms() -> None:
     p = [[0.9, 0.1], [0.4, 0.6]]
-    geometric = pool_probabilities(p, [0, 0], how="learned", learned=LearnedPooling(exponent=1.0, weight=1.0))
-    assert geometric[0, 0] == pytest.approx(np.sqrt(0.9 * 0.4))
-    # twice the mean of two: independent images, whose highest grade is 0 with probability 0.9 · 0.4
-    independent = pool_probabilities(
-        p, [0, 0], how="learned", learned=LearnedPooling(exponent=1.0, weight=2.0)
-    )
-    assert independent[0, 0] == pytest.approx(0.9 * 0.4)
+    # the geometric mean; twice it: independent images, whose highest grade is 0 with probability 0.9 · 0.4
+    for weight, mildest in ((1.0, np.sqrt(0.9 * 0.4)), (2.0, 0.9 * 0.4)):
+        learned = LearnedPooling(exponent=1.0, weight=weight)
+        assert pool_probabilities(p, [0, 0], how="learned", learned=learned)[0, 0] == pytest.approx(mildest)
+    assert decoding.highest_per_unit([0, 3, 1, 0], [1, 1, 0, 2]).tolist() == [1, 3, 0]
 
 
 def draw_patients(rng: np.random.Generator, patients: int, *, worst: bool) -> tuple[np.ndarray, ...]:
@@ -355,7 +278,7 @@ def draw_patients(rng: np.random.Generator, patients: int, *, worst: bool) -> tu
 @pytest.mark.parametrize("worst", [True, False])
 def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst: bool) -> None:
     rng = np.random.default_rng(5)
-    learned = fit_pooling(*draw_patients(rng, 150, worst=worst))
+    learned = decoding.fit_pooling(*draw_patients(rng, 150, worst=worst))
     p, units, grade = draw_patients(rng, 400, worst=worst)
 
     def likelihood(how: str) -> float:
@@ -368,11 +291,13 @@ def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst:
 
 def test_certain_probabilities_are_labels() -> None:
     p, units, grade = draw_patients(np.random.default_rng(2), 40, worst=True)
-    assert fit_pooling(p, units, np.eye(3)[grade]) == pytest.approx(fit_pooling(p, units, grade))
+    assert decoding.fit_pooling(p, units, np.eye(3)[grade]) == pytest.approx(
+        decoding.fit_pooling(p, units, grade)
+    )
 
 
 def test_few_patients_stay_near_the_prior() -> None:
-    one = fit_pooling([[0.5, 0.5]], [0], [1])
+    one = decoding.fit_pooling([[0.5, 0.5]], [0], [1])
     assert 2 < one.exponent < 8
     assert 0.5 < one.weight < 3
 
@@ -387,16 +312,13 @@ def test_a_thousand_images_of_one_patient() -> None:
     assert pool_probabilities(extreme, np.zeros(1000, int), how="learned", learned=LEARNED)[0, 2] > 0.999
 
 
-def test_the_highest_grade() -> None:
-    assert highest_per_unit([0, 3, 1, 0], [1, 1, 0, 2]).tolist() == [1, 3, 0]
-
-
 def test_bad_input() -> None:
-    with pytest.raises(SrjtError, match="one unit per image"):
-        pool_probabilities([[0.5, 0.5]], [0, 1])
-    with pytest.raises(SrjtError, match="Unknown pooling 'heighest': did you mean 'highest'"):
-        pool_probabilities([[0.5, 0.5]], [0], how="heighest")  # type: ignore[arg-type]
-    with pytest.raises(SrjtError, match="needs its parameters"):
-        pool_probabilities([[0.5, 0.5]], [0], how="learned")
+    for units, how, sentence in (
+        ([0, 1], "highest", "one unit per image"),
+        ([0], "heighest", "Unknown pooling 'heighest': did you mean 'highest'"),
+        ([0], "learned", "needs its parameters"),
+    ):
+        with pytest.raises(SrjtError, match=sentence):
+            pool_probabilities([[0.5, 0.5]], units, how=how)  # type: ignore[arg-type]
     with pytest.raises(SrjtError, match="1 units and 2 labels"):
-        fit_pooling([[0.5, 0.5]], [0], [0, 1])
+        decoding.fit_pooling([[0.5, 0.5]], [0], [0, 1])

@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 from sklearn.metrics import cohen_kappa_score
 
+from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
 from srjt.readers import Readings, agreement
 from srjt.readers.agreement import krippendorff_alpha
@@ -25,16 +26,7 @@ PUBLISHED = [
 def from_table(table: list[list[int | None]], *, classes: int, **more: object) -> Readings:
     """Readers in rows, items in columns."""
     cells = [(i, r, g) for r, row in enumerate(table) for i, g in enumerate(row) if g is not None]
-    item, reader, grade = np.array(cells).T
-    return Readings(
-        items=[f"item {i}" for i in range(len(table[0]))],
-        readers=[f"reader {r}" for r in range(len(table))],
-        grades=tuple(str(c) for c in range(classes)),
-        item=item,
-        reader=reader,
-        grade=grade,
-        **more,  # type: ignore[arg-type]
-    )
+    return readings_of(*np.array(cells).T, classes=classes, **more)
 
 
 def random_table(seed: int, *, readers: int = 4, items: int = 60, classes: int = 5) -> list[list[int | None]]:
@@ -42,11 +34,6 @@ def random_table(seed: int, *, readers: int = 4, items: int = 60, classes: int =
     true = rng.integers(0, classes, size=items)
     table = (true + rng.integers(-1, 2, size=(readers, items))).clip(0, classes - 1)
     return [[int(g) if rng.random() < 0.7 else None for g in row] for row in table]
-
-
-def test_alpha_of_the_published_example() -> None:
-    found = agreement(from_table(PUBLISHED, classes=6), resamples=0)
-    assert found.alpha.value == pytest.approx(0.815, abs=5e-4)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -58,12 +45,15 @@ def test_alpha_equals_the_krippendorff_package(seed: int) -> None:
     assert agreement(from_table(table, classes=5), resamples=0).alpha.value == pytest.approx(expected)
 
 
-def test_fleiss_and_gwet_of_the_published_example() -> None:
-    """Fleiss' κ: 0.76117 in Gwet's own publication of these data; both by the package irrCAC 0.4.4."""
+def test_the_published_example() -> None:
+    """Fleiss' κ: 0.76117 in Gwet's own publication of these data; it and AC2 by the package irrCAC 0.4.4."""
     table = [[None if grade is None else grade - 1 for grade in row] for row in PUBLISHED]
     found = agreement(from_table(table, classes=5), resamples=0)
     assert found.fleiss.value == pytest.approx(0.761169, abs=1e-6)
     assert found.ac2.value == pytest.approx(0.914001, abs=1e-6)
+    assert found.alpha.value == pytest.approx(0.815, abs=5e-4)
+    # binary: 1 − (n − 1) · o_01 / (n_0 n_1)
+    assert krippendorff_alpha([6, 2, 2, 10]) == pytest.approx(1 - 19 * 2 / (8 * 12))
 
 
 # Six items, four readers (Shrout and Fleiss, Psychological Bulletin 1979, table 2), each row a reader
@@ -72,10 +62,14 @@ SHROUT_FLEISS = [[9, 6, 8, 7, 10, 6], [2, 1, 4, 1, 5, 2], [5, 3, 6, 2, 6, 4], [8
 
 def test_intraclass_correlations_of_the_published_example() -> None:
     """Published as .17, .29 and .71; the digits are those of pingouin."""
-    table = [list(row) for row in SHROUT_FLEISS]
-    found = agreement(from_table(table, classes=11), resamples=0)
+    found = agreement(from_table([list(row) for row in SHROUT_FLEISS], classes=11), resamples=0)
     expected = {"icc_one_way": 0.165742, "icc_agreement": 0.289764, "icc_consistency": 0.714841}
     assert {name: getattr(found, name).value for name in expected} == pytest.approx(expected, abs=1e-6)
+    for row in found.pairs.to_dict("records"):  # Bland and Altman's limits
+        difference = np.subtract(SHROUT_FLEISS[row["first"]], SHROUT_FLEISS[row["second"]])
+        middle, width = difference.mean(), 1.96 * difference.std(ddof=1)
+        limits = [row["difference"], row["limit_low"], row["limit_high"]]
+        assert limits == pytest.approx([middle, middle - width, middle + width])
 
 
 def test_intraclass_correlations_with_gaps() -> None:
@@ -85,9 +79,8 @@ def test_intraclass_correlations_with_gaps() -> None:
     ]
     found = agreement(from_table(table, classes=11), resamples=0)
     assert found.icc_agreement.value == pytest.approx(0.289764, abs=1e-6)
-    items = [
-        np.array([g for g in column if g is not None], dtype=float) for column in zip(*table, strict=True)
-    ]
+    columns = zip(*table, strict=True)
+    items = [np.array([g for g in column if g is not None], dtype=float) for column in columns]
     sizes, means = np.array([len(one) for one in items]), np.array([one.mean() for one in items])
     within = sum(((one - one.mean()) ** 2).sum() for one in items) / (sizes.sum() - len(items))
     among = (sizes * (means - np.concatenate(items).mean()) ** 2).sum() / (len(items) - 1)
@@ -98,26 +91,14 @@ def test_intraclass_correlations_with_gaps() -> None:
     assert np.isnan(agreement(from_table(apart, classes=5), resamples=0).icc_agreement.value)
 
 
-def test_limits_of_agreement() -> None:
-    pairs = agreement(from_table([list(row) for row in SHROUT_FLEISS], classes=11), resamples=0).pairs
-    for row in pairs.to_dict("records"):
-        difference = np.subtract(SHROUT_FLEISS[row["first"]], SHROUT_FLEISS[row["second"]])
-        middle, width = difference.mean(), 1.96 * difference.std(ddof=1)
-        limits = [row["difference"], row["limit_low"], row["limit_high"]]
-        assert limits == pytest.approx([middle, middle - width, middle + width])
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_kappa_of_each_pair_equals_scikit_learn(seed: int) -> None:
     table = random_table(seed)
     pairs = agreement(from_table(table, classes=5), resamples=0).pairs
     assert len(pairs) == 6
     for row in pairs.to_dict("records"):
-        both = [
-            (a, b)
-            for a, b in zip(table[row["first"]], table[row["second"]], strict=True)
-            if a is not None and b is not None
-        ]
+        pairs_of_two = zip(table[row["first"]], table[row["second"]], strict=True)
+        both = [(a, b) for a, b in pairs_of_two if a is not None and b is not None]
         one, other = zip(*both, strict=True)
         assert row["items"] == len(both)
         for weights in ("quadratic", "linear"):
@@ -153,22 +134,18 @@ def test_readers_who_always_agree_have_an_interval_all_the_same() -> None:
 
 
 def test_a_biased_and_drifting_reader() -> None:
-    items, years = 400, 2
+    items, seconds = 400, 2 * 365 * 86400
     rng = np.random.default_rng(0)
     true = rng.integers(1, 3, size=items)
-    when = np.datetime64("2020-01-01T00:00:00") + rng.integers(0, years * 365 * 86400, size=items).astype(
-        "timedelta64[s]"
-    )
+    when = np.datetime64("2020-01-01T00:00:00") + rng.integers(0, seconds, items).astype("timedelta64[s]")
     late = when > np.datetime64("2021-01-01")
-    readings = Readings(
-        items=[str(i) for i in range(items)],
-        readers=["steady", "same", "drifts"],
-        grades=tuple("01234"),
-        item=np.tile(np.arange(items), 3),
-        reader=np.repeat([0, 1, 2], items),
-        grade=np.concatenate([true, true, true + late]),
-        times=np.tile(when, 3),
+    read = (
+        np.tile(np.arange(items), 3),
+        np.repeat([0, 1, 2], items),
+        np.concatenate([true, true, true + late]),
     )
+    names = ["steady", "same", "drifts"]
+    readings = readings_of(*read, classes=5, readers=names, times=np.tile(when, 3))
     by_reader = agreement(readings, resamples=100).by_reader.set_index("reader")
     assert by_reader.loc["drifts", "bias"] == pytest.approx(late.mean())
     assert by_reader.loc["steady", "bias"] == pytest.approx(-late.mean() / 2)
@@ -179,14 +156,7 @@ def test_a_biased_and_drifting_reader() -> None:
 
 
 def test_the_same_reader_twice() -> None:
-    readings = Readings(
-        items=["a", "b", "c"],
-        readers=["Kim", "Lee"],
-        grades=("0", "1", "2"),
-        item=[0, 0, 1, 1, 1, 2],
-        reader=[0, 0, 0, 0, 0, 1],
-        grade=[1, 1, 0, 0, 2, 1],
-    )
+    readings = readings_of([0, 0, 1, 1, 1, 2], [0, 0, 0, 0, 0, 1], [1, 1, 0, 0, 2, 1], classes=3)
     by_reader = agreement(readings, resamples=0).by_reader
     assert by_reader["repeated"].tolist() == [2, 0]
     assert by_reader["repeated_exact"][0] == pytest.approx(2 / 4)  # (1,1); (0,0), (0,2), (0,2)
@@ -202,29 +172,14 @@ def test_one_reader_and_constant_readers_are_undefined_not_wrong() -> None:
     assert np.isnan(constant.pairs["quadratic"][0])
     assert constant.exact.value == 1.0
     assert "NaN" not in json.dumps(constant.to_dict(), default=str, allow_nan=False)
+    with pytest.raises(SrjtError, match="resamples counts draws"):
+        agreement(from_table([[0, 1]], classes=2), resamples=-1)
 
 
 def test_five_thousand_readers_share_few_items() -> None:
     rng = np.random.default_rng(0)
     item = rng.integers(0, 4000, size=15_000)
-    readings = Readings(
-        items=[str(i) for i in range(4000)],
-        readers=[str(r) for r in range(5000)],
-        grades=tuple("01234"),
-        item=item,
-        reader=np.repeat(np.arange(5000), 3),
-        grade=(item % 5 + rng.integers(-1, 2, size=15_000)).clip(0, 4),
-    )
-    found = agreement(readings, resamples=5)
+    grade = (item % 5 + rng.integers(-1, 2, size=15_000)).clip(0, 4)
+    found = agreement(readings_of(item, np.repeat(np.arange(5000), 3), grade, classes=5), resamples=5)
     assert 10_000 < len(found.pairs) < 60_000
     assert 0.5 < found.alpha.low <= found.alpha.value <= found.alpha.high < 1.0
-
-
-def test_alpha_of_two_by_two_in_closed_form() -> None:
-    # binary: 1 − (n − 1) · o_01 / (n_0 n_1)
-    assert krippendorff_alpha([6, 2, 2, 10]) == pytest.approx(1 - 19 * 2 / (8 * 12))
-
-
-def test_wrong_options_are_sentences() -> None:
-    with pytest.raises(SrjtError, match="resamples counts draws"):
-        agreement(from_table([[0, 1]], classes=2), resamples=-1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
+from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
 from srjt.readers import Readings, compare_network, consensus, next_readings
 from srjt.readers.consensus import expected_gain
@@ -21,15 +22,8 @@ def make(seed: int = 0, *, items: int = 200, readers: int = 3, error: float = 0.
     true = rng.integers(0, 4, size=items)
     wrong = rng.random((readers, items)) < error
     table = (true + wrong * rng.choice([-1, 1], size=(readers, items))).clip(0, 3)
-    readings = Readings(
-        items=[str(i) for i in range(items)],
-        readers=[f"r{r}" for r in range(readers)],
-        grades=tuple("0123"),
-        item=np.tile(np.arange(items), readers),
-        reader=np.repeat(np.arange(readers), items),
-        grade=table.ravel(),
-    )
-    return readings, true, table
+    read = np.tile(np.arange(items), readers), np.repeat(np.arange(readers), items), table.ravel()
+    return readings_of(*read, classes=4), true, table
 
 
 def test_a_good_network_is_not_inferior_and_a_bad_one_is_not_shown_to_be() -> None:
@@ -80,14 +74,7 @@ def readings() -> Readings:
     table[3] = rng.integers(0, classes, size=items)
     seen = rng.random((4, items)) < 0.6
     reader, item = np.nonzero(seen)
-    return Readings(
-        items=[f"i{i}" for i in range(items)],
-        readers=["a", "b", "c", "coin"],
-        grades=tuple("0123"),
-        item=item,
-        reader=reader,
-        grade=table[reader, item],
-    )
+    return readings_of(item, reader, table[reader, item], classes=4, readers=["a", "b", "c", "coin"])
 
 
 def least_error(posterior: np.ndarray) -> np.ndarray:
@@ -125,33 +112,20 @@ def test_the_list_is_by_gain_and_asks_nobody_twice(readings: Readings) -> None:
     assert len(wanted) == 30
     assert wanted["item"].is_unique
     assert wanted["gain"].is_monotonic_decreasing
-    done = {
-        (readings.items[i], readings.readers[r]) for i, r in zip(readings.item, readings.reader, strict=True)
-    }
+    pairs = zip(readings.item, readings.reader, strict=True)
+    done = {(readings.items[i], readings.readers[r]) for i, r in pairs}
     assert not done & set(zip(wanted["item"], wanted["reader"], strict=True))
     assert "coin" not in set(wanted["reader"][:10])  # a coin tells nothing
-
-
-def test_a_limit_per_reader(readings: Readings) -> None:
-    wanted = next_readings(consensus(readings), readings, count=30, per_reader=8)
-    assert wanted["reader"].value_counts().max() <= 8
-    assert len(wanted) == 30
-
-
-def test_items_with_a_reference_are_done(readings: Readings) -> None:
-    reference = np.full(120, -1)
-    reference[:100] = 1
-    known = replace(readings, reference=reference)
-    wanted = next_readings(consensus(known), known, count=120)
-    assert set(wanted["item"]) <= set(readings.items[100:])
-
-
-def test_wrong_arguments_are_sentences(readings: Readings) -> None:
-    found = consensus(readings)
+    limited = next_readings(found, readings, count=30, per_reader=8)
+    assert limited["reader"].value_counts().max() <= 8
+    assert len(limited) == 30
     with pytest.raises(SrjtError, match="at least 1"):
         next_readings(found, readings, count=0)
     with pytest.raises(SrjtError, match="other items or readers"):
         next_readings(found, replace(readings, readers=["x", "y", "z", "w"]), count=1)
+    # items with a reference are done
+    known = replace(readings, reference=np.where(np.arange(120) < 100, 1, -1))
+    assert set(next_readings(consensus(known), known, count=120)["item"]) <= set(readings.items[100:])
 
 
 def test_a_new_reader_is_the_average_of_the_others(readings: Readings) -> None:

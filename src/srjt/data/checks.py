@@ -200,9 +200,8 @@ def examine(
         kind = "identical-images-other-grade" if _contradict(manifest, rows) else "identical-images"
         problems.append(Problem(kind, ids[rows[0]], _compared(manifest, rows, same)))
     if hashes.thumbnails is not None:
-        first = np.sort(
-            np.unique(code, return_index=True)[1]
-        )  # of identical images only the first is compared
+        # of identical images only the first is compared
+        first = np.sort(np.unique(code, return_index=True)[1])
         near = across_patients(manifest, first[near_pairs(hashes.thumbnails[first])].astype(np.int64))
     for rows in near.tolist():
         detail = _compared(manifest, rows, "nearly the same image as")

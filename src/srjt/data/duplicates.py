@@ -174,23 +174,17 @@ def image_hashes(
         # without a writable cache they are computed again next time
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(
-                wait_for_lock(folder, waiting=lambda: None)
-            )  # the runs of a study begin together
-        if (saved := _read(folder, count=len(manifest))) is not None:
-            return saved
+            # the runs of a study begin together
+            stack.enter_context(wait_for_lock(folder, waiting=lambda: None))
+        saved = load_arrays(folder / "hashes.npz")  # none if the file is damaged
+        shapes = {"pixels": (len(paths), 2), "thumbnails": (len(paths), *THUMBNAILS)}
+        if {name: array.shape for name, array in saved.items()} == shapes:
+            return ImageHashes(**saved)
         watched = progress if decoded is None else None
         made = _hash_all(len(paths), read, near=True, workers=workers, progress=watched)
         with contextlib.suppress(OSError):
             save_arrays(folder / "hashes.npz", {"pixels": made.pixels, "thumbnails": made.thumbnails})
     return made
-
-
-def _read(folder: Path, *, count: int) -> ImageHashes | None:
-    """The hashes in this folder; None if there are none, or if the file is damaged."""
-    saved = load_arrays(folder / "hashes.npz")
-    shapes = {"pixels": (count, 2), "thumbnails": (count, *THUMBNAILS)}
-    return ImageHashes(**saved) if {name: array.shape for name, array in saved.items()} == shapes else None
 
 
 def file_facts(paths: list[Path]) -> str:

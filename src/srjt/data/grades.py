@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError, printable, unknown_name
+from srjt.errors import SrjtError, few, printable, unknown_name
 
 # Convert written grades to 0 … C−1. The order matters most, so it is never guessed.
 
@@ -163,9 +163,7 @@ def _match(present: list[str], names: tuple[str, ...]) -> tuple[dict[str, int], 
 
 def _listed(texts: Iterable[str]) -> str:
     """At most eight texts, none of them long."""
-    listed = list(texts)
-    shown = [printable(text if len(text) <= 40 else f"{text[:39]}…") for text in listed[:8]]
-    return ", ".join(shown) + (", …" if len(listed) > 8 else "")
+    return few((printable(text if len(text) <= 40 else f"{text[:39]}…") for text in texts), 8)
 
 
 def _key(value: str) -> str:

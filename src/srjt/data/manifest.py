@@ -4,7 +4,6 @@ images; tables that no spreadsheet runs as a formula; and the problems of a data
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError, count_of, unknown_name, warn
-from srjt.files import text_output
+from srjt.errors import SrjtError, count_of, few, unknown_name, warn
+from srjt.files import as_csv, write_output
 from srjt.progress import html_block, html_table
 
 # Features: one row of numbers per sample instead of an image, for example from a frozen network.
@@ -47,10 +46,9 @@ def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> 
     place = {name: position for position, name in enumerate(names)}
     missing = [name for name in wanted if name not in place]
     if missing:
-        shown = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         raise SrjtError(
             f"This run was trained on {count_of(len(wanted), 'feature column')}, and {source} lacks "
-            f"{len(missing):,} of them ({shown}): add or rename them; their order does not matter."
+            f"{len(missing):,} of them ({few(missing, 5)}): add or rename them; their order does not matter."
         )
     return [place[name] for name in wanted]
 
@@ -437,11 +435,10 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
     >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
     >>> srjt.data.write_problems(reading.problems, Path("problems.csv"))
     """
-    with text_output(Path(path)) as file:
-        rows = csv.writer(file)
-        rows.writerow(["severity", "kind", "where", "detail"])
-        for p in problems:
-            rows.writerow([p.severity, p.kind, neutralise_formula(p.where), neutralise_formula(p.detail)])
+    rows = [(p.severity, p.kind, neutralise_formula(p.where), neutralise_formula(p.detail)) for p in problems]
+    columns = ["severity", "kind", "where", "detail"]
+    # dtype: text of pandas 3 cannot hold a file name that is not UTF-8
+    write_output(Path(path), as_csv(pd.DataFrame(rows, columns=columns, dtype=object)))
 
 
 def drop_unusable(
@@ -487,8 +484,8 @@ def drop_unusable(
     full_list = f" The full list is in {listed_in}." if listed_in else ""
     if left_out:
         counts = "; ".join(
-            f"{count:,} {kind} ({', '.join(p.where for p in first)}{', …' if count > len(first) else ''})"
-            for kind, _, count, first in examples(left_out)
+            f"{count:,} {kind} ({few(p.where for p in first)})"
+            for kind, _, count, first in examples(left_out, count=4)
         )
         warn(f"Left out: {counts}.{full_list}")
     if unknown := sum(problem.kind == "missing-patient" for problem in problems):

@@ -4,7 +4,6 @@ and noise that is injected into some of the sides.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 from collections import Counter
@@ -21,8 +20,8 @@ from srjt.data.duplicates import group_duplicates
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import LeakageWarning, Manifest, warn_about_formulas
 from srjt.data.sources.assemble import SPLIT_NAMES
-from srjt.errors import SrjtError, count_of, unknown_name, warn
-from srjt.files import check_regular_file, text_output
+from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn
+from srjt.files import as_csv, check_regular_file, write_output
 
 # Folds with train, validation and test sides that share no patient and no image, and the CSV files that
 # store them.
@@ -206,15 +205,16 @@ def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> Non
     >>> data = srjt.data.synthetic.generate(images=100, patients=20, size=32)
     >>> srjt.data.write_splits(Path("folds.csv"), data, srjt.data.folds(data))
     """
-    ids = manifest.ids
     warn_about_formulas(manifest.table[["id"]], Path(path))
-    with text_output(Path(path)) as file:
-        rows = csv.writer(file)
-        names = [[split.held_out] if any(one.held_out for one in splits) else [] for split in splits]
-        rows.writerow(["id", "fold", "split", *(["held_out"] if any(names) else [])])
-        for fold, split in enumerate(splits):
-            side_of = {int(row): side for side, members in split.sides().items() for row in members}
-            rows.writerows([ids[row], fold, side_of[row], *names[fold]] for row in sorted(side_of))
+    parts = [
+        manifest.table[["id"]].iloc[rows].assign(fold=fold, split=side, held_out=split.held_out)
+        for fold, split in enumerate(splits)
+        for side, rows in split.sides().items()
+    ]
+    table = pd.concat(parts).rename_axis("row").sort_values(["fold", "row"])
+    if not table["held_out"].any():
+        table = table.drop(columns="held_out")
+    write_output(Path(path), as_csv(table))
 
 
 def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) -> list[Split]:
@@ -420,8 +420,7 @@ def _read_columns(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     try:
         rows = pd.read_csv(path, dtype=object, na_filter=False, encoding="utf-8-sig", index_col=False)
     except ValueError as problem:  # also of text that is not UTF-8 and of quotes that are not closed
-        reason = " ".join(str(problem).split()).rstrip(".")
-        raise SrjtError(f"{path} cannot be read as UTF-8 text with columns: {reason}.") from None
+        raise SrjtError(f"{path} cannot be read as UTF-8 text with columns: {reason_of(problem)}.") from None
     if not set(columns) <= set(rows.columns):
         raise SrjtError(f"{path} does not hold a split: it needs the columns {', '.join(columns)}.")
     return rows.fillna("")

@@ -25,13 +25,13 @@ from torch import Tensor, nn
 
 from srjt._version import __version__
 from srjt.data.images.decode import resized
-from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
+from srjt.data.images.feed import Samples
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, unknown_name
 from srjt.files import explain_write_errors, write_output
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
-from srjt.networks import Standardise
+from srjt.networks import IMAGENET_MEAN, IMAGENET_STD, Standardise
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import FLOOR, Recalibration
 from srjt.ordinal.decoding import Decoding, GradeRule, expected_grade, undo_soft_labels

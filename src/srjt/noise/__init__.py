@@ -8,10 +8,7 @@ from __future__ import annotations
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import (
     FAMILIES,
-    ILL_CONDITIONED,
-    NoiseFamily,
     NoiseReport,
-    PosteriorNoise,
     check_matrix,
     corrupt,
     expected_rate,
@@ -26,11 +23,8 @@ from srjt.noise.verified import exact_interval, labels_to_verify
 
 __all__ = [
     "FAMILIES",
-    "ILL_CONDITIONED",
     "NoiseEstimate",
-    "NoiseFamily",
     "NoiseReport",
-    "PosteriorNoise",
     "check_matrix",
     "corrupt",
     "estimate_noise",

@@ -47,10 +47,10 @@ class WeightedForm:
     weight: float  # of all explanations they sum to 1
     doubtful_weight: float  # likewise, with less trust in the model
 
-    def joint(self, cells: model.Cells, theta: Floats | None = None) -> Floats:
+    def joint(self, cells: model.Cells) -> Floats:
         """(C, C): p(true grade, label), averaged over the images."""
         shares = cells.weights / cells.weights.sum()
-        joint = np.tensordot(shares, self.fit.joint(cells, theta, reader=self.reader), axes=1)
+        joint = np.tensordot(shares, self.fit.joint(cells, reader=self.reader), axes=1)
         return np.asarray(joint / joint.sum())
 
 
@@ -450,8 +450,8 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
     rates: list[float] = []
     for one, count in zip(found.all, rng.multinomial(draws, weights / weights.sum()), strict=True):
         drawn = rng.multivariate_normal(one.fit.theta, one.fit.covariance, size=count, method="cholesky")
-        sure = replace(one, reader=0.0)
-        own = [sure.joint(found.cells, theta) for theta in drawn]
+        sure = [replace(one, reader=0.0, fit=replace(one.fit, theta=theta)) for theta in drawn]
+        own = [each.joint(found.cells) for each in sure]
         rates += [_rate(joint) for joint in own]
         # the reader's share matters more than the parameters, and is slow to integrate over
         joints += [one.joint(found.cells)] * int(count) if one.reader and count else own

@@ -429,36 +429,32 @@ class Fit:
     def form(self) -> str:
         return self.problem.kin.form
 
-    def transition(self, theta: Floats | None = None) -> Floats:
+    def transition(self) -> Floats:
         """(C, C)."""
-        return self.problem.kin.matrix((self.theta if theta is None else theta)[self.problem.grades_end :])
+        return self.problem.kin.matrix(self.theta[self.problem.grades_end :])
 
-    def true_grades(self, images: Images | Cells, theta: Floats | None = None) -> Floats:
+    def true_grades(self, images: Images | Cells) -> Floats:
         """(N, C): t(x), which sums to 1."""
-        return self.problem.true_grades(
-            self.theta if theta is None else theta, *self.problem.basis(images.position, images.width)
-        )
+        return self.problem.true_grades(self.theta, *self.problem.basis(images.position, images.width))
 
-    def joint(self, images: Images | Cells, theta: Floats | None = None, *, reader: float = 0.0) -> Floats:
+    def joint(self, images: Images | Cells, *, reader: float = 0.0) -> Floats:
         """(N, C, C): p(true grade, label | x).
 
         reader: the share of the blur's variance that is the reader's and not the image's. The reader then cuts a
         severity of their own into grades, which is wrong near the boundaries. It leaves p(label | x) as it is.
         """
-        theta = self.theta if theta is None else theta
         if not reader:
-            return np.asarray(self.true_grades(images, theta)[:, :, None] * self.transition(theta))
+            return np.asarray(self.true_grades(images)[:, :, None] * self.transition())
         basis, width = self.problem.basis(images.position, images.width)
-        cuts, centre, scale = self.problem.severity(theta, basis, width)
+        cuts, centre, scale = self.problem.severity(self.theta, basis, width)
         image_blur, reader_blur = (1.0 - reader) ** 0.5 / scale, reader**0.5 / scale
         own = np.zeros((len(centre), len(cuts) + 1, len(cuts) + 1))  # p(true grade, the reader's grade | x)
         rows = np.arange(len(centre))
         for node in _NODES:
             severity = centre + image_blur * node
-            below = ndtr((cuts - severity[:, None]) / reader_blur[:, None])
-            graded = _between(below)
+            graded = _between(ndtr((cuts - severity[:, None]) / reader_blur[:, None]))
             own[rows, np.searchsorted(cuts, severity)] += graded / len(_NODES)
-        return np.asarray(own @ self.transition(theta))
+        return np.asarray(own @ self.transition())
 
 
 def fit_model(cells: Cells, kin: Family) -> Fit:

@@ -35,7 +35,7 @@ _POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consensus(Plain, Reported):
+class Consensus(ReaderIntervals, Plain, Reported):
     """The true grades as far as the readings tell them, and how each reader reads."""
 
     items: list[str]
@@ -49,17 +49,8 @@ class Consensus(Plain, Reported):
     error_interval: tuple[float, float]
     difficulty: Floats  # (I,) probability that the mean reader misreads the item
     prior: Floats  # (C,) shares of the true grades
-    matrices: Floats  # (R, C, C) Pr(reading | true grade)
-    matrices_interval: Floats  # (2, R, C, C)
     mean_matrix: Floats  # (C, C) of all readings
-    bias: Floats  # (R,) grades by which a reader reads higher than the truth
-    bias_interval: Floats  # (2, R)
-    spread: Floats  # (R,) standard deviation of a reader's severity, in grades
     readings: Ints  # (R,) how many readings each reader made
-    noise_rate: Floats  # (R,) share of a reader's grades that are wrong
-    noise_rate_interval: Floats  # (2, R)
-    overall_noise_rate: float  # of all readings
-    overall_noise_rate_interval: tuple[float, float]
     determined: bool  # whether readings of the same items, or a reference, tell how good readers are
     reason: str  # "" or one sentence why not
     assumption: str  # what the result rests on, in one sentence
@@ -134,14 +125,8 @@ def consensus(
     >>> true = rng.integers(0, 4, size=300)
     >>> item, reader = np.repeat(np.arange(300), 3), np.tile([0, 1, 2], 300)
     >>> error = np.where(rng.random(900) < 0.3, rng.choice([-1, 1], size=900), 0)
-    >>> readings = Readings(
-    ...     items=[f"{i}.png" for i in range(300)],
-    ...     readers=["Kim", "Lee", "May"],
-    ...     grades=("0", "1", "2", "3"),
-    ...     item=item,
-    ...     reader=reader,
-    ...     grade=(true[item] + error).clip(0, 3),
-    ... )
+    >>> names = {"items": [f"{i}.png" for i in range(300)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
+    >>> readings = Readings(**names, item=item, reader=reader, grade=(true[item] + error).clip(0, 3))
     >>> found = consensus(readings)
     >>> bool((found.grade == true).mean() > 0.8)
     True
@@ -394,14 +379,8 @@ def next_readings(
 
     Examples
     --------
-    >>> readings = Readings(
-    ...     items=["agreed", "doubtful"],
-    ...     readers=["Kim", "Lee", "May"],
-    ...     grades=("0", "1", "2"),
-    ...     item=[0, 0, 1, 1],
-    ...     reader=[0, 1, 0, 1],
-    ...     grade=[0, 0, 0, 2],
-    ... )
+    >>> names = {"items": ["agreed", "doubtful"], "readers": ["Kim", "Lee", "May"], "grades": ("0", "1", "2")}
+    >>> readings = Readings(**names, item=[0, 0, 1, 1], reader=[0, 1, 0, 1], grade=[0, 0, 0, 2])
     >>> next_readings(consensus(readings), readings, count=1)[["item", "reader"]].values.tolist()
     [['doubtful', 'May']]
     """

@@ -475,16 +475,16 @@ _MOST_READERS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderIntervals:
-    """Fields of a ``Consensus``."""
+    """How each reader reads."""
 
-    matrices: Floats  # (R, C, C)
+    matrices: Floats  # (R, C, C) Pr(reading | true grade)
     matrices_interval: Floats  # (2, R, C, C)
-    bias: Floats  # (R,) in grades, of the family
+    bias: Floats  # (R,) grades by which a reader reads higher than the truth
     bias_interval: Floats  # (2, R)
-    spread: Floats  # (R,)
-    noise_rate: Floats  # (R,) share of wrong readings
+    spread: Floats  # (R,) standard deviation of a reader's severity, in grades
+    noise_rate: Floats  # (R,) share of a reader's grades that are wrong
     noise_rate_interval: Floats  # (2, R)
-    overall_noise_rate: float  # of all readers
+    overall_noise_rate: float  # of all readings
     overall_noise_rate_interval: tuple[float, float]
 
 

@@ -106,10 +106,8 @@ class Readings:
     def check(value: object) -> None:
         """Raise an error for something that is not ``Readings``, such as the table that they were read from."""
         if not isinstance(value, Readings):
-            hint = ": pass its attribute readings" if hasattr(value, "readings") else ""
             raise SrjtError(
-                "Readings are wanted, such as srjt.data.read_readings(table).readings; got "
-                f"{type(value).__name__}{hint}."
+                f"Readings are wanted, such as srjt.data.read_readings(table).readings; got {type(value).__name__}."
             )
 
     def __repr__(self) -> str:
@@ -141,16 +139,6 @@ class Readings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Visits:
-    """The first reading of each item by each reader, ordered by item and reader."""
-
-    item: Ints
-    reader: Ints
-    grade: Ints
-    row: Ints  # which reading it is
-
-
-@dataclass(frozen=True, kw_only=True)
 class Pairs:
     """All pairs of readings of one item by two readers."""
 
@@ -160,17 +148,16 @@ class Pairs:
     pair: Ints  # (K,) index into first and second
     first: Ints  # (P,) readers, of lower number
     second: Ints  # (P,)
-    visits: Visits
+    visits: Readings  # the first reading of each item by each reader
 
 
-def first_readings(readings: Readings) -> Visits:
-    """The first reading of each item by each reader: the earliest by time, otherwise by place."""
+def first_readings(readings: Readings) -> Readings:
+    """The first reading of each item by each reader, in their order: the earliest by time, otherwise by place."""
     order = np.arange(len(readings))
     if readings.times is not None:
         order = np.argsort(readings.times, kind="stable")  # NaT last
     key = readings.item[order] * len(readings.readers) + readings.reader[order]
-    row = order[np.unique(key, return_index=True)[1]]
-    return Visits(item=readings.item[row], reader=readings.reader[row], grade=readings.grade[row], row=row)
+    return readings.rows(order[np.unique(key, return_index=True)[1]])
 
 
 def shared_readings(readings: Readings) -> Pairs:

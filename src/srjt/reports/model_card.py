@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from srjt import methods
-from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
+from srjt.data.images.feed import Samples
 from srjt.errors import SrjtError
 from srjt.files import explain_write_errors, is_foreign, write_atomically, write_json
 from srjt.inference.evaluate import Evaluation, evaluate_sides
@@ -24,6 +24,7 @@ from srjt.inference.export import OUTPUTS, Exported, export
 from srjt.inference.options import Answering
 from srjt.inference.prepare import RunLike, open_run
 from srjt.methods import OURS
+from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import MAIN, METRICS

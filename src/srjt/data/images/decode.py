@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from srjt.errors import SrjtError, missing_extra, unknown_name
+from srjt.errors import SrjtError, missing_extra, reason_of, unknown_name
 from srjt.files import describe_os_error, why_not_a_file
 
 # Convert pixels of any bit depth to 8 bits.
@@ -304,7 +304,7 @@ def _reason(error: Exception) -> str:
         return f"it claims to be larger than {most:,} pixels; reduce its size first"
     if isinstance(error, OSError) and error.errno is not None:
         return describe_os_error(error)
-    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    text = reason_of(error)
     if "truncated" in text.lower():
         return f"it is cut short ({text})"
     return f"it is damaged or cut short ({text})" if any(word in text.lower() for word in DAMAGED) else text

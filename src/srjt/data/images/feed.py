@@ -20,14 +20,12 @@ from torch import Tensor
 
 from srjt.data.manifest import Features
 from srjt.errors import SrjtError
+from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
 
 # Random crop, horizontal flip and normalisation of batches, on the device of the pixels.
 #
 # Random numbers and pixels are separate: a CPU generator draws the crops of an epoch at once, so that they
 # are the same on every device, and cropping is plain indexing that a CUDA graph can capture.
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, kw_only=True)

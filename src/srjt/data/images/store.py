@@ -53,8 +53,6 @@ class StoreFile(BaseModel, extra="forbid"):
     """``store.json``."""
 
     pixels: Literal["pixels.npy", "trimmed.npy"]
-    count: int
-    size: int
     skipped: list[tuple[int, str]]  # the rows that are not in it, with the reasons
     modified: int  # when the pixels were last changed, in nanoseconds: a hash of all would take too long
 
@@ -181,10 +179,8 @@ class Build:
         process = decode.decoding_process(
             todo, pixels=place, offset=offset, size=self.size, resize=self.resize
         )
-        with (
-            suppress(OSError, ValueError),
-            process as decoded,
-        ):  # too many processes, or one died within a line
+        # too many processes, or one that died within a line
+        with suppress(OSError, ValueError), process as decoded:
             for row in decoded:
                 del left[row]
                 yield row, ""
@@ -219,7 +215,7 @@ class Build:
                 file.flush()
                 os.fsync(file.fileno())
         modified, skipped = (self.folder / name).stat().st_mtime_ns, sorted(bad.items())
-        store = StoreFile(pixels=name, count=len(good), size=self.size, skipped=skipped, modified=modified)
+        store = StoreFile(pixels=name, skipped=skipped, modified=modified)
         files.write_json(self.folder / "store.json", store.model_dump())
         (self.folder / "done").unlink(missing_ok=True)
         if bad:

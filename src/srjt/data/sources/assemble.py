@@ -24,14 +24,9 @@ from srjt.readers.readings import Readings
 
 # Common names of the sides of a split.
 SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 
 GRADED = ("grade", "true_grade", "verified_grade")  # columns of grades

@@ -176,10 +176,11 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
         return replace(reading, notes=(*reading.notes, note))
     key = _secret([paths[row] for row in candidates])
     ids = manifest.ids
-    names = [
-        _pseudonym(patient, key) if patient else f"unknown: {ids[row]}"
-        for row, patient in enumerate(patients)
-    ]
+    names = [f"unknown: {name}" for name in ids]
+    for row, patient in enumerate(patients):
+        if patient:
+            content = patient.encode("utf-8", "surrogateescape")
+            names[row] = f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
     detail = "its header has no PatientID that can be used: treated as a separate patient"
     unknown = [
         Problem("missing-patient", ids[row], detail) for row, patient in enumerate(patients) if not patient
@@ -207,11 +208,6 @@ def _patient(path: Path) -> str | None:
     patient = read_patient_id(path)
     plain = re.sub(r"[\W_]", "", patient.casefold())
     return "" if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS else patient
-
-
-def _pseudonym(patient: str, key: bytes) -> str:
-    content = patient.encode("utf-8", "surrogateescape")
-    return f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
 
 
 def _secret(images: Sequence[Path]) -> bytes:

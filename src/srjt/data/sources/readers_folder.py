@@ -27,7 +27,14 @@ from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.sources.readings import ReadingsTable
 from srjt.data.sources.table import find_image_folder, load_table, locate_images, relative_name
 from srjt.errors import SrjtError
-from srjt.files import check_regular_file, explain_write_errors, read_json, write_atomically, write_json
+from srjt.files import (
+    as_csv,
+    check_regular_file,
+    explain_write_errors,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
 
@@ -137,8 +144,7 @@ def write_readers_folder(
     with explain_write_errors(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
-            content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
-            write_atomically(folder / name, content)
+            write_atomically(folder / name, as_csv(table))
         write_json(folder / "readers.json", {"format": FORMAT, **facts})
 
 

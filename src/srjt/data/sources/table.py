@@ -20,7 +20,7 @@ from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.manifest import Features, Manifest, Problem, warn_about_formulas
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES
 from srjt.errors import SrjtError, count_of, few, missing_extra, reason_of, unknown_name
-from srjt.files import check_regular_file, write_output
+from srjt.files import as_csv, check_regular_file, write_output
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 IN_MEMORY = "the table"
@@ -215,8 +215,7 @@ def write_table(manifest: Manifest, path: Path) -> None:
             for image in paths
         ]
     warn_about_formulas(table, path)
-    # file names may be any bytes
-    write_output(path, table.to_csv(index=False).encode("utf-8", "surrogateescape"))
+    write_output(path, as_csv(table))
 
 
 # Choose the columns of a table: those that the user gives, others by their usual names.
