@@ -183,9 +183,8 @@ def prepare_studies(folder: Path, runs: int) -> None:
     methods = plain_names()[:10]
     study = make_study(folder / "study", methods=methods, folds=1, epochs=EPOCHS)
     facts = json.loads((study / "study.json").read_text())
-    noise = json.loads((study / "noise" / "0.json").read_text())
     for fold in range(1, runs // len(methods)):
-        (study / "noise" / f"{fold}.json").write_text(json.dumps({**noise, "fold": fold}))
+        facts["noise"].append({**facts["noise"][0], "fold": fold})
         for method in methods:
             key = f"{method}_fold{fold}"
             shutil.copytree(study / "runs" / f"{method}_fold0", study / "runs" / key)

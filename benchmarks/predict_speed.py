@@ -48,7 +48,7 @@ from srjt.training.devices import (
     device_name,
 )
 from srjt.training.folder import RunFacts
-from srjt.training.trained import Trained, build_method, build_networks, ready_to_compute
+from srjt.training.trained import Setup, Trained, build_method, build_networks, ready_to_compute
 
 CROP, BATCH, GRADES = 224, 32, ("0", "1", "2", "3")
 
@@ -59,7 +59,7 @@ def untrained() -> Trained:
     method = build_method(config, num_classes=len(GRADES))
     networks = build_networks(config, method, in_shape=(3, CROP, CROP), with_weights=False)
     facts = RunFacts(config=config, grades=Grades(GRADES), data={"in_shape": (3, CROP, CROP)})
-    return ready_to_compute(networks.eval(), method, facts, device=torch.device("cpu"))
+    return ready_to_compute(networks.eval(), method, facts, Setup(device="cpu"))
 
 
 def timed(program: Callable[[], object]) -> tuple[float, float]:

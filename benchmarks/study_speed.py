@@ -116,9 +116,9 @@ def workers(args: argparse.Namespace) -> None:
             whole = len(planned)
             if args.runs is not None:  # spread over all methods
                 planned = [planned[i] for i in np.linspace(0, whole - 1, args.runs).round().astype(int)]
-            slots = study.Slots.detect(jobs=args.jobs, device=args.device)
+            devices, threads = study.choose_devices(jobs=args.jobs, device=args.device)
             start = time.perf_counter()
-            execute = partial(study.run_locally, slots=slots)
+            execute = partial(study.run_locally, devices=devices, threads=threads)
             outcome = study.train_runs(folder, planned, execute, watcher=StudyWatcher())
             wall = time.perf_counter() - start
             if set(outcome.values()) != {"done"}:
@@ -129,10 +129,10 @@ def workers(args: argparse.Namespace) -> None:
         per_hour[name] = 3600 * len(runs) / wall
         networks = runs["method"].map(lambda method: lookup(method).networks)
         by_networks = runs.groupby(networks)["seconds"].mean()
-        slot_seconds = wall * len(slots.devices)
+        slot_seconds = wall * len(devices)
         share = runs["seconds"].sum() / slot_seconds
         print(
-            f"{name}: {len(runs)} runs, {len(slots.devices)} at a time, {wall:.1f} s; training is {share:.0%} of the "
+            f"{name}: {len(runs)} runs, {len(devices)} at a time, {wall:.1f} s; training is {share:.0%} of the "
             f"slots' time; a run with one network {by_networks[1]:.2f} s, with two {by_networks[2]:.2f} s "
             f"(ratio {by_networks[2] / by_networks[1]:.2f})",
             flush=True,
@@ -144,7 +144,7 @@ def workers(args: argparse.Namespace) -> None:
                 slot_seconds / len(runs) - runs["seconds"].mean()
             )  # start-up included, as if every run had it
             print(
-                f"    calculated for {whole} runs of {EPOCHS} epochs: {whole * (one + other) / len(slots.devices):.0f} "
+                f"    calculated for {whole} runs of {EPOCHS} epochs: {whole * (one + other) / len(devices):.0f} "
                 f"s; training {one / (one + other):.0%} ({one:.1f} s of training and {other:.1f} s else per run)",
                 flush=True,
             )

@@ -34,7 +34,6 @@ FILES = {
     "run: `summary.json`": "srjt.training.folder:SummaryFile",
     "run: `noise.json`": "srjt.training.folder:NoiseFile",
     "study: `study.json`": "srjt.studies.folder:StudyFile",
-    "study: `noise/*.json`": "srjt.studies.folder:NoiseRow",
     "audit: `audit.json`": "srjt.auditing.folder:AuditFile",
     "audit: `summary.json`": "srjt.auditing.folder:SummaryFile",
     "readers: `readers.json`": "srjt.data.sources.readers_folder:ReadersFile",

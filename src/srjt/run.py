@@ -6,7 +6,6 @@ tables and figures; what they return is dressed here.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import math
@@ -30,7 +29,6 @@ from srjt.ordinal.metrics import MAIN
 from srjt.progress import Reported
 from srjt.training import train as training
 from srjt.training import trained
-from srjt.training.checkpoint import read_metrics
 from srjt.training.folder import read_facts, write_facts
 from srjt.training.trained import Trained
 
@@ -185,9 +183,6 @@ def _returns_run(function: Callable[P, Trained]) -> Callable[P, Run]:
     @functools.wraps(function)
     def with_run(*args: P.args, **kwargs: P.kwargs) -> Run:
         found = function(*args, **kwargs)
-        if found.folder is not None and found.metrics.empty:
-            with contextlib.suppress(SrjtError):  # a run may have been sent without this file
-                found = replace(found, metrics=read_metrics(found.folder / "metrics.csv"))
         return Run(**{field.name: getattr(found, field.name) for field in fields(found)})
 
     with_run.__signature__ = inspect.signature(function).replace(return_annotation=Run)  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ Config = TypeVar("Config")
 LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
 BY_OPTION = "name the modules on the command line, with `imports`."
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
 
 
 def setting(default: Any, help: str = "", **metadata: Any) -> Any:

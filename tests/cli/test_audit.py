@@ -82,7 +82,7 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     rows = pd.read_csv(tmp_path / "audit" / "audit.csv")
     assert set(rows["caveat"]) == {"the networks have not learnt to tell the grades apart"}
     wrong = command.refuses("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--seed", "1")
-    assert "made with other settings (seed was 0 and is now 1" in wrong
+    assert "another configuration (seed was 0 and is now 1" in wrong
 
 
 @pytest.mark.slow

@@ -60,7 +60,6 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "true grades unknown": ({"truth": False, "noise": "none"}, {}),
     "a second in all": ({**ONE_RUN, "epochs": 1, "seconds": 0.6}, {}),
     "two hours": ({"seconds": 500.0}, {}),
-    "a damaged noise": ({"damaged": True}, {}),
     "as published": ({"methods": NEEDY, "convention": "published-code", **RATED},
                      {"config": {"convention": "published-code"}}),
 }  # fmt: skip
@@ -75,13 +74,11 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def results_of(folder: Path, options: dict[str, Any], changes: dict[str, Any]) -> StudyResults:
     chosen = dict(options)
-    given, damaged, used = (chosen.pop(name, default) for name, default in
-                            (("given", "unchanged"), ("damaged", False), ("used", None)))  # fmt: skip
+    given, used = chosen.pop("given", "unchanged"), chosen.pop("used", None)
     make_study(folder, **chosen)
     edit_json(folder / "study.json", **changes)
     if given != "unchanged":
-        for path in (folder / "noise").iterdir():
-            edit_json(path, told_rate=given, told_matrix=None if given is None else QUASI)
+        tell_noise(folder, given)
     if used is not None:
         for path in folder.glob("runs/srjt*/run.json"):
             known = chosen["estimated"] if used > 0 else None
@@ -90,9 +87,14 @@ def results_of(folder: Path, options: dict[str, Any], changes: dict[str, Any]) -
             file = path.with_name("noise.json")
             estimate = json.loads(file.read_text())["estimate"]
             edit_json(file, estimate={**estimate, "informed": used > 0})
-    if damaged:
-        (folder / "noise" / "0.json").write_text("{")
     return collect_results(folder)
+
+
+def tell_noise(folder: Path, rate: float | None) -> None:
+    """Change the noise that the study gave to the methods."""
+    told = {"told_rate": rate, "told_matrix": None if rate is None else QUASI}
+    rows = json.loads((folder / "study.json").read_text())["noise"]
+    edit_json(folder / "study.json", noise=[{**row, **told} for row in rows])
 
 
 def expected_facts(options: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +114,6 @@ def expected_facts(options: dict[str, Any], changes: dict[str, Any]) -> dict[str
         "patients": changes.get("patients", 30) is not None,
         "folds": folds,
         "planned_folds": changes.get("folds", folds),
-        "damaged": "damaged" in options,
         "injected": injected,
         "as_given": not injected,
         "estimators": "srjt" if "srjt" in methods else "Co-teaching" if estimating else "",
@@ -127,8 +128,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     options, changes = STUDIES[name]
     results = results_of(tmp_path / "study", options, changes)
     facts, expected = study_facts(results), expected_facts(options, changes)
-    own = {field: getattr(facts, field) for field in expected}
-    assert own | {"damaged": bool(facts.damaged)} == expected
+    assert {field: getattr(facts, field) for field in expected} == expected
     page, methods, folds = study_page(results), options.get("methods", PLAIN), options.get("folds", 2)
     # nothing is said but what the rules say
     assert (page.title, page.lead) == (first_sentence(TITLE, facts), first_sentence(LEAD, facts))
@@ -177,8 +177,7 @@ def test_the_noise_of_every_fold_is_as_it_was_used(tmp_path: Path) -> None:
         file = path.with_name("noise.json")
         estimate = json.loads(file.read_text())["estimate"]
         edit_json(file, estimate={**estimate, "informed": not second})
-    for path in (folder / "noise").iterdir():
-        edit_json(path, told_rate=None, told_matrix=None)
+    tell_noise(folder, None)
     results = collect_results(folder)
     assert (study_facts(results).unknown, study_facts(results).estimated) == (1, 2)
     [table] = next(s for s in study_page(results).sections if s.slug == "noise").tables

@@ -12,19 +12,14 @@ import pytest
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
 from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, open_data
-from srjt.studies.study import Slots, run_locally, train_runs
+from srjt.studies.study import run_locally, train_runs
 
 Small = Callable[..., StudyConfig]
 
 TRAIN = {
-    "network": "tiny",
-    "pretrained": False,
-    "image_size": 32,
-    "crop": 28,
-    "epochs": 2,
-    "batch_size": 16,
+    "network": "tiny", "pretrained": False, "image_size": 32, "crop": 28, "epochs": 2, "batch_size": 16,
     "learning_rate": 1e-3,
-}
+}  # fmt: skip
 
 
 class Witness(StudyWatcher):
@@ -82,8 +77,7 @@ def run_study(
     """As ``srjt study`` does it."""
     data = open_data(config)
     planned_runs = write_plan(folder, data, command="srjt study …")
-    slots = Slots(devices=("cpu",) * jobs, threads=1)
-    execute = partial(run_locally, slots=slots)
+    execute = partial(run_locally, devices=("cpu",) * jobs, threads=1)
     return data, planned_runs, train_runs(folder, planned_runs, execute, watcher=watcher or Witness())
 
 

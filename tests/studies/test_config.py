@@ -110,7 +110,7 @@ def test_unknown_names_are_errors() -> None:
         ({"transition": 3}, "transition takes a matrix"),
         ({"train": {"epochs": "many"}}, "epochs takes a whole number"),
         ({"train": {1: 2}}, "train takes settings of the runs by name; got {1: 2}."),
-        ({"source": "labels.csv", "reading": {"images": 5}}, "reading: images takes a text; got 5."),
+        ({"source": "labels.csv", "reading": {"images": 5}}, "images takes a path; got 5."),
         ({"seeds": [True]}, "seeds takes whole numbers"),
         ({"seeds": [2**64]}, "seeds takes whole numbers"),
     ],

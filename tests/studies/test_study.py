@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.torch import load_file
 
 import srjt
 from processes import Limit
@@ -23,25 +23,15 @@ from srjt.studies.config import StudyConfig
 from srjt.studies.folder import error_file, lock_study, read_study, run_folder, run_status, write_plan
 from srjt.studies.plan import PlannedRun, StudyWatcher, open_data
 from srjt.studies.results import collect_results
-from srjt.studies.study import Slots, choose_executor, resolve_config
-from srjt.training.workers import WorkerPool
+from srjt.studies.study import choose_devices, resolve_config
 
 # ``srjt.study``: a comparison from Python.
 
 SMALL: dict[str, Any] = {
-    "reading": {"images": 60, "patients": 12, "size": 32},
-    "noise": "quasi:0.4",
-    "folds": 3,
-    "only_folds": 0,
-    "network": "tiny",
-    "pretrained": False,
-    "image_size": 32,
-    "crop": 28,
-    "epochs": 1,
-    "batch_size": 16,
-    "device": "cpu",
-    "jobs": 2,
-}
+    "reading": {"images": 60, "patients": 12, "size": 32}, "noise": "quasi:0.4", "folds": 3, "only_folds": 0,
+    "network": "tiny", "pretrained": False, "image_size": 32, "crop": 28, "epochs": 1, "batch_size": 16,
+    "device": "cpu", "jobs": 2,
+}  # fmt: skip
 
 
 class Recorder(StudyWatcher):
@@ -87,11 +77,10 @@ def test_a_failed_run_is_a_warning_and_its_error_is_in_the_results(tmp_path: Pat
         ({"methods": "standart"}, "did you mean 'standard'"),
         ({"epoch": 3}, "Unknown setting 'epoch'"),
         ({"seed": 3}, "seed is set by the study"),
-        ({"jobs": 0}, "jobs must be positive"),
         ({"jobs": 10**15}, "jobs is at most 1000"),
         ({"executor": "rya"}, "Unknown executor 'rya'"),
         ({"executor": "ray"}, "jobs is an option of the executor 'local', not of 'ray'"),
-        ({"jobs": None, "device": None, "executor": "ray", "gpus_per_run": 2}, "gpus_per_run lies in"),
+        ({"gpus_per_run": 0.5}, "gpus_per_run is an option of the executor 'ray'"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path: Path, wrong: dict[str, Any], message: str) -> None:
@@ -108,11 +97,6 @@ def test_arguments_override_the_file_which_overrides_the_preset(tmp_path: Path) 
     assert (config.train["epochs"], config.train["crop"], config.train["network"]) == (7, 40, "tiny")
     other = resolve_config({"source": "labels.csv"}, train={}, preset="demo")
     assert other.reading == {}  # the preset's were for the synthetic dataset
-
-
-def test_an_option_of_the_other_executor_is_an_error() -> None:
-    with pytest.raises(SrjtError, match="gpus_per_run is an option of the executor 'ray'"):
-        choose_executor("local", gpus_per_run=0.5)
 
 
 # Runs in processes of their own: never twice, never lost, and one that fails stops no other.
@@ -167,39 +151,16 @@ def test_a_study_folder_says_what_was_asked(finished: Path, small: Small) -> Non
         np.testing.assert_array_equal(history["true_grade"], data.manifest.labels[data.splits[0].train])
 
 
-def test_a_run_knows_the_grade_names_of_its_study(
+def test_a_run_knows_the_grade_names_of_its_study_and_a_warning_names_the_fold(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {str(grade): name for grade, name in enumerate(("none", "mild", "moderate", "severe"))}
-    data = open_data(small(only_folds=(0,), methods=("standard",), grade_names=names))
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(worker, "train", lambda manifest, **options: given.update(options))
-    worker.run_planned(tmp_path, data, next(data.planned_runs()), device="cpu")
-    assert given["grade_names"] == names
-
-
-def test_a_warning_names_the_fold(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = open_data(small(only_folds=(0, 1), methods=("standard",), noises=("none",)))
-    monkeypatch.setattr(worker, "train", lambda manifest, **options: warn("noise unknown"))
+    data = open_data(small(only_folds=(0, 1), methods=("standard",), noises=("none",), grade_names=names))
+    monkeypatch.setattr(worker, "train", lambda manifest, **options: warn(str(options["grade_names"])))
     for planned in data.planned_runs():
-        with pytest.warns(UserWarning, match=rf"^Noise none, fold {planned.fold}, seed 0: noise unknown$"):
+        said = f"Noise none, fold {planned.fold}, seed 0: {names}"
+        with pytest.warns(UserWarning, match=f"^{re.escape(said)}$"):
             worker.run_planned(tmp_path, data, planned, device="cpu")
-
-
-@pytest.mark.slow
-def test_one_failing_run_stops_no_other_and_its_error_is_kept(
-    small: Small, run: Run, tmp_path: Path, witness: Any
-) -> None:
-    singular = np.full((4, 4), 0.25).tolist()
-    config = small(methods=("garg", "standard"), noises=("none",), transition=singular, only_folds=(0, 1))
-    _, planned_runs, outcome = run(tmp_path / "study", config, witness)
-    assert {c.method.name: outcome[c.key] for c in planned_runs} == {"garg": "failed", "standard": "done"}
-    assert len(witness.over) == 4
-    results = collect_results(tmp_path / "study")
-    failed = results.runs[results.runs["method"] == "garg"]
-    assert failed["status"].tolist() == ["failed", "failed"]
-    assert all(error.endswith("this one is singular: use less noise.\n") for error in failed["error"])
-    assert set(results.scores["method"]) == {"standard"}
 
 
 @pytest.mark.slow
@@ -219,57 +180,6 @@ def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_resu
     _, _, outcome = run(tmp_path, config)
     assert set(outcome.values()) == {"done"}
     assert not error_file(tmp_path, planned_runs[0].key).exists()
-
-
-CRASH = """
-from pathlib import Path
-from srjt.training.checkpoint import MetricsLog
-
-add = MetricsLog.add
-
-def add_or_crash(log, rows):
-    if not Path(__file__).with_name("alone").exists():
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-    add(log, rows)
-
-MetricsLog.add = add_or_crash
-"""
-
-
-@pytest.mark.slow
-def test_runs_that_crash_while_they_share_a_gpu_are_tried_again_one_at_a_time(
-    small: Small, run: Run, tmp_path: Path, witness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A GPU that one run crashes fails for the others too: here it fails for all."""
-    pools: list[tuple[str, ...]] = []
-
-    class Pool(WorkerPool):
-        """Its workers share a CPU as if it were a GPU."""
-
-        @property
-        def shares_gpus(self) -> bool:
-            return len(self.devices) > 1
-
-        def __enter__(self) -> WorkerPool:
-            pools.append(tuple(map(str, self.devices)))
-            if not self.shares_gpus:
-                (tmp_path / "alone").touch()
-            return super().__enter__()
-
-    monkeypatch.setattr("srjt.studies.study.WorkerPool", Pool)
-    (tmp_path / "crash.py").write_text(CRASH)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    config = small(methods=("standard", "co-teaching+ours"), only_folds=(0, 1), train={"imports": ("crash",)})
-    _, planned_runs, outcome = run(tmp_path / "study", config, witness, jobs=2)
-    assert set(outcome.values()) == {"done"}
-    assert pools == [("cpu", "cpu"), ("cpu",)]
-    assert witness.notes == [
-        "4 runs failed while several shared a GPU, which one may have crashed for all. Trying again, one at a time."
-    ]
-    assert sorted(witness.begun) == sorted(planned.key for planned in planned_runs)  # each once
-    assert sorted(witness.over) == sorted((planned.key, "done") for planned in planned_runs)
-    assert not list((tmp_path / "study").rglob("errors/*"))
 
 
 def same_scores(folder: Path, undisturbed: Path) -> None:
@@ -358,12 +268,10 @@ def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
     assert len(workers) == 1
     for planned in planned_runs:
         found, expected = (
-            load_file(run_folder(where, planned.key) / "weights.safetensors")
+            (run_folder(where, planned.key) / "weights.safetensors").read_bytes()
             for where in (tmp_path, finished)
         )
-        assert found.keys() == expected.keys()
-        for name, tensor in found.items():
-            assert tensor.equal(expected[name]), f"{planned.key}: {name}"
+        assert found == expected, planned.key
 
 
 @pytest.mark.slow
@@ -470,31 +378,30 @@ def test_killed_while_planning(small: Small, tmp_path: Path, monkeypatch: pytest
     def kill(*_: object, **__: object) -> None:
         raise Killed
 
-    for name in ("write_json", "_write_noises"):
+    for owner, name in (("srjt.studies.folder", "write_json"), ("pathlib.Path", "replace")):
         with monkeypatch.context() as patch:
-            patch.setattr(f"srjt.studies.folder.{name}", kill)
+            patch.setattr(f"{owner}.{name}", kill)
             with pytest.raises(Killed):
                 write_plan(tmp_path, data, command="srjt study")
     assert len(write_plan(tmp_path, data, command="srjt study")) == 9
     with lock_study(tmp_path):  # sweeps what was left
-        written = ["image_hashes.npz", "noise", "splits.csv", "study.json"]
-        assert sorted(p.name for p in tmp_path.glob("[!.]*")) == written
+        assert sorted(p.name for p in tmp_path.glob("[!.]*")) == ["splits.csv", "study.json"]
 
 
 def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert Slots.detect() == Slots(devices=("cpu",) * 8, threads=1)
-    assert Slots.detect(jobs=3, device="cpu") == Slots(devices=("cpu",) * 3, threads=2)
-    assert Slots.detect(jobs=20) == Slots(devices=("cpu",) * 20, threads=1)
+    assert choose_devices() == (("cpu",) * 8, 1)
+    assert choose_devices(jobs=3, device="cpu") == (("cpu",) * 3, 2)
+    assert choose_devices(jobs=20) == (("cpu",) * 20, 1)
     with pytest.raises(SrjtError, match="torch finds no GPU on this machine"):
-        Slots.detect(device="cuda")
+        choose_devices(device="cuda")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert Slots.detect(jobs=2).devices == ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
-    assert Slots.detect(device="cuda:1").devices == ("cuda:1",)
-    assert Slots.detect(device="cuda:1, cuda:0", jobs=2).devices == ("cuda:1", "cuda:0", "cuda:1", "cuda:0")
+    assert choose_devices(jobs=2)[0] == ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
+    assert choose_devices(device="cuda:1")[0] == ("cuda:1",)
+    assert choose_devices(device="cuda:1, cuda:0", jobs=2)[0] == ("cuda:1", "cuda:0", "cuda:1", "cuda:0")
     with pytest.raises(SrjtError, match="There is no GPU number 2"):
-        Slots.detect(device="cuda:0,cuda:2")
+        choose_devices(device="cuda:0,cuda:2")
     with pytest.raises(SrjtError, match="GPUs or the CPU, not both"):
-        Slots.detect(device="cuda:0,cpu")
+        choose_devices(device="cuda:0,cpu")

@@ -195,32 +195,19 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
 
 
-def test_a_start_that_trained_nothing_allows_other_settings(
-    noisy: Manifest, fits: TrainConfig, tmp_path: Path
-) -> None:
-    with pytest.raises(SrjtError, match="Unknown device"):
-        cross_fit(
-            noisy, config=fits.replace(seed=5, epochs=9), folds=3, out=tmp_path, setup=Setup(device="abacus")
-        )
-    found = cross_fit(noisy, config=fits.replace(epochs=1), folds=2, out=tmp_path, setup=Setup(device="cpu"))
-    assert set(found.fold) == {0, 1}
-
-
 def test_other_settings_do_not_go_into_the_same_folder(
-    noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path], tmp_path: Path
+    noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]
 ) -> None:
     _, out = fitted
-    with pytest.raises(SrjtError, match=r"made with other settings \(folds was 3 and is now 4\)"):
+    with pytest.raises(
+        SrjtError, match=r"another configuration \(the samples, labels or split are not the same"
+    ):
         cross_fit(noisy, config=fits, folds=4, out=out, setup=Setup(device="cpu"))
     with pytest.raises(SrjtError, match="epochs was 3 and is now 5"):
         cross_fit(noisy, config=fits.replace(epochs=5), folds=3, out=out, setup=Setup(device="cpu"))
     other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
     with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
         cross_fit(other, config=fits, folds=3, out=out, setup=Setup(device="cpu"))
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    with pytest.raises(SrjtError, match="already contains other files"):
-        cross_fit(noisy, config=fits, folds=3, out=tmp_path / "mine", setup=Setup(device="cpu"))
 
 
 @pytest.mark.parametrize(
@@ -235,12 +222,8 @@ def test_a_grade_of_a_single_patient_is_noted(noisy: Manifest, fits: TrainConfig
     patients = np.array(noisy.patients)
     lonely = (noisy.labels != 3) | (patients == patients[np.flatnonzero(noisy.labels == 3)[0]])
     watching = BarReporter()
-    cross_fit(
-        noisy.select(lonely),
-        config=fits.replace(epochs=1),
-        folds=2,
-        setup=Setup(device="cpu", reporter=watching),
-    )
+    setup = Setup(device="cpu", reporter=watching)
+    cross_fit(noisy.select(lonely), config=fits.replace(epochs=1), folds=2, setup=setup)
     assert any("Only one patient has the grade 3" in note for note in watching.notes)
 
 
@@ -267,24 +250,9 @@ def test_neighbours_are_the_closest_by_angle() -> None:
 # Folds in worker processes: the same bits as one after the other, and the same answers to errors and signals.
 
 CONFIG = TrainConfig(
-    method="co-teaching+ours",
-    noise_rate=0.2,
-    network="tiny",
-    image_size=40,
-    crop=32,
-    epochs=3,
-    batch_size=16,
+    method="co-teaching+ours", noise_rate=0.2, network="tiny", image_size=40, crop=32, epochs=3, batch_size=16,
     checkpoint_seconds=0.0,
-)
-
-
-class CountingFolds(BarReporter):
-    def __init__(self) -> None:
-        super().__init__()
-        self.finished: list[int] = []
-
-    def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
-        self.finished.append(epoch)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +268,7 @@ def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
     (tmp_path / "pause.py").write_text(limit.code)  # for the workers: this process does not import it
     monkeypatch.chdir(tmp_path)
 
-    class Stop(CountingFolds):
+    class Stop(Counting):
         def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
             if not self.finished:  # a second signal would end this process
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -317,7 +285,7 @@ def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
                 images, out=tmp_path / "parallel", setup=Setup(device="cpu", reporter=Stop()), **options
             )
         limit.lift()
-        watching = CountingFolds()
+        watching = Counting()
         found = cross_fit(
             images, out=tmp_path / "parallel", setup=Setup(device="cpu", reporter=watching), **options
         )
@@ -364,7 +332,7 @@ def test_a_script_without_a_main_guard_gets_the_reason(tmp_path: Path) -> None:
 
 def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(jobs: Any, *, device: str | None = None, **changes: Any) -> Workers | None:
-        given: dict[str, Any] = {"folds": 5, "samples": 1000, "writes": True}
+        given: dict[str, Any] = {"folds": 5, "samples": 1000, "out": Path("fits")}
         settings = {"method": "sord", "epochs": 30, "network": "resnet18", **changes.pop("config", {})}
         config = TrainConfig(**settings)
         setup = Setup(device=device, reporter=reporter, transform=changes.pop("transform", None))
@@ -381,10 +349,8 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert choose(2) == Workers(devices=("cpu", "cpu"), threads=4)
         assert choose(9) == Workers(devices=("cpu",) * 5, threads=4)
         assert choose(1) is None
-        assert choose("auto", config={"network": "tiny", "image_size": 64, "crop": 56}) is None  # too short
-        assert (
-            choose("auto", samples=4000, config={"network": "tiny", "image_size": 64, "crop": 56}) is not None
-        )
+        assert choose("auto", config={"network": "tiny", "crop": 56}) is None  # too short
+        assert choose("auto", samples=4000, config={"network": "tiny", "crop": 56}) is not None
         assert choose("auto", samples=10**6, config={"network": "mlp"}) is None
         assert choose("auto", samples=2) is None
         here = {"method": "registered-here"}
@@ -392,11 +358,8 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert reporter.notes == []
         for reason, alone in (
             ("cannot import a network or a transform", {"transform": torch.neg}),
-            ("they have no folder", {"writes": False}),
-            (
-                "do not know the method 'registered-here', which is registered in this session",
-                {"config": here},
-            ),
+            ("they have no folder", {"out": None}),
+            ("do not know the method 'registered-here'", {"config": here}),
         ):
             assert choose("auto", **alone) is None
             assert reason in reporter.notes[-1]
@@ -419,6 +382,4 @@ def test_the_last_folds_share_all_threads() -> None:
     pair = Workers(devices=("cpu", "cpu"), threads=2)
     assert [pair.threads_of(k, folds=5) for k in range(5)] == [1, 1, 1, 1, 2]
     assert [pair.threads_of(k, folds=4) for k in range(4)] == [1, 1, 1, 1]
-    eight = Workers(devices=("cpu",) * 5, threads=8)
-    assert [eight.threads_of(k, folds=5) for k in range(5)] == [1, 1, 1, 1, 1]
     assert Workers(devices=("cuda:0", "cuda:1")).threads_of(4, folds=5) is None

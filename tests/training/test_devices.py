@@ -26,7 +26,7 @@ from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
 from srjt.networks import tiny
 from srjt.training import checkpoint, devices
-from srjt.training.batches import Forward, Preprocess, one_batch_size
+from srjt.training.batches import Forward, Preprocess
 from srjt.training.checkpoint import read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
@@ -103,8 +103,6 @@ def test_all_sides_are_evaluated_in_batches_of_one_size(graphs: list[Any]) -> No
     networks = StackedNetworks([network()])
     compile_networks(networks, batch_size=4)
     sides = [torch.arange(300), torch.arange(300, 370), torch.arange(370, 500)]
-    size = one_batch_size(networks, sides, largest=200)
-    assert size == 192
     method = build_method(TrainConfig(method="standard", network="mlp"), num_classes=2)
     forward = Forward(
         networks=networks,
@@ -120,8 +118,6 @@ def test_all_sides_are_evaluated_in_batches_of_one_size(graphs: list[Any]) -> No
             expected = networks.members[0].eval()(feed.pixels[rows]).softmax(dim=-1)
         torch.testing.assert_close(probabilities, expected)
     assert len(graphs) == 1
-    networks.compiled = []
-    assert one_batch_size(networks, sides, largest=200) == 200
 
 
 def test_the_compiler_knows_the_steps_that_are_left_out() -> None:

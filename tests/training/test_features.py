@@ -118,10 +118,7 @@ def test_a_run_knows_the_file_of_its_labels(tmp_path: Path) -> None:
     data = srjt.data.read(tmp_path / "rows.npy", labels=tmp_path / "labels.csv")
     srjt.train(data, out=tmp_path / "run", **{**SETTINGS, "epochs": 1})
     recorded = srjt.load_run(tmp_path / "run").facts.data
-    assert {name: Path(recorded[name]["path"]).name for name in ("source", "labels")} == {
-        "source": "rows.npy",
-        "labels": "labels.csv",
-    }
+    assert [Path(recorded[name]["path"]).name for name in ("source", "labels")] == ["rows.npy", "labels.csv"]
     assert len(recorded["labels"]["sha256"]) == 64
 
 
@@ -176,10 +173,9 @@ def test_one_s_own_network(rows: Rows) -> None:
     ("settings", "message"),
     [
         (
-            {"network": "resnet18"},
-            "'resnet18' reads images, but these data are rows of features: choose 'linear'",
+            {"network": "timm:vit"},
+            "'timm:vit' reads images, but these data are rows of features: choose 'linear'",
         ),
-        ({"network": "timm:vit_tiny"}, "reads images, but these data are rows of features"),
         ({"network": "lineer"}, "Unknown network 'lineer': did you mean 'linear'"),
         ({"transform": lambda x: x}, "transform and eval_transform are for images"),
     ],
@@ -189,13 +185,6 @@ def test_what_does_not_fit_features(rows: Rows, settings: dict[str, Any], messag
         srjt.train(rows.manifest, split=rows.split, **{**SETTINGS, **settings})
 
 
-def test_networks_for_features_refuse_images(data: Any, settings: dict[str, Any]) -> None:
-    with pytest.raises(
-        SrjtError, match="'mlp' reads rows of features, but these data are images: choose 'resnet18'"
-    ):
-        srjt.train(data.manifest, **{**settings, "network": "mlp"})
-
-
 def test_a_run_is_applied_to_what_it_was_trained_on(
     rows: Rows, run: Trained, data: Any, settings: dict[str, Any]
 ) -> None:
@@ -203,6 +192,10 @@ def test_a_run_is_applied_to_what_it_was_trained_on(
         predict(run, data.manifest)
     with pytest.raises(SrjtError, match="on rows of 10 features: it cannot be applied to rows of 3 features"):
         run.probabilities(rows.x[:, :3])
+    with pytest.raises(
+        SrjtError, match="'mlp' reads rows of features, but these data are images: choose 'res"
+    ):
+        srjt.train(data.manifest, **{**settings, "network": "mlp"})
     images = srjt.train(data.manifest, **{**settings, "epochs": 1})
     with pytest.raises(SrjtError, match="trained on images: it cannot be applied to rows of 10 features"):
         predict(images, rows.manifest)
@@ -212,10 +205,7 @@ def test_a_run_is_applied_to_what_it_was_trained_on(
     ("given", "features", "network", "rate"),
     [
         ({}, False, "resnet18", 1e-3),
-        ({"method": "standard"}, False, "resnet18", 1e-4),  # the paper's
-        ({}, True, "mlp", 3e-4),
         ({"network": "linear"}, True, "linear", 1e-3),
-        ({"network": "linear", "learning_rate": 0.1}, True, "linear", 0.1),
         ({"learning_rate": 0.1}, True, "mlp", 0.1),
     ],
 )

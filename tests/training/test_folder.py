@@ -81,28 +81,17 @@ def test_what_a_folder_holds(run: Path) -> None:
     [
         (lambda f: f["config"].update(epoch=3), "Unknown setting 'epoch': did you mean 'epochs'"),
         (lambda f: f["config"].update(network="resnet17"), "Unknown network 'resnet17'"),
-        (lambda f: f["config"].update(method_options={"x": 1}), "Unknown option of standard"),
         (lambda f: f.update(format=99), "has format 99, but this version of srjt reads format 2"),
-        (lambda f: f.pop("config"), "damaged or not from srjt"),
         (lambda f: f["data"].pop("in_shape"), "damaged or not from srjt"),
         (lambda f: f["data"].update(class_counts=[-1]), r"data.class_counts.0: Input should be greater"),
         (lambda f: f["data"].update(in_shape=[10**30]), "data.in_shape.0: Input should be less"),
         (lambda f: f.update(noise={"why": 3}), "noise.estimated: Field required"),
-        (lambda f: f.update(provenance={"packages": []}), "provenance.packages: Input should be an object"),
         (lambda f: f.update(grades=["a", "b"]), "do not fit the network tiny"),
-        (lambda f: f["config"].update(network="tiny-gn"), "do not fit the network tiny-gn"),
     ],
 )
 def test_facts_that_do_not_fit(run: Path, edit: Callable[[dict[str, Any]], object], said: str) -> None:
     change(run, edit)
     with pytest.raises(SrjtError, match=said):
-        srjt.load_run(run)
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe\x00", b"[" * 100_000])
-def test_facts_that_are_not_json(run: Path, content: bytes) -> None:
-    (run / "run.json").write_bytes(content)
-    with pytest.raises(SrjtError, match=r"run\.json"):
         srjt.load_run(run)
 
 
@@ -147,22 +136,6 @@ def test_weights_of_another_network_or_program(run: Path, data: Any, tmp_path: P
         srjt.load_run(run)
 
 
-def test_a_damaged_metrics_file_is_named(run: Path, data: Any) -> None:
-    from srjt.training.checkpoint import read_metrics
-
-    for content in (
-        "epoch,split\n1,train\n",
-        "epoch,split,network,metric,value\n1,train,1,loss,much\n",
-        "\n\nx,\n",
-    ):
-        (run / "metrics.csv").write_text(content)
-        with pytest.raises(SrjtError, match=r"metrics\.csv is damaged or not from srjt"):
-            read_metrics(run / "metrics.csv")
-    (run / "metrics.csv").write_bytes(b"\xff\xfe\n\xff\n")
-    with pytest.raises(SrjtError, match=r"metrics\.csv is damaged or not from srjt"):
-        read_metrics(run / "metrics.csv")
-
-
 # ------------------------------------------------------------------------------------------------ checkpoints
 
 
@@ -185,42 +158,23 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     assert all(tensors[name].dtype == TENSORS[name].dtype for name in TENSORS)
 
 
-def test_any_flipped_bit_in_the_tensors_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
-    checkpoint.write(path, TENSORS, {})
-    whole = path.read_bytes()
-    size = sum(t.numel() * t.element_size() for t in TENSORS.values())
-    for position in range(len(whole) - size, len(whole)):
-        damaged = bytearray(whole)
-        damaged[position] ^= 1
-        path.write_bytes(damaged)
-        with pytest.raises(SrjtError, match=r"x\.safetensors"):
-            checkpoint.read(path)
-
-
-def test_any_changed_digit_or_letter_of_the_header_is_noticed(tmp_path: Path) -> None:
+def test_a_flipped_bit_a_changed_letter_of_the_header_and_a_cut_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     checkpoint.write(path, TENSORS, {"epoch": 3, "step": 20})
     whole = path.read_bytes()
-    for position in range(8, 8 + int.from_bytes(whole[:8], "little")):
-        if bytes([whole[position] ^ 1]).isalnum():
-            path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
-            with pytest.raises(SrjtError, match=r"x\.safetensors"):
-                checkpoint.read(path)
-
-
-def test_any_cut_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
-    checkpoint.write(path, TENSORS, {})
-    whole = path.read_bytes()
-    for size in range(0, len(whole), 7):
-        path.write_bytes(whole[:size])
+    tensors = len(whole) - sum(t.numel() * t.element_size() for t in TENSORS.values())
+    flipped = [whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :] for place in range(len(whole))]
+    header = [place for place in range(8, tensors) if flipped[place][place : place + 1].isalnum()]
+    damaged = [flipped[place] for place in [*header, *range(tensors, len(whole))]]
+    for content in [*damaged, *(whole[:size] for size in range(0, len(whole), 7))]:
+        path.write_bytes(content)
         with pytest.raises(SrjtError, match=r"x\.safetensors"):
             checkpoint.read(path)
 
 
 def test_two_are_kept_and_leftovers_swept(tmp_path: Path) -> None:
     (tmp_path / ".step-0000000001.safetensors.99.tmp").write_bytes(b"half")
+    (tmp_path / ".x.tmp").mkdir()  # not ours
     writer = CheckpointWriter(tmp_path)
     tensor = torch.zeros(3)
     for step in (5, 40, 300):
@@ -228,10 +182,8 @@ def test_two_are_kept_and_leftovers_swept(tmp_path: Path) -> None:
         writer.save({"x": tensor}, {"step": step}, step=step)
         tensor.fill_(-1)  # a copy was taken
     writer.wait()
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "step-0000000040.safetensors",
-        "step-0000000300.safetensors",
-    ]
+    kept = [".x.tmp", "step-0000000040.safetensors", "step-0000000300.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == kept
     assert checkpoint.read(tmp_path / "step-0000000300.safetensors")[0]["x"].tolist() == [300] * 3
     assert checkpoint.latest(tmp_path) is not None
 
@@ -254,13 +206,6 @@ def test_the_naive_baseline_of_a_run(run: Path) -> None:
     for counts in ([], [0, 0, 0, 0], [1, 2]):
         change(run, lambda facts, counts=counts: facts["data"].update(class_counts=counts))  # type: ignore[misc]
         assert baseline_from(read_facts(run), [1, 1, 1, 1]) is None
-
-
-def test_a_folder_with_the_name_of_a_draft_stays(tmp_path: Path) -> None:
-    (tmp_path / ".x.tmp").mkdir()
-    (tmp_path / ".y.tmp").touch()
-    CheckpointWriter(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [".x.tmp"]
 
 
 # Predictions for the validation and test sides, kept with the run.
@@ -400,9 +345,14 @@ def test_a_run_is_not_resumed_with_another_image(
     files: Manifest, settings: dict[str, Any], stopped: Path
 ) -> None:
     row = int(settings["split"].train[3])
+    hashes = (stopped / "image_hashes.npy").read_bytes()
     invert(files.paths[row])
     with pytest.raises(SrjtError, match=f"The image {files.ids[row]} has changed since this run began"):
         srjt.train(files, out=stopped, **settings)
+    (stopped / "image_hashes.npy").unlink()
+    with pytest.raises(SrjtError, match="Some images have changed since this run began"):
+        srjt.train(files, out=stopped, **settings)
+    (stopped / "image_hashes.npy").write_bytes(hashes)
     for path in files.paths:
         if path != files.paths[row]:
             invert(path)
@@ -435,16 +385,6 @@ def test_images_in_memory_count_too(settings: dict[str, Any], tmp_path: Path) ->
         srjt.train(replace(drawn, arrays=other), out=tmp_path / "run", **settings)
 
 
-@pytest.mark.slow
-def test_without_the_hashes_of_each_image_a_change_is_still_noticed(
-    files: Manifest, settings: dict[str, Any], stopped: Path
-) -> None:
-    (stopped / "image_hashes.npy").unlink()
-    invert(files.paths[0])
-    with pytest.raises(SrjtError, match="Some images have changed since this run began"):
-        srjt.train(files, out=stopped, **settings)
-
-
 CONFIG = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16)
 
 
@@ -452,7 +392,5 @@ CONFIG = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epoc
 def test_an_audit_is_not_repeated_with_another_image(files: Manifest, tmp_path: Path) -> None:
     cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", setup=Setup(device="cpu"))
     invert(files.paths[7])
-    with pytest.raises(
-        SrjtError, match=f"The image {files.ids[7]} has changed since this audit or estimate began"
-    ):
+    with pytest.raises(SrjtError, match=f"The image {files.ids[7]} has changed since this run began"):
         cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", setup=Setup(device="cpu"))

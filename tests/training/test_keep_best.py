@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,15 +105,6 @@ def test_a_resumed_run_keeps_the_same_networks(
     assert kept[0] == kept[1]
 
 
-def test_results_that_were_not_written_are_written_later(contrary: Any, whole: Path, tmp_path: Path) -> None:
-    """Killed between the last checkpoint and the results: the best networks are in the checkpoint."""
-    out = shutil.copytree(whole, tmp_path / "run")
-    for name in ("weights.safetensors", "summary.json"):
-        (out / name).unlink()
-    trained(contrary, out=out)
-    assert (out / "weights.safetensors").read_bytes() == (whole / "weights.safetensors").read_bytes()
-
-
 @pytest.mark.slow
 def test_patience_stops_early_and_finished_is_finished(contrary: Any, tmp_path: Path) -> None:
     reporter = BarReporter()
@@ -145,8 +135,6 @@ def test_one_sentence_without_a_validation_side(contrary: Any) -> None:
         SrjtError, match="patience waits for a better epoch, which only keep 'best' looks for"
     ):
         trained(contrary, keep="last", patience=3)
-    with pytest.raises(SrjtError, match="patience must be positive; got 0"):
-        trained(contrary, patience=0)
 
 
 def rows(values: list[float], *, network: str = "1", metric: str = "mae") -> list[MetricRow]:
@@ -168,21 +156,10 @@ def test_the_best_epoch() -> None:
 @pytest.mark.slow
 def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
     results = srjt.study(
-        "synthetic",
-        reading={"images": 90, "patients": 18, "size": 32},
-        methods=["standard", "standard:keep=best"],
-        noise="quasi:0.4",
-        folds=3,
-        only_folds=0,
-        out=tmp_path,
-        device="cpu",
-        network="tiny",
-        image_size=32,
-        crop=28,
-        epochs=4,
-        learning_rate=1e-2,
-        batch_size=16,
-    )
+        "synthetic", reading={"images": 90, "patients": 18, "size": 32}, methods=["standard", "standard:keep=best"],
+        noise="quasi:0.4", folds=3, only_folds=0, out=tmp_path, device="cpu", network="tiny", image_size=32, crop=28,
+        epochs=4, learning_rate=1e-2, batch_size=16,
+    )  # fmt: skip
     (table,) = StudyTables(
         scores=results.scores, runs=results.runs, networks=networks_phrase(results.facts)
     ).comparison()

@@ -26,8 +26,7 @@ def command(labels: Path, out: Path, *more: object) -> list[object]:
     return [
         "train", labels, "--out", out, "--official-split", "--device", "cpu", "--method", "co-teaching+ours",
         "--noise-rate", 0.4, "--network", "tiny", "--image-size", 32, "--crop", 28, "--epochs", EPOCHS,
-        "--batch-size", 16, "--learning-rate", 1e-3, "--set", "checkpoint_seconds=0",
-        *more,
+        "--batch-size", 16, "--learning-rate", 1e-3, "--set", "checkpoint_seconds=0", *more,
     ]  # fmt: skip
 
 
@@ -42,9 +41,8 @@ def untimed(out: Path) -> pd.DataFrame:
 
 
 def assert_same(out: Path, reference: Path) -> None:
-    assert (out / "weights.safetensors").read_bytes() == (reference / "weights.safetensors").read_bytes()
-    assert (out / "history.csv").read_bytes() == (reference / "history.csv").read_bytes()
-    assert (out / "summary.json").read_bytes() == (reference / "summary.json").read_bytes()
+    for name in ("weights.safetensors", "history.csv", "summary.json"):
+        assert (out / name).read_bytes() == (reference / name).read_bytes()
     pd.testing.assert_frame_equal(untimed(out), untimed(reference), check_exact=True)
     lines = [(out / "metrics.csv").read_text().splitlines() for out in (out, reference)]
     assert [line.rsplit(",", 1)[0] for line in lines[0]] == [line.rsplit(",", 1)[0] for line in lines[1]]
@@ -103,16 +101,13 @@ def test_killed_at_random_times_and_finished(
 def test_killed_while_it_starts(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path) -> None:
     chance = random.Random(7)
     out = tmp_path / "run"
+    where = {"says": tmp_path / "says", "env": {"SRJT_CACHE": str(tmp_path / "c")}}
     for _ in range(5):  # decoding, making the folder, the first steps
-        pid = launcher.start(
-            *command(labels, out), says=tmp_path / "says", env={"SRJT_CACHE": str(tmp_path / "c")}
-        )
+        pid = launcher.start(*command(labels, out), **where)
         time.sleep(chance.random() * 0.4)
         os.kill(pid, signal.SIGKILL)
         launcher.wait(pid)
-    pid = launcher.start(
-        *command(labels, out), says=tmp_path / "says", env={"SRJT_CACHE": str(tmp_path / "c")}
-    )
+    pid = launcher.start(*command(labels, out), **where)
     assert launcher.wait(pid) == 0, (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)
 

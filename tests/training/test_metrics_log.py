@@ -90,9 +90,15 @@ def test_resuming_cuts_what_came_after_and_half_lines(tmp_path: Path) -> None:
     assert read_metrics(path)["value"].tolist() == [0.1, 0.25]
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_no_file_and_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
     with pytest.raises(SrjtError, match="There are no metrics at"):
-        read_metrics(tmp_path / "metrics.csv")
+        read_metrics(path)
+    header = b"epoch,split,network,metric,value\n"
+    for content in (b"epoch,split\n1,train\n", header + b"1,train,1,loss,much\n", b"\xff\xfe\n\xff\n"):
+        path.write_bytes(content)
+        with pytest.raises(SrjtError, match=r"metrics\.csv is damaged or not from srjt"):
+            read_metrics(path)
 
 
 def test_the_papers_average_over_ten_epochs_and_both_networks() -> None:

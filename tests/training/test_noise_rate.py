@@ -61,12 +61,8 @@ def test_the_run_uses_the_estimate_and_logs_it(
     )
     assert expected in watching.notes
     recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
-    assert recorded == {
-        "requested": "auto",
-        "estimated": estimate.rate,
-        "used": estimate.rate,
-        "why": expected,
-    }
+    rate = estimate.rate
+    assert recorded == {"requested": "auto", "estimated": rate, "used": rate, "why": expected}
     assert not (tmp_path / "run" / "warmup").exists()
     assert estimate.samples == len(split.train)
 
@@ -90,15 +86,9 @@ def test_a_resumed_run_reuses_the_estimate(
     assert run.config.noise_rate == read_noise_estimate(tmp_path / "run").rate  # type: ignore[union-attr]
     assert srjt.train(noisy, **given).config == run.config  # and of a finished one, too
     other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
-    with pytest.raises(
-        SrjtError,
-        match=r"another configuration \(the samples, labels or split are not the same\): choose",
-    ):
+    with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
         srjt.train(other, **given)
-    with pytest.raises(
-        SrjtError,
-        match=r"run of another configuration \(epochs was 3 and is now 9\): choose another `out`\.$",
-    ):
+    with pytest.raises(SrjtError, match=r"\(epochs was 3 and is now 9\): choose another `out`\.$"):
         srjt.train(noisy, epochs=9, **given)  # long enough for other short trainings
 
 
@@ -111,9 +101,7 @@ def test_an_interrupted_warm_up_is_resumed(
                 raise KeyboardInterrupt
 
     class Rest(BarReporter):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = 99
+        first = 99
 
         def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
             self.first = min(self.first, epoch)
@@ -149,29 +137,18 @@ def test_only_the_training_side_is_used(noisy: Manifest, split: Split, asked: Tr
 
 
 @pytest.mark.usefixtures("forbidden")
-@pytest.mark.parametrize("method", ["standard", "sord", "mixup"])
 def test_what_a_method_does_not_need_is_not_estimated(
-    noisy: Manifest, fits: TrainConfig, method: str, tmp_path: Path
+    noisy: Manifest, fits: TrainConfig, tmp_path: Path
 ) -> None:
-    config, estimate = resolve_noise_rate(
-        noisy, config=fits.replace(method=method, noise_rate="auto"), out=tmp_path
-    )
-    assert estimate is None
-    assert config.noise_rate is None
+    asked = fits.replace(method="standard", noise_rate="auto")
+    config, estimate = resolve_noise_rate(noisy, config=asked, out=tmp_path)
+    assert (config.noise_rate, estimate) == (None, None)
     assert list(tmp_path.iterdir()) == []
     given = fits.replace(method="co-teaching", noise_rate=0.2)
     assert resolve_noise_rate(noisy, config=given, out=tmp_path) == (given, None)
     matrix = np.eye(4).tolist()  # both are known to f-correction: the matrix is all it needs
     known = fits.replace(method="f-correction", noise_rate="auto", transition=matrix)
     assert resolve_noise_rate(noisy, config=known)[1] is None
-
-
-def test_methods_that_need_a_matrix_get_the_estimated_one(noisy: Manifest, fits: TrainConfig) -> None:
-    config, estimate = resolve_noise_rate(
-        noisy, config=fits.replace(method="f-correction", noise_rate="auto"), setup=Setup(device="cpu")
-    )
-    assert estimate is not None
-    np.testing.assert_array_equal(config.transition, auto.usable_matrix(estimate.rate, estimate.transition))
 
 
 def test_soft_labels_may_follow_the_estimate(noisy: Manifest, asked: TrainConfig) -> None:
@@ -216,8 +193,9 @@ def test_an_undetermined_rate_warns_and_is_used_as_it_is(
 
     monkeypatch.setattr(auto, "estimate_noise", pretend)
     expected = (
-        r"do not determine the noise rate, 0\.00 to 0\.35 \(the networks know nothing\); 0\.03 is used\. The rate "
-        r"assumes luck\. Verified grades of a random sample \(column verified_grade\) or a rate that you know"
+        r"Estimated noise rate 0\.03 \(95 %: 0\.00–0\.35\) from 240 training labels; they do not determine it\. The "
+        r"networks know nothing\. The rate assumes luck\. Verified grades of a random sample \(column verified_grade\) "
+        r"or a rate that you know"
     )
     with pytest.warns(UserWarning, match=expected) as raised:
         config, estimate = resolve_noise_rate(
@@ -279,12 +257,8 @@ def test_two_that_need_the_same_estimate_make_it_once(
 def test_the_warm_up_is_short_and_has_no_noise_rate(asked: TrainConfig) -> None:
     run = asked.replace(epochs=150, milestones=(100,), soft_labels="estimated")
     short = warm_up(run)
-    assert (short.noise_rate, short.transition, short.soft_labels, short.milestones) == (
-        None,
-        None,
-        "paper",
-        None,
-    )
+    assert (short.noise_rate, short.transition, short.milestones) == (None, None, None)
+    assert short.soft_labels == "paper"
     # three trainings on two thirds of the samples, each by one network: at most a third of the run of two
     assert [warm_up(asked.replace(epochs=n)).epochs for n in (1, 2, 20, 30, 150)] == [1, 1, 6, 10, 30]
     assert (short.network, short.learning_rate, short.seed) == (run.network, run.learning_rate, run.seed)
@@ -307,17 +281,8 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
 
 
 @pytest.mark.usefixtures("forbidden")
-def test_a_rate_that_is_given_to_a_recipe_is_used(noisy: Manifest, split: Split, fits: TrainConfig) -> None:
-    run = srjt.train(noisy, split=split, config=fits, method="srjt", noise_rate=0.1, device="cpu")
-    assert run.config.noise_rate == 0.1
-
-
-@pytest.mark.usefixtures("forbidden")
-@pytest.mark.parametrize("options", [{"agree": "al"}, {"temprature": 1.0}])
-def test_a_misspelt_option_is_known_before_the_warm_up(
-    noisy: Manifest, fits: TrainConfig, options: dict[str, Any]
-) -> None:
-    settings = {"method": "jocor+ours", "noise_rate": "auto", "method_options": options}
+def test_a_misspelt_option_is_known_before_the_warm_up(noisy: Manifest, fits: TrainConfig) -> None:
+    settings = {"method": "jocor+ours", "noise_rate": "auto", "method_options": {"temprature": 1.0}}
     with pytest.raises(SrjtError, match="did you mean"):
         srjt.train(noisy, config=fits, device="cpu", **settings)
 
@@ -362,9 +327,4 @@ def test_the_run_records_why_it_used_a_rate(
 ) -> None:
     srjt.train(noisy, config=fits.replace(**settings), epochs=1, out=tmp_path / "run", device="cpu")
     recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
-    assert recorded == {
-        "requested": settings.get("noise_rate"),
-        "estimated": None,
-        "used": used,
-        "why": why,
-    }
+    assert recorded == {"requested": settings.get("noise_rate"), "estimated": None, "used": used, "why": why}

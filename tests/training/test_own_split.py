@@ -20,8 +20,6 @@ def test_the_split_column_is_used_unless_all_samples_are_asked_for() -> None:
     assert trained_on == [20, 30]
     with pytest.raises(SrjtError, match=r"split takes a Split, .* not 0: .*=srjt\.data\.folds\(data\)\[0\]"):
         srjt.train(data, split=0, **settings)  # type: ignore[arg-type]
-    with pytest.raises(SrjtError, match=r"A fold is given as a split: .*srjt\.data\.folds\(data\)\[0\]"):
-        srjt.train(data, fold=0, **settings)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from srjt.training.devices import Process, StackedNetworks
 from srjt.training.folder import RunFacts
 from srjt.training.loop import fit
 from srjt.training.reporters import BarReporter
-from srjt.training.trained import Trained, build_method, build_networks, ready_to_compute
+from srjt.training.trained import Setup, Trained, build_method, build_networks, ready_to_compute
 
 EPOCHS, BATCH, SIZE, CROP, NOISE = 4, 16, 32, 28, 0.4
 
@@ -69,7 +69,7 @@ def trained(data: Any, method: str, **settings: Any) -> Trained:
     config, committee = first_committee(method, **settings)
     rows = data.split.train
     facts = RunFacts(config=config, grades=Grades(data.manifest.grades), data={"in_shape": (3, CROP, CROP)})
-    run = ready_to_compute(committee, build_method(config, num_classes=4), facts, device=torch.device("cpu"))
+    run = ready_to_compute(committee, build_method(config, num_classes=4), facts, Setup(device="cpu"))
     run = replace(run, preprocess=Preprocess(crop=CROP, dtype=torch.float64))
     training = TrainingSet(
         feed=open_feed(data.manifest.arrays, device="cpu"),

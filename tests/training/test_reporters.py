@@ -14,14 +14,7 @@ import pytest
 from srjt.errors import SrjtError
 from srjt.progress import Bar, Lines, TerminalBar
 from srjt.training.checkpoint import MetricRow
-from srjt.training.reporters import (
-    TRACKERS,
-    BarReporter,
-    TrackingReporter,
-    headline,
-    reporter_for,
-    track,
-)
+from srjt.training.reporters import TRACKERS, BarReporter, TrackingReporter, headline, reporter_for, track
 
 # What a person sees while it trains.
 
@@ -37,14 +30,11 @@ ROWS = [
 ]
 
 
-def test_the_headline_averages_the_networks() -> None:
+def test_the_headline_averages_the_networks_and_test_scores_are_shown_on_request_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     shown = headline(ROWS, show_test=True)
     assert shown == pytest.approx({"loss": 1.5, "val.acc": 0.4, "test.acc": 0.6, "samples/s": 1234.5})
-
-
-def test_test_scores_are_shown_on_request_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     assert headline(ROWS) == pytest.approx({"loss": 1.5, "val.acc": 0.4, "samples/s": 1234.5})
     for show_test in (False, True):
         with reporter_for(show_test=show_test) as plain:
@@ -74,7 +64,14 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("title", "folds", "epoch", "rows", "position", "score"),
+    [("co-teaching+ours", 1, 2, ROWS, "epoch 2/30", r"val\.acc 0\.400"),
+     ("warm-up", 3, 70, [row for row in ROWS if row.split == "train"], "fold 3/3, epoch 10/30", r"loss 1\.500")],
+)  # fmt: skip
+def test_a_terminal_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch, title: str, folds: int, epoch: int, rows: Any, position: str, score: str
+) -> None:
     """The bar and the latest numbers on one line; notes as they are, brackets included."""
     from srjt.console import Console
 
@@ -82,45 +79,24 @@ def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
     bar = TerminalBar("training", lasting=True, stderr=False)
     with BarReporter(bar) as reporter:
-        reporter.begin("co-teaching+ours", epochs=30)
-        reporter.decoded(1, 2)
+        reporter.begin(title, epochs=30, folds=folds)
         reporter.decoded(2, 2)
-        reporter.stepped(1, 1, 5)
-        reporter.finished_epoch(2, ROWS)
+        reporter.stepped(epoch - 1, 1, 5)
+        reporter.finished_epoch(epoch, rows)
         reporter.note("A [note].")
         bar.progress.refresh()
-    said = screen.getvalue()
+    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     assert "A [note]." in said
-    assert "2/30" in said
-    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said).rstrip().splitlines()[-1]
-    assert re.search(r"co-teaching\+ours [━╸╺ ]{10} epoch 2/30 .* val\.acc 0\.400  samples/s 1234", last)
-    assert len(last.split("\r")[-1].rstrip()) <= 80
+    last = said.rstrip().splitlines()[-1].split("\r")[-1].rstrip()
+    assert re.fullmatch(rf"{re.escape(title)} [━╸╺ ]{{10}} {position} [0-9:-]+ {score}  samples/s 1234", last)
+    assert len(last) <= 80
 
 
-def test_the_epochs_of_a_cross_fit_are_named_by_fold(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In a log and on a terminal of 80 columns, where the longest name of an audit has room."""
-    from srjt.console import Console
-
+def test_the_epochs_of_a_cross_fit_are_named_by_fold(capsys: pytest.CaptureFixture[str]) -> None:
     with BarReporter(Lines()) as plain:
         plain.begin("", epochs=30, folds=5)
         plain.finished_epoch(32, ROWS)
     assert capsys.readouterr().out == "fold 2/5, epoch 2/30  loss 1.500  val.acc 0.400  samples/s 1234\n"
-    screen = io.StringIO()
-    monkeypatch.setattr("srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
-    bar = TerminalBar("training", lasting=True, stderr=False)
-    with BarReporter(bar) as reporter:
-        reporter.begin("warm-up", epochs=30, folds=3)
-        reporter.stepped(69, 1, 5)
-        reporter.finished_epoch(70, [row for row in ROWS if row.split == "train"])
-        bar.progress.refresh()
-    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
-    last = said.rstrip().splitlines()[-1].split("\r")[-1].rstrip()
-    assert re.fullmatch(
-        r"warm-up [━╸╺ ]{10} fold 3/3, epoch 10/30 [0-9:-]+ loss 1\.500  samples/s 1234", last
-    )
-    assert len(last) <= 80
 
 
 def test_which_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,15 +194,10 @@ def test_the_cross_fit_of_the_noise_estimate_is_not_recorded(tmp_path: Path) -> 
     assert started == []
 
 
-@pytest.mark.parametrize("tracker", list(TRACKERS))
-def test_a_missing_package_names_its_extra(
-    tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, TRACKERS[tracker][0], None)
-    with pytest.raises(SrjtError, match=rf'pip install "{tracker}[">]'):
-        track(BarReporter(), tracker, tmp_path)
-
-
-def test_an_unknown_tracker_is_an_error(tmp_path: Path) -> None:
+def test_a_tracker_that_is_missing_or_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for tracker, (module, *_) in TRACKERS.items():
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(SrjtError, match=rf'pip install "{tracker}[">]'):
+            track(BarReporter(), tracker, tmp_path)
     with pytest.raises(SrjtError, match="did you mean 'mlflow'"):
         track(BarReporter(), "mlflo", tmp_path)

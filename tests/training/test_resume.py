@@ -383,7 +383,12 @@ def test_the_history_is_read_back_exactly(data: Any, settings: dict[str, Any], e
     """Also ids that pandas would take for missing values."""
     run = srjt.train(data.manifest, out=ended, **settings)
     written = pd.DataFrame(
-        {"id": ["NA", "null", "07"], "loss_1": [0.1 + 0.2, 1e-310, float("nan")], "seen": [1, 2, 3]}
+        {
+            "id": ["NA", "null", "07"],
+            "grade": 0,
+            "loss_1": [0.1 + 0.2, 1e-310, float("nan")],
+            "seen": [1, 2, 3],
+        }
     )
     (ended / "history.csv").write_bytes(written.to_csv(index=False).encode())
     summary = json.loads((ended / "summary.json").read_text())

@@ -24,13 +24,6 @@ from srjt.errors import Interrupted, SrjtError
 from srjt.training import workers
 from srjt.training.workers import Ended, StopRequest, WorkerPool, start_forkserver
 
-
-def test_workers_share_a_gpu_that_occurs_twice() -> None:
-    assert WorkerPool(devices=("cuda:0", "cuda:1", "cuda:0")).shares_gpus
-    for devices in [("cuda:0", "cuda:1"), ("cpu", "cpu"), (None, None)]:
-        assert not WorkerPool(devices=devices).shares_gpus
-
-
 # ---- tasks
 
 
@@ -64,8 +57,8 @@ def train_until_stopped(file: str, *, device: str | None) -> None:
         raise Interrupted(stop.number, "stopped")
 
 
-def run(pool: WorkerPool, function: Callable[..., Any], *arguments: Any, settings: Any = None) -> Ended:
-    pool.submit("task", function, *arguments, settings=settings)
+def run(pool: WorkerPool, function: Callable[..., Any], *arguments: Any) -> Ended:
+    pool.submit("task", function, *arguments)
     assert pool.running == ["task"]
     while not (ended := pool.wait()):
         pass
@@ -80,8 +73,8 @@ def test_a_worker_serves_one_task_after_another(
 ) -> None:
     with WorkerPool(devices=("cpu",), threads=1, networks=("tiny",)) as pool:
 
-        def look(settings: Any = None) -> dict[str, Any]:
-            result: dict[str, Any] = run(pool, facts, settings=settings).result
+        def look() -> dict[str, Any]:
+            result: dict[str, Any] = run(pool, facts).result
             return result
 
         first = look()
@@ -106,13 +99,9 @@ def test_a_worker_serves_one_task_after_another(
         fourth = look()
         assert len({state["process"] for state in (first, second, third, fourth)}) == 4
 
-        other = look("deterministic")
-        assert other["process"] != fourth["process"]
-        assert look("deterministic") == other
-
         monkeypatch.setattr(workers, "END_SECONDS", 0.1)
-        assert "RuntimeError: a bug" in run(pool, fail, "with a thread", settings="deterministic").error
-        assert look("deterministic")["process"] != other["process"]
+        assert "RuntimeError: a bug" in run(pool, fail, "with a thread").error
+        assert look()["process"] != fourth["process"]
     assert not multiprocessing.active_children()
 
 

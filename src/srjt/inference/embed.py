@@ -32,7 +32,7 @@ from srjt.files import (
     wait_for_lock,
 )
 from srjt.networks import takes_rows
-from srjt.training.batches import Preprocess, centre_batches
+from srjt.training.batches import Preprocess, view_batches
 from srjt.training.config import TrainConfig
 from srjt.training.devices import channels_last, choose_device, torch_flags, uses_channels_last
 
@@ -173,7 +173,7 @@ def embed(
     def batches(done: int) -> Iterator[Features]:
         flags = torch_flags(exact, target, training=False)
         with flags, torch.inference_mode():
-            for images, part in centre_batches(
+            for (images,), part in view_batches(
                 feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size, done=done
             ):
                 computed = network(images)

@@ -425,7 +425,7 @@ def judge(
         uncalibrated = calibration.calibration_bins(
             probabilities_of(answers.outputs[0], prepared.options.network), labels
         )
-    if run.facts is not None and not per:  # the naive grades are those of images
+    if not per:  # the naive grades are those of images
         naive = baseline_from(run.facts, answers.confusion.sum(axis=1))
     rows = who.reset_index(drop=True).assign(
         **{name: [grades[g] for g in of] for name, of in (("label", labels), ("grade", answers.grades))},

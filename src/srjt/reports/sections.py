@@ -93,7 +93,6 @@ def run_name(run: Trained) -> str:
 
 def model_section(run: Trained) -> Section:
     """The run and its training data."""
-    assert run.facts is not None
     rows = {
         "run": run_name(run),
         "method": display_name(run.config.method),

@@ -296,7 +296,7 @@ class StudyConfig:
                 "A study sets soft labels by method, for example co-teaching+ours:label_matrix=estimated."
             )
         if self.source not in ("", "synthetic"):
-            self._check_reading()
+            ReadOptions.of(self.reading)
         if self.splits is not None and self.hold_out is not None:
             raise SrjtError("`splits` has its folds already: leave out `hold_out`.")
         for text in self.noises:
@@ -306,17 +306,6 @@ class StudyConfig:
             if text != "all":
                 methods.lookup(text.strip().partition(":")[0], registered_by=runs.imports)
         self.method_specs()
-
-    def _check_reading(self) -> None:
-        """Columns, folders and files are texts; unknown names are refused where the data are opened."""
-        for name in set(self.reading) & set(vars(ReadOptions())):
-            value = self.reading[name]
-            if not (
-                value is None
-                or isinstance(value, str)
-                or (name in ("grades", "map_grades", "grade_column") and isinstance(value, list))
-            ):
-                raise SrjtError(f"reading: {name} takes a text; got {show(value)}.")
 
     def method_specs(self) -> list[MethodSpec]:
         """The methods in order, each once; ``all`` is the paper's fourteen and your own."""

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import platform
-import re
 import shutil
 import traceback
 import warnings
@@ -23,25 +22,23 @@ from srjt import files
 from srjt._version import __version__
 from srjt.data.grades import Grades
 from srjt.data.splits import write_splits
-from srjt.errors import SrjtError, count_of, warnings_about
+from srjt.errors import SrjtError, warnings_about
 from srjt.files import is_locked, write_json
 from srjt.methods import import_modules
-from srjt.studies.config import StudyConfig, parse_noise
+from srjt.studies.config import NoiseSpec, StudyConfig, parse_noise
 from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
-from srjt.training.folder import has_summary
+from srjt.training.folder import has_summary, image_digest
 from srjt.training.train import train
 
 # A study's folder: its plan and the state of its runs.
 #
-# study.json                     the settings, the data, the versions and the planned runs
+# study.json                     the settings, the data, the injected noise, the versions and the planned runs
 # splits.csv                     id, fold, split
-# image_hashes.npz               the hash of every image, to notice one that has changed
-# noise/<noise>_fold<k>_seed<s>.json   the injected noise
 # estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
 # runs/<key>/                    the folder of one run
 # errors/<key>.txt               the error of a failed run
 
-FORMAT = 3
+FORMAT = 4
 REALISED = ("nominal_rate", "realised_rate", "realised_matrix")  # of injected noise
 
 
@@ -62,32 +59,8 @@ class _Settings(BaseModel, extra="allow"):
     grade_names: dict[str, str] = {}
 
 
-class StudyFile(BaseModel, extra="allow"):
-    """``study.json``."""
-
-    format: Literal[3]
-    name: str
-    source: str
-    study: _Settings
-    grades: list[str]
-    class_counts: list[NonNegativeInt]
-    samples: NonNegativeInt
-    patients: NonNegativeInt | None
-    folds: PositiveInt
-    held_out: list[str] = []
-    seeds: list[NonNegativeInt]
-    methods: list[str]
-    noises: list[str]
-    config: dict[str, Any]
-    preset: str | None
-    command: str
-    splits_hash: str
-    versions: dict[str, str]
-    cells: list[_Cell]
-
-
-class NoiseRow(BaseModel, extra="forbid"):
-    """A file in ``noise/``."""
+class _Noise(BaseModel, extra="forbid"):
+    """The noise of a fold with a seed."""
 
     noise: str
     kind: str
@@ -101,6 +74,32 @@ class NoiseRow(BaseModel, extra="forbid"):
     realised_rate: float | None
     realised_matrix: list[list[float | None]] | None  # None: of a grade without samples
     condition_number: float | None
+
+
+class StudyFile(BaseModel, extra="allow"):
+    """``study.json``."""
+
+    format: Literal[4]
+    name: str
+    source: str
+    study: _Settings
+    grades: list[str]
+    class_counts: list[NonNegativeInt]
+    samples: NonNegativeInt
+    patients: NonNegativeInt | None
+    folds: PositiveInt
+    held_out: list[str] = []
+    seeds: list[NonNegativeInt]
+    methods: list[str]
+    noises: list[str]
+    noise: list[_Noise]
+    images: str | None
+    config: dict[str, Any]
+    preset: str | None
+    command: str
+    splits_hash: str
+    versions: dict[str, str]
+    cells: list[_Cell]
 
 
 @contextlib.contextmanager
@@ -121,21 +120,24 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
     """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        before = folder / "study.json"
-        if before.exists():
-            read_study(folder)  # an error if it is not a study of srjt
+        file, before = folder / "study.json", dict[str, Any]()
+        if file.exists():
+            before = read_study(folder)  # an error if it is not a study of srjt
         elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
             raise SrjtError(f"{folder} holds something else already: choose another `out`.")
         Grades(data.manifest.grades, data.config.grade_names)  # an error if they do not fit
-        hashes = _check_images(folder / "image_hashes.npz", data)
         planned_runs = list(data.planned_runs())
         # lock_study removes it if the process is killed here
         draft = folder / f".splits.csv.{os.getpid()}.tmp"
         write_splits(draft, data.manifest, data.splits)
         splits_hash = hashlib.blake2b(draft.read_bytes(), digest_size=8).hexdigest()
+        if before.get("splits_hash") == splits_hash and before["images"] != image_digest(data.manifest):
+            raise SrjtError(
+                "An image has changed since this study began: restore the images, or choose another `out`."
+            )
         patients = data.manifest.patients
         write_json(
-            before,
+            file,
             {
                 "format": FORMAT,
                 "name": folder.name,
@@ -150,6 +152,13 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
                 "seeds": list(data.config.seeds),
                 "methods": [spec.name for spec in data.config.method_specs()],
                 "noises": [spec.label for spec in data.noises],
+                "noise": [
+                    _noise(data, spec, fold, seed)
+                    for spec in data.noises
+                    for seed in data.config.seeds
+                    for fold in data.fold_numbers
+                ],
+                "images": image_digest(data.manifest),
                 "config": dict(data.config.train),
                 "preset": data.config.preset,
                 "command": command,
@@ -164,57 +173,26 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             },
         )
         draft.replace(folder / "splits.csv")
-        if hashes:
-            values = np.array(list(hashes.values()), dtype=np.uint64)
-            files.save_arrays(folder / "image_hashes.npz", {"ids": np.array(list(hashes)), "hashes": values})
-        _write_noises(folder / "noise", data)
         return planned_runs
 
 
-def _check_images(file: Path, data: StudyPlan) -> dict[str, list[int]]:
-    """The hash of each image by its id, or an error that names an image that has changed since the study began."""
-    if data.manifest.hashes is None or data.manifest.are_features:
-        return {}
-    hashes = dict(zip(data.manifest.ids, data.manifest.hashes.tolist(), strict=True))
-    saved, before = files.load_arrays(file), dict[str, list[int]]()
-    with contextlib.suppress(KeyError, ValueError):
-        before = dict(zip(saved["ids"].tolist(), saved["hashes"].tolist(), strict=True))
-    changed = [name for name, was in before.items() if hashes.get(name, was) != was]
-    if changed:
-        others = f" (and {count_of(len(changed) - 1, 'other')})" if len(changed) > 1 else ""
-        raise SrjtError(
-            f"The image {changed[0]}{others} has changed since this study began: restore the images, or choose another "
-            "`out`."
-        )
-    return {**before, **hashes}
-
-
-def _write_noises(folder: Path, data: StudyPlan) -> None:
-    folder.mkdir(exist_ok=True)
-    for spec in data.noises:
-        for seed in data.config.seeds:
-            for fold in data.fold_numbers:
-                _, injected = data.labelled(spec, fold, seed)
-                rate, matrix = data.given_noise(spec)
-                if rate == "auto":  # the noise.json of each run has its estimate
-                    rate, matrix = None, spec.matrix(data.manifest.class_counts)
-                condition = None if matrix is None else float(np.nan_to_num(np.linalg.cond(matrix)))
-                name = re.sub(r"[^A-Za-z0-9.+-]+", "-", spec.label)
-                write_json(
-                    folder / f"{name}_fold{fold}_seed{seed}.json",
-                    {
-                        "noise": spec.label,
-                        "kind": spec.kind,
-                        "fold": fold,
-                        "seed": seed,
-                        "rho": spec.rho_on(data.manifest.class_counts),
-                        "told_rate": rate,
-                        "told_matrix": matrix,
-                        "injected": injected is not None,
-                        **{name: getattr(injected, name, None) for name in REALISED},
-                        "condition_number": condition,
-                    },
-                )
+def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
+    _, injected = data.labelled(spec, fold, seed)
+    rate, matrix = data.given_noise(spec)
+    if rate == "auto":  # the noise.json of each run has its estimate
+        rate, matrix = None, spec.matrix(data.manifest.class_counts)
+    return {
+        "noise": spec.label,
+        "kind": spec.kind,
+        "fold": fold,
+        "seed": seed,
+        "rho": spec.rho_on(data.manifest.class_counts),
+        "told_rate": rate,
+        "told_matrix": matrix,
+        "injected": injected is not None,
+        **{name: getattr(injected, name, None) for name in REALISED},
+        "condition_number": None if matrix is None else float(np.nan_to_num(np.linalg.cond(matrix))),
+    }
 
 
 def read_study(folder: Path) -> dict[str, Any]:

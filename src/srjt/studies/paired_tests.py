@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -155,19 +155,9 @@ def compare_ours(
                         largest=largest_difference(metric),
                     )
                     against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
-                    rows.append(
-                        {
-                            "noise": noise,
-                            "metric": metric,
-                            "method": method,
-                            "role": role,
-                            "against": against,
-                            "better": _better(test.difference, metric),
-                            **asdict(test),
-                        }
-                    )
-    columns = ["noise", "metric", "method", "role", "against", "better"]
-    columns += list(PairedTest.__dataclass_fields__)
+                    better = _better(test.difference, metric)
+                    rows.append((noise, metric, method, role, against, better, *astuple(test)))
+    columns = ["noise", "metric", "method", "role", "against", "better", *PairedTest.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns).astype({"better": object})
 
 
@@ -213,7 +203,7 @@ def _best_elsewhere(
 
 
 def ours_minus_host(
-    scores: pd.DataFrame, *, noise: str, metric: str, split: str = "test"
+    scores: pd.DataFrame, noise: str, metric: str, *, split: str
 ) -> dict[str, pd.Series[float]]:
     """Name of each "+ours" that has its host in the study → their differences. Index: fold, seed."""
     wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
@@ -263,10 +253,10 @@ def pool_ours(
     for group, noises in groups.items():
         for metric in metrics:
             pairs = {
-                (noise, name): found
+                (noise, name): differences
                 for noise in noises
-                for name, found in ours_minus_host(scores, noise=noise, metric=metric, split=split).items()
-                if len(found)
+                for name, differences in ours_minus_host(scores, noise, metric, split=split).items()
+                if len(differences)
             }
             if len(pairs) < 2:
                 continue
@@ -277,15 +267,7 @@ def pool_ours(
                 confidence=confidence,
                 largest=largest_difference(metric),
             )
-            rows.append(
-                {
-                    "group": group,
-                    "metric": metric,
-                    "hosts": len({name for _, name in pairs}),
-                    "noises": len({noise for noise, _ in pairs}),
-                    "pairs": len(pairs),
-                    **asdict(test),
-                }
-            )
+            of_noise, of_host = zip(*pairs, strict=True)
+            rows.append((group, metric, len(set(of_host)), len(set(of_noise)), len(pairs), *astuple(test)))
     columns = ["group", "metric", "hosts", "noises", "pairs", *PairedTest.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns)

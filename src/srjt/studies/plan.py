@@ -10,7 +10,6 @@ import inspect
 import io
 import json
 import math
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +30,6 @@ from srjt.data.images.decode import Resize
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import open_store
 from srjt.data.manifest import LeakageWarning, Manifest, drop_unusable
-from srjt.data.options import ReadOptions
 from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
@@ -41,6 +39,7 @@ from srjt.methods import lookup
 from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, learning_curve, parse_noise
 from srjt.training.config import TrainConfig
+from srjt.training.folder import image_digest
 from srjt.training.single_run import fingerprint, training_cost
 from srjt.training.train import warm_up
 from srjt.training.workers import StopRequest
@@ -141,6 +140,7 @@ class StudyPlan:
         """Images that are in memory, resized once for all runs."""
         return open_store(self.manifest, size=size, resize=resize, cache=cache).pixels
 
+    @lru_cache(maxsize=64)  # noqa: B019
     def given_noise(self, spec: NoiseSpec) -> tuple[float | Literal["auto"] | None, Any]:
         """ε and P that the methods get; ε is "auto" if both are estimated from the training labels.
 
@@ -169,29 +169,20 @@ class StudyPlan:
     def planned_runs(self) -> Iterator[PlannedRun]:
         """All runs, noise by noise and fold by fold, so that an unfinished study already compares all methods."""
         for spec in self.noises:
-            rate, matrix = self.given_noise(spec)
             for seed in self.config.seeds:
                 for fold in self.fold_numbers:
                     for method in self.config.method_specs():
-                        yield self._plan(method, spec, fold, seed, rate, matrix)
+                        yield self._plan(method, spec, fold, seed)
 
     def find(self, facts: Mapping[str, Any]) -> PlannedRun:
         """The planned run with this entry in ``study.json``, without planning all the others."""
         spec = parse_noise(facts["noise"])
         wanted = (facts["method"], facts["variant"])
         method = next(m for m in self.config.method_specs() if (m.name, m.variant) == wanted)
-        return self._plan(method, spec, int(facts["fold"]), int(facts["seed"]), *self.given_noise(spec))
+        return self._plan(method, spec, facts["fold"], facts["seed"])
 
-    def _plan(
-        self,
-        method: MethodSpec,
-        spec: NoiseSpec,
-        fold: int,
-        seed: int,
-        rate: float | Literal["auto"] | None,
-        matrix: Any,
-    ) -> PlannedRun:
-        own = method.own_rate
+    def _plan(self, method: MethodSpec, spec: NoiseSpec, fold: int, seed: int) -> PlannedRun:
+        own, (rate, matrix) = method.own_rate, self.given_noise(spec)
         if own == "auto":
             rate, matrix = self._estimated_noise(spec)  # even if the study knows the noise
         elif own is not None:
@@ -229,7 +220,7 @@ class StudyPlan:
 
     def _name(self, config: TrainConfig, spec: NoiseSpec, fold: int, seed: int, *method: str) -> str:
         """A folder's name, with a hash of all that decides what is in it."""
-        facts = [config.determining(), self._fingerprint(spec, fold, seed), self._image_hash]
+        facts = [config.determining(), self._fingerprint(spec, fold, seed), image_digest(self.manifest)]
         digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=6).hexdigest()
         parts = [*method, spec.label, f"fold{fold}", f"seed{seed}", digest]
         return "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part)[:60] for part in parts if part)
@@ -237,21 +228,6 @@ class StudyPlan:
     @lru_cache(maxsize=1024)  # noqa: B019
     def _fingerprint(self, spec: NoiseSpec, fold: int, seed: int) -> str:
         return fingerprint(self.labelled(spec, fold, seed)[0], self.split(spec, fold))
-
-    @cached_property
-    def _image_hash(self) -> str:
-        """A hash of the pixels. It detects other images under the same names, and is the same for a copy of the data
-        elsewhere."""
-        digest = hashlib.blake2b(digest_size=8)
-        if self.manifest.arrays is not None:
-            digest.update(repr(self.manifest.arrays.shape).encode())
-            digest.update(np.ascontiguousarray(self.manifest.arrays).data)
-        elif self.manifest.hashes is not None:
-            digest.update(self.manifest.hashes.astype("<u8").tobytes())
-        else:
-            for path in self.manifest.paths:
-                digest.update(b"%d\n" % (path.stat().st_size if os.path.exists(path) else -1))
-        return digest.hexdigest()
 
 
 def _noise_seed(label: str, fold: int, seed: int) -> int:
@@ -277,16 +253,10 @@ def open_data(
     """
     if not config.source:
         raise SrjtError("A study needs data: give a source, or 'synthetic' for the synthetic dataset.")
-    options = dict(config.reading)
-    synthetic = config.source == "synthetic"
-    names = set(inspect.signature(generate).parameters if synthetic else vars(ReadOptions()))
-    for name in options:
-        if name not in names:
-            raise unknown_name(f"reading option of {config.source}", str(name), names)
-    if synthetic:
-        manifest = _synthetic(options)
+    if config.source == "synthetic":
+        manifest = _synthetic(dict(config.reading))
     else:
-        reading = read(config.source, **options, progress=not quiet)
+        reading = read(config.source, **config.reading, progress=not quiet)
         manifest = drop_unusable(reading.manifest, reading.problems)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report
@@ -308,6 +278,10 @@ def open_data(
 
 def _synthetic(options: dict[str, Any]) -> Manifest:
     """The synthetic dataset, generated once and cached: it takes seconds, and every process of a study needs it."""
+    parameters = inspect.signature(generate).parameters
+    for option in options:
+        if option not in parameters:
+            raise unknown_name("reading option of synthetic", option, parameters)
     text = json.dumps([__version__, options], sort_keys=True)
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     file = cache_folder() / "synthetic" / f"{name}.npz"

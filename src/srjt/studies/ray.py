@@ -34,7 +34,7 @@ from srjt.training.workers import release_memory
 
 RETRIES = 5  # of a run whose node or process died; preemptible nodes die often
 POLL_SECONDS = 0.5
-NODES_SECONDS = 5.0  # between two looks at the nodes of the cluster
+RETRY_SECONDS = 5.0  # between two attempts to reach the head of the cluster
 STOP_SECONDS = 60.0  # time for interrupted runs to save their state
 LOCK_SECONDS = 120.0  # to wait for a process that Ray has given up and that still writes to the run's folder
 AHEAD = 10  # tasks that wait for resources; an autoscaling cluster grows because of them
@@ -66,16 +66,6 @@ class RunTask:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """How a run has ended on a node."""
-
-    status: str  # done, failed or left
-    host: str
-    # by their paths in the study, if the node does not see it: the finished run, or its error, and noise estimates
-    files: dict[str, bytes] | None = None
-
-
 def file_identity(file: Path) -> tuple[int, int] | None:
     """What a file has in common on all machines that see it, and no copy of it has; None if there is none."""
     with contextlib.suppress(OSError):
@@ -84,8 +74,9 @@ def file_identity(file: Path) -> tuple[int, int] | None:
     return None
 
 
-def train_on_node(task: RunTask) -> Report:
-    """Train the run. An exception is reported, not raised, so that Ray repeats only what died."""
+def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
+    """Train the run. Returns done, failed or left: an exception is not raised, so that Ray repeats only what died. And,
+    if the node does not see the study, files by their paths in it: the finished run, or its error, and estimates."""
     shared = task.identity is not None and task.identity == file_identity(Path(task.folder) / "study.json")
     # the same scratch folder in every attempt, so that a new process on this node finds the checkpoints
     folder = Path(task.folder) if shared else Path(tempfile.gettempdir()) / task.scratch
@@ -107,13 +98,13 @@ def train_on_node(task: RunTask) -> Report:
     except Exception as problem:
         write_error_report(folder, task.key, problem)
         status, wanted = "failed", [f"errors/{task.key}.txt"]
-    files = None
+    files = dict[str, bytes]()
     if not shared:
         files = {name: made for name, made in _read_estimates(folder).items() if name not in task.files}
         files |= {name: (folder / name).read_bytes() for name in wanted if (folder / name).exists()}
         shutil.rmtree(run, ignore_errors=True)
     release_memory()
-    return Report(status=status, host=platform.node(), files=files)
+    return status, files
 
 
 def _check_node(task: RunTask) -> None:
@@ -226,8 +217,6 @@ class _Driver:
     submitted: dict[Any, PlannedRun] = field(default_factory=dict)  # in the order in which Ray starts them
     room: int = 0  # for runs at the same time
     nodes: set[str] = field(default_factory=set)
-    next_look: float = 0.0
-    streamed: bool = False  # whether a node has sent files back
 
     @property
     def unfinished(self) -> bool:
@@ -235,9 +224,7 @@ class _Driver:
 
     def poll(self) -> None:
         """Submit runs, wait a moment for reports and pass them on."""
-        if time.monotonic() >= self.next_look:
-            self._look_at_nodes()
-            self.next_look = time.monotonic() + NODES_SECONDS
+        self._look_at_nodes()
         while self.waiting and len(self.submitted) < self.room + AHEAD:
             planned = self.waiting.pop(0)
             files = {**self.task.files, **_read_estimates(self.folder)}
@@ -287,36 +274,24 @@ class _Driver:
         It is the one that the node reports: a network file system may show its files here seconds later.
         """
         try:
-            report: Report = self.ray.get(result)
-            if report.files is not None:
-                self._store(key, report)
-            return report.status
+            status, files = self.ray.get(result)
+            if files:
+                run = run_folder(self.folder, key)
+                run.mkdir(parents=True, exist_ok=True)
+                with lock_folder(run):
+                    if not is_finished(run):  # a finished run is not overwritten
+                        write_files(self.folder, files)
+            return str(status)
         except self.ray.exceptions.TaskCancelledError:
             return run_status(self.folder, key)
         except self.ray.exceptions.RayError as problem:
-            first = next(iter(str(problem).strip().splitlines()), "no message")
             reason = (
-                f"Ray gave up on this run ({type(problem).__name__}: {first}). Run the same command again to retry it; "
-                f"Ray's logs have more.\n\n{problem}"
+                f"{type(problem).__name__}: {problem}\nRay gave up on this run: run the same command again."
             )
             write_error_report(self.folder, key, SrjtError(reason))
         except (OSError, SrjtError) as problem:
             write_error_report(self.folder, key, problem)
         return "failed"
-
-    def _store(self, key: str, report: Report) -> None:
-        """Write what a node has sent. A finished run is not overwritten."""
-        if not self.streamed:
-            self.work.watcher.note(
-                f"{report.host} does not see {self.folder}: results are sent back, and a run whose node dies starts "
-                "again on another."
-            )
-            self.streamed = True
-        run = run_folder(self.folder, key)
-        run.mkdir(parents=True, exist_ok=True)
-        with lock_folder(run):
-            if not is_finished(run):
-                write_files(self.folder, report.files or {})
 
 
 @contextlib.contextmanager
@@ -369,7 +344,7 @@ def _check_reachable(address: str, *, attempts: int = 1) -> None:
                     f"No Ray cluster answers at {address} ({problem.strerror or problem}): start one with ray start "
                     "--head, or omit --address to use this machine alone."
                 ) from None
-            time.sleep(NODES_SECONDS)
+            time.sleep(RETRY_SECONDS)
 
 
 def _resolve_gpus(ray: Any, requested: float | None, *, cpus: float, own: bool, work: Work) -> float:

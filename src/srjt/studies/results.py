@@ -17,14 +17,13 @@ import pandas as pd
 
 from srjt import methods as registered
 from srjt.errors import SrjtError, count_of, duration, unknown_name
-from srjt.files import is_inside, read_json
-from srjt.methods import lookup
+from srjt.files import is_inside
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import NaiveBaseline
 from srjt.progress import Reported
 from srjt.studies.config import parse_noise, rate_source
-from srjt.studies.folder import NoiseRow, read_error, read_study, run_folder, run_status
-from srjt.training.checkpoint import is_complete, last_epochs, read_metrics
+from srjt.studies.folder import read_error, read_study, run_folder, run_status
+from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.folder import baseline_from, read_facts, read_noise_estimate, read_summary
 
 # The results that the paper prints, and its names and order of the methods.
@@ -149,42 +148,29 @@ NOISE_COLUMNS = [
 
 
 def _noise_table(
-    folder: Path,
-    facts: dict[str, Any],
+    recorded: list[dict[str, Any]],
     estimates: dict[tuple[str, int, int], NoiseEstimate],
     *,
     given_used: bool,
-) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """The noises, and a sentence for each file that cannot be read.
-
-    estimates: (noise, fold, seed) → the noise estimate that the methods made. given_used: whether a method uses the
-    noise that the study knows.
-    """
-    noises = facts["noises"]
-    rows, damaged = [], []
-    for path in sorted((folder / "noise").glob("*.json")):
-        try:
-            row = read_json(path, NoiseRow, advice="run the command of the study again to write it anew")
-        except SrjtError as problem:
-            damaged.append(str(problem))
-            continue
-        if row.noise not in noises:  # of an earlier plan
-            continue
-        estimate = estimates.get((row.noise, row.fold, row.seed))
+) -> pd.DataFrame:
+    """recorded: ``noise`` of ``study.json``. estimates: (noise, fold, seed) → the noise estimate that the methods made.
+    given_used: whether a method uses the noise that the study knows."""
+    rows = []
+    for row in recorded:
+        estimate = estimates.get((row["noise"], row["fold"], row["seed"]))
         if estimate is not None and not estimate.informed:
             estimate = None  # of networks that know nothing: it is none, here as in run.json
-        given = row.told_matrix if given_used or row.kind != "none" else None
+        given = row["told_matrix"] if given_used or row["kind"] != "none" else None
         rows.append(
             {
-                **row.model_dump(),
-                "given_rate": row.told_rate if given_used else None,
+                **row,
+                "given_rate": row["told_rate"] if given_used else None,
                 "estimated_rate": None if estimate is None else estimate.rate,
                 "matrix": given or (None if estimate is None else estimate.transition.tolist()),
                 "matrix_estimated": given is None and estimate is not None,
             }
         )
-    rows.sort(key=lambda row: (noises.index(row["noise"]), row["seed"], row["fold"]))
-    return pd.DataFrame(rows, columns=NOISE_COLUMNS), tuple(damaged)
+    return pd.DataFrame(rows, columns=NOISE_COLUMNS)
 
 
 # The results of a study, finished or not, as tables.
@@ -225,8 +211,6 @@ class StudyResults(Reported):
     naive : DataFrame
         One row per noise, fold, seed and ``metric`` (accuracy, mae): the ``value`` on the test side of one grade for
         all samples, the most frequent training label; for the mae their median.
-    damaged : tuple of str
-        A sentence for each file about a noise that cannot be read; ``noise`` lacks its row.
     """
 
     folder: Path
@@ -237,7 +221,6 @@ class StudyResults(Reported):
     confusions: dict[str, np.ndarray]
     noise: pd.DataFrame
     naive: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=NAIVE_COLUMNS))
-    damaged: tuple[str, ...] = ()
 
     def table(
         self, metrics: Sequence[str] = ("accuracy", "mae", "macro_f1"), *, split: str = "test"
@@ -273,29 +256,14 @@ class StudyResults(Reported):
         return table
 
     def __repr__(self) -> str:
-        return f"<StudyResults: {self.folder}, {self._counts()}>"
-
-    def _counts(self) -> str:
         status = self.runs["status"].value_counts(sort=False)
         counted = ", ".join(f"{count:,} {name}" for name, count in status.items())
-        return f"{count_of(len(self.runs), 'run')} ({counted})"
+        return f"<StudyResults: {self.folder}, {count_of(len(self.runs), 'run')} ({counted})>"
 
 
 def _mean_and_std(values: pd.Series[float]) -> str:
     """The standard deviation is the population's, as in the paper; one run has none."""
     return f"{values.mean():.3f}" + (f" ± {values.std(ddof=0):.3f}" if len(values) > 1 else "")
-
-
-@dataclass(kw_only=True)
-class _RunFiles:
-    """What the folder of a run contains by now."""
-
-    metrics: pd.DataFrame | None = None
-    averages: pd.DataFrame | None = None  # of the last epochs of a finished run
-    confusion: np.ndarray | None = None
-    estimate: NoiseEstimate | None = None
-    naive: NaiveBaseline | None = None  # on the test side
-    noise: dict[str, Any] | None = None  # the rate that was requested, estimated and used
 
 
 def collect_results(folder: Path) -> StudyResults:
@@ -309,40 +277,53 @@ def collect_results(folder: Path) -> StudyResults:
     naive: dict[tuple[str, int, int], NaiveBaseline] = {}
     for planned in facts["cells"]:
         columns = {name: planned[name] for name in RUN_COLUMNS}
+        labels = (planned["noise"], planned["fold"], planned["seed"])
         run, status = run_folder(folder, planned["key"]), run_status(folder, planned["key"])
-        seconds = used_rate = float("nan")
         source = rate_source(planned["method"], planned["variant"], study_rate=study_rate)
-        try:
-            files, error = _read_run(run, done=status == "done", pooled=pooled), ""
+        seconds = used_rate = float("nan")
+        table = estimate = about = summary = None
+        error = ""
+        try:  # an error if a file is damaged, or lost from a finished run
+            estimate = read_noise_estimate(run)
+            if (run / "summary.json").exists():
+                summary = read_summary(run)
+            if status == "done" or (run / "metrics.csv").exists():
+                epochs = summary["epochs"] if status == "done" and summary else None
+                table = read_metrics(run / "metrics.csv", epochs=epochs)
+            with contextlib.suppress(SrjtError):  # the scores do not need them
+                about = read_facts(run)
         except SrjtError as problem:  # one damaged file must not stop the others
-            files, status = _RunFiles(), "failed"
-            error = f"{problem} Delete {run} and run the same command again to repeat this run.\n"
+            table = estimate = summary = None
+            status, error = (
+                "failed",
+                f"{problem} Delete {run} and run the same command again to repeat this run.\n",
+            )
             if not all(
                 is_inside(run / name, folder) for name in ("metrics.csv", "summary.json", "noise.json")
             ):
                 error = f"{run} leads out of the study, and its files cannot be read.\n"  # the error may quote them
-        if files.metrics is not None and len(files.metrics):
-            metrics.append(files.metrics.assign(**columns))
-            seconds = float(files.metrics.loc[files.metrics["metric"] == "seconds", "value"].sum())
-        if files.averages is not None:
-            scores.append(files.averages.drop(columns="std").assign(**columns))
-        if files.confusion is not None:
-            confusions[planned["key"]] = files.confusion
-        labels = (planned["noise"], planned["fold"], planned["seed"])
-        if files.estimate is not None and source == "estimate":
-            estimates.setdefault(labels, files.estimate)
-        if files.naive is not None:
-            naive.setdefault(labels, files.naive)
-        if files.noise is not None and source != "none":
-            used_rate = float("nan") if files.noise["used"] is None else float(files.noise["used"])
-            if source == "estimate" and files.estimate is None:  # else an estimate that was not used
+        if table is not None and len(table):
+            metrics.append(table.assign(**columns))
+            seconds = float(table.loc[table["metric"] == "seconds", "value"].sum())
+            if status == "done":
+                scores.append(last_epochs(table, pooled=pooled).drop(columns="std").assign(**columns))
+        if summary is not None and "test" in summary["confusion"]:
+            counts = np.array(summary["confusion"]["test"])
+            confusions[planned["key"]] = counts[:-1].sum(axis=0)  # the last: the ensemble's
+            baseline = None if about is None else baseline_from(about, counts[0].sum(axis=1))
+            if baseline is not None:
+                naive.setdefault(labels, baseline)
+        if estimate is not None and source == "estimate":
+            estimates.setdefault(labels, estimate)
+        if about is not None and about.noise is not None and source != "none":
+            used_rate = float("nan") if about.noise["used"] is None else float(about.noise["used"])
+            if source == "estimate" and estimate is None:  # else an estimate that was not used
                 source = "readers"
         if status == "failed":
             error = error or read_error(folder, planned["key"])
         outcome = (status, seconds, error, source, used_rate)
         runs.append({**columns, **dict(zip(OUTCOME_COLUMNS, outcome, strict=True))})
     given_used = any(run["rate_source"] == "given" for run in runs)
-    noise, damaged = _noise_table(folder, facts, estimates, given_used=given_used)
     naive_rows = [(*labels, *score) for labels, of in naive.items() for score in of._asdict().items()]
     return StudyResults(
         folder=folder,
@@ -351,31 +332,9 @@ def collect_results(folder: Path) -> StudyResults:
         metrics=_concat(metrics, [*RUN_COLUMNS, "epoch", "split", "network", "metric", "value"]),
         scores=_concat(scores, [*RUN_COLUMNS, "split", "metric", "value"]),
         confusions=confusions,
-        noise=noise,
+        noise=_noise_table(facts["noise"], estimates, given_used=given_used),
         naive=pd.DataFrame(naive_rows, columns=NAIVE_COLUMNS),
-        damaged=damaged,
     )
-
-
-def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
-    """The files of a run; an error if one of them is damaged, or lost from a finished run."""
-    files, path, facts = _RunFiles(estimate=read_noise_estimate(run)), run / "metrics.csv", None
-    if done or path.exists():
-        files.metrics = read_metrics(path)
-    with contextlib.suppress(SrjtError):  # the scores do not need them
-        facts = read_facts(run)
-        files.noise = facts.noise
-    if not (run / "summary.json").exists():
-        return files
-    summary = read_summary(run)
-    if (counts := summary.get("confusion", {}).get("test")) is not None:
-        files.confusion = np.array(counts)[:-1].sum(axis=0)  # the last: the ensemble's
-        files.naive = None if facts is None else baseline_from(facts, np.array(counts)[0].sum(axis=1))
-    if done and files.metrics is not None:
-        files.averages = last_epochs(files.metrics, pooled=pooled)
-        if not is_complete(files.metrics, epochs=summary.get("epochs", 0)):
-            raise SrjtError(f"{path} does not contain all epochs of the run.")
-    return files
 
 
 def _concat(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
@@ -388,19 +347,12 @@ def _concat(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
 def remaining_seconds(results: StudyResults) -> float | None:
     """Seconds of training that remain, one run after the other; None before the first run has finished.
 
-    A run counts as the median of the finished runs with as many networks. A run in progress counts in full.
+    A network counts as the median of those of the finished runs. A run in progress counts in full.
     """
-    runs = results.runs.copy()
+    runs, done = results.runs, results.runs["status"] == "done"
     imports = results.facts.get("study", {}).get("train", {}).get("imports", ())
-    runs["networks"] = [lookup(name, registered_by=imports).networks for name in runs["method"]]
-    done = runs[runs["status"] == "done"]
-    if done.empty:
-        return None
-    median = done.groupby("networks")["seconds"].median()
-    left = runs[runs["status"].isin(["left", "running", "failed"])]
-    return float(
-        sum(median.get(n, median.mean() * n / median.index.to_series().mean()) for n in left["networks"])
-    )
+    networks = runs["method"].map(lambda name: registered.lookup(name, registered_by=imports).networks)
+    return float((runs["seconds"] / networks)[done].median() * networks[~done].sum()) if done.any() else None
 
 
 def status_lines(results: StudyResults) -> Iterator[str]:
@@ -417,16 +369,15 @@ def status_lines(results: StudyResults) -> Iterator[str]:
             parallel = max(1, int(counts.get("running", 0)))
             yield (
                 f"About {duration(seconds)} of training remain ({duration(seconds / parallel)} with "
-                f"{count_of(parallel, 'run')} at a time), by the median of the finished runs with as many networks; "
-                "start-up is not counted."
+                f"{count_of(parallel, 'run')} at a time), by the median of the finished runs; start-up is not "
+                "counted."
             )
     yield from problem_lines(results)
 
 
 def problem_lines(results: StudyResults) -> Iterator[str]:
-    """One line per failed run and per damaged file."""
+    """One line per failed run."""
     runs = results.runs
     for _, run in runs[runs["status"] == "failed"].iterrows():
         last = [line for line in run["error"].strip().splitlines() if line.strip()][-1:]
         yield f"failed: {run['key']}: {last[0] if last else 'no error message'}"
-    yield from results.damaged

@@ -5,38 +5,27 @@ this machine, or on a Ray cluster, and return the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
-from srjt.errors import Interrupted, SrjtError, cores, count_of, warn
+from srjt.errors import Interrupted, SrjtError, cores, warn
 from srjt.files import is_locked
 from srjt.inference.options import Execution
 from srjt.methods import import_modules
 from srjt.progress import show_bar
 from srjt.settings import from_names, load_config
+from srjt.studies import folder as study_folder
 from srjt.studies.config import StudyConfig
-from srjt.studies.folder import (
-    error_file,
-    lock_study,
-    run_by_key,
-    run_folder,
-    run_status,
-    write_error_report,
-    write_plan,
-    writing,
-)
-from srjt.studies.plan import (
-    PlannedRun,
-    StudyPlan,
-    StudyWatcher,
-    Work,
-    longest_first,
-    open_data,
-)
+from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, Work, longest_first, open_data
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.config import TrainConfig, load_preset
+from srjt.training.devices import choose_device
+from srjt.training.trained import fetch_weights
 from srjt.training.workers import Ended, StopRequest, WorkerPool, check_not_starting
 
 # The runs that are left, for an executor: worker processes on this machine, or Ray.
@@ -52,15 +41,15 @@ def train_runs(
 
     When the study is asked to stop, runs in progress save their state, and ``Interrupted`` is raised.
     """
-    outcome = {planned.key: run_status(folder, planned.key) for planned in planned_runs}
+    outcome = {planned.key: study_folder.run_status(folder, planned.key) for planned in planned_runs}
     watcher.begin(planned_runs, done=list(outcome.values()).count("done"))
     # also those that a process of a killed study still works on: they wait for it
     waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
     if not waiting:
         return outcome
-    with writing(folder):
+    with study_folder.writing(folder):
         for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
-            error_file(folder, planned.key).unlink(missing_ok=True)
+            study_folder.error_file(folder, planned.key).unlink(missing_ok=True)
     with StopRequest() as stop:
         execute(Work(folder=folder, waiting=waiting, outcome=outcome, watcher=watcher, stop=stop))
     if stop.number is not None:
@@ -72,87 +61,62 @@ def train_runs(
 # Run a study on this machine: several runs at a time, in worker processes that execute one run after another.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slots:
-    """How many runs at a time, on which devices, with how many threads each."""
+def choose_devices(
+    *, jobs: int | None = None, device: str | None = None
+) -> tuple[tuple[str, ...], int | None]:
+    """The device of each worker process, and the threads of each: ``jobs`` (default 1) per GPU; without a GPU one run
+    per core, one thread each.
 
-    devices: tuple[str, ...]  # one per slot: ("cuda:0", "cuda:0", "cuda:1", …) or ("cpu", "cpu")
-    threads: int | None = None
-
-    @classmethod
-    def detect(cls, *, jobs: int | None = None, device: str | None = None) -> Slots:
-        """The slots of this machine: ``jobs`` (default 1) per GPU; without a GPU one run per core, one thread each.
-
-        device: one, or several GPUs as in ``cuda:0,cuda:2``. Default: all GPUs, or the CPU if there is none.
-        """
-        import torch
-
-        from srjt.training.devices import choose_device
-
-        if device is None and torch.cuda.is_available():
-            gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-        else:
-            names = ["cpu"] if device is None else [name.strip() for name in device.split(",")]
-            gpus = [name for name in names if choose_device(name).type == "cuda"]  # an error if there is none
-            if gpus and len(gpus) < len(names):
-                raise SrjtError(f"A study uses GPUs or the CPU, not both; got {device!r}.")
-        if gpus:
-            return cls(devices=tuple(gpus) * (jobs or 1))
-        jobs = jobs or cores()
-        return cls(devices=("cpu",) * jobs, threads=max(1, cores() // jobs))
-
-
-def run_locally(work: Work, *, slots: Slots, cache: Path | None = None) -> None:
-    """Run what is not done yet.
-
-    Each slot has a worker process, which keeps torch, the opened data and the images on its GPU from one run to the
-    next. Runs that fail unexpectedly while they share a GPU are tried again, one at a time.
+    device: one, or several GPUs as in ``cuda:0,cuda:2``. Default: all GPUs, or the CPU if there is none.
     """
+    if device is None and torch.cuda.is_available():
+        gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    else:
+        names = ["cpu"] if device is None else [name.strip() for name in device.split(",")]
+        gpus = [name for name in names if choose_device(name).type == "cuda"]  # an error if there is none
+        if gpus and len(gpus) < len(names):
+            raise SrjtError(f"A study uses GPUs or the CPU, not both; got {device!r}.")
+    if gpus:
+        return tuple(gpus) * (jobs or 1), None
+    jobs = jobs or cores()
+    return ("cpu",) * jobs, max(1, cores() // jobs)
+
+
+def run_locally(
+    work: Work, *, devices: Sequence[str], threads: int | None, cache: Path | None = None
+) -> None:
+    """Run what is not done yet. A worker process keeps torch, the opened data and the images on its GPU from one run to
+    the next."""
     _fetch_weights(work.waiting)
-    crashed = _run_in_workers(work, slots, cache)
-    if crashed and work.stop.number is None:
-        work.watcher.note(
-            f"{count_of(len(crashed), 'run')} failed while several shared a GPU, which one may have crashed for all. "
-            "Trying again, one at a time."
-        )
-        alone = replace(slots, devices=tuple(dict.fromkeys(slots.devices)))
-        _run_in_workers(replace(work, waiting=crashed), alone, cache)
-
-
-def _run_in_workers(work: Work, slots: Slots, cache: Path | None) -> list[PlannedRun]:
-    """Run what waits; returns the runs that failed unexpectedly on a shared GPU."""
-    folder, stop = work.folder, work.stop
-    waiting, crashed = list(work.waiting), list[PlannedRun]()
+    folder, stop, waiting = work.folder, work.stop, list(work.waiting)
     by_key = {planned.key: planned for planned in waiting}
     networks = sorted({str(planned.config.network) for planned in waiting})
-    with WorkerPool(devices=slots.devices, threads=slots.threads, networks=networks) as pool:
+    with WorkerPool(devices=devices, threads=threads, networks=networks) as pool:
         while pool.running or (waiting and stop.number is None):
             while pool.has_idle and stop.number is None:
                 # a run whose study was killed may still be saving its state
-                free = (planned for planned in waiting if not is_locked(run_folder(folder, planned.key)))
+                free = (run for run in waiting if not is_locked(study_folder.run_folder(folder, run.key)))
                 if (planned := next(free, None)) is None:
                     break
                 waiting.remove(planned)
-                arguments = str(folder), planned.key, None if cache is None else str(cache)
-                # cuBLAS can be made deterministic only before its first use
-                pool.submit(planned.key, run_by_key, *arguments, settings=planned.config.deterministic)
+                task = (
+                    study_folder.run_by_key,
+                    str(folder),
+                    planned.key,
+                    None if cache is None else str(cache),
+                )
+                pool.submit(planned.key, *task)
                 work.begin(planned)
             work.watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
                 pool.terminate()
             for ended in pool.wait():
-                planned, stopping = by_key[ended.name], stop.number is not None
-                if pool.shares_gpus and not (ended.expected and ended.exitcode is None) and not stopping:
-                    crashed.append(planned)
-                else:
-                    work.end(planned, _final_status(folder, planned, ended, stopping=stopping))
-    return crashed
+                stopping = stop.number is not None
+                work.end(by_key[ended.name], _final_status(folder, ended, stopping=stopping))
 
 
 def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
     """Fetch pretrained weights before every run reads its images; an error if no run can have its weights."""
-    from srjt.training.trained import fetch_weights
-
     problems, wanted = [], {(p.config.network, p.config.weights, p.config.pretrained): p for p in waiting}
     for planned in wanted.values():
         try:
@@ -163,14 +127,17 @@ def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
         raise problems[0]
 
 
-def _final_status(folder: Path, planned: PlannedRun, ended: Ended, *, stopping: bool) -> str:
+def _final_status(folder: Path, ended: Ended, *, stopping: bool) -> str:
     """The status of a run whose process has ended; a process that died without an error report gets one."""
-    status = run_status(folder, planned.key)
+    status = study_folder.run_status(folder, ended.name)
     if status in ("done", "failed") or stopping:
         return status
     if ended.death:  # else it has raised an exception, and its report could not be written
-        sentence = f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the same command "
-        write_error_report(folder, planned.key, SrjtError(ended.error or f"{sentence}again to resume."))
+        problem = ended.error or (
+            f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the same command again to "
+            "resume."
+        )
+        study_folder.write_error_report(folder, ended.name, SrjtError(problem))
     return "failed"
 
 
@@ -364,21 +331,18 @@ def resolve_config(
 def choose_executor(executor: str = "local", **options: Any) -> Executor:
     """A function that trains the runs. options: the other fields of ``Execution``."""
     where = from_names(Execution, {"executor": executor, **options}, kind="option of a study")
+    if where.executor == "ray":
+        from srjt.studies.ray import run_on_ray
 
-    def execute(work: Work) -> None:
-        if where.executor == "ray":
-            from srjt.studies.ray import run_on_ray
-
-            run_on_ray(work, cache=where.cache, **where.options)
-        else:
-            run_locally(work, slots=Slots.detect(**where.options), cache=where.cache)
-
-    return execute
+        return partial(run_on_ray, cache=where.cache, **where.options)
+    devices, threads = choose_devices(**where.options)
+    return partial(run_locally, devices=devices, threads=threads, cache=where.cache)
 
 
 def run_study(
     data: StudyPlan, folder: Path, *, command: str, execute: Executor, watcher: StudyWatcher
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
-    with lock_study(folder):
-        return train_runs(folder, write_plan(folder, data, command=command), execute, watcher=watcher)
+    with study_folder.lock_study(folder):
+        planned_runs = study_folder.write_plan(folder, data, command=command)
+        return train_runs(folder, planned_runs, execute, watcher=watcher)

@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple, TypeAlias
@@ -13,16 +13,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from srjt.data.images.feed import (
-    Crops,
-    Feed,
-    centre_crops,
-    crop_alike,
-    crop_and_flip,
-    draw_crops,
-    gather_crops,
-    normalise,
-)
+from srjt.data.images import feed as image_feed
+from srjt.data.images.feed import Crops, Feed
 from srjt.methods.base import Method
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.training.devices import StackedNetworks
@@ -72,8 +64,10 @@ class Plan:
         assert data.feed.pixels is not None
         if data.feed.pixels.ndim == 2:
             return Batch(data.feed.pixels.index_select(0, store_rows[rows]), data.targets[rows], rows)
-        images = gather_crops(data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop)
-        return Batch(normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
+        images = image_feed.gather_crops(
+            data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop
+        )
+        return Batch(image_feed.normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
 
 
 def draw_plan(
@@ -98,15 +92,12 @@ def draw_plan(
         rows = rows[_resample(weights[rows], generator=draws)]
         rows = rows[torch.randperm(samples, generator=draws)]
     rows = rows[: steps * batch_size].reshape(steps, batch_size)
-    if not augment:
-        crops = centre_crops(steps * batch_size, margin=margin)
-        return Plan(
-            rows=rows, offsets=crops.offsets.view(steps, batch_size, 2), flips=crops.flips.view(steps, -1)
-        )
-    crops = draw_crops((steps, batch_size), margin=margin, generator=draws)
-    return Plan(
-        rows=rows, offsets=crops.offsets, flips=crops.flips if flip else torch.zeros_like(crops.flips)
-    )
+    if augment:
+        crops = image_feed.draw_crops((steps, batch_size), margin=margin, generator=draws)
+    else:
+        crops = image_feed.centre_crops(steps * batch_size, margin=margin)
+    flips = crops.flips if flip else torch.zeros_like(crops.flips)
+    return Plan(rows=rows, offsets=crops.offsets.view(*rows.shape, 2), flips=flips.view(rows.shape))
 
 
 def balancing_weights(labels: Tensor, *, balance: float, certainty: Tensor | None = None) -> Tensor | None:
@@ -168,7 +159,7 @@ class Preprocess:
             return pixels
         if self.train_transform is not None:
             return self.train_transform(pixels.permute(0, 3, 1, 2))
-        return self._normalised(crop_and_flip(pixels, offsets, flips, size=self.crop))
+        return self._normalised(image_feed.crop_and_flip(pixels, offsets, flips, size=self.crop))
 
     def evaluate(self, pixels: Tensor, view: Crops | None = None) -> Tensor:
         """view: one of ``view_crops``, the same for all images; None: the centre crop, or ``eval_transform``."""
@@ -176,12 +167,12 @@ class Preprocess:
             return pixels
         if view is None and self.eval_transform is not None:
             return self.eval_transform(pixels.permute(0, 3, 1, 2))
-        crop = view or centre_crops(1, margin=pixels.shape[1] - self.crop)
-        return self._normalised(crop_alike(pixels, crop, size=self.crop))
+        crop = view or image_feed.centre_crops(1, margin=pixels.shape[1] - self.crop)
+        return self._normalised(image_feed.crop_alike(pixels, crop, size=self.crop))
 
     def _normalised(self, images: Tensor) -> Tensor:
         """images: (B, 3, H, W) in channels-last order, as they are stored."""
-        return normalise(images if self.channels_last else images.contiguous(), dtype=self.dtype)
+        return image_feed.normalise(images if self.channels_last else images.contiguous(), dtype=self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,17 +256,6 @@ def even_batch_size(samples: int, *, largest: int) -> int:
     return min(largest, -(-even // BATCH_MULTIPLE) * BATCH_MULTIPLE)
 
 
-def centre_batches(
-    feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int, done: int = 0
-) -> Iterator[tuple[Tensor, slice]]:
-    """Evaluation batches over store rows (N,): float images, and the slice of ``rows`` that they belong to.
-
-    The batches of the first ``done`` rows are skipped; the others are the same as without it.
-    """
-    for (images,), part in view_batches(feed, rows, preprocess=preprocess, batch_size=batch_size, done=done):
-        yield images, part
-
-
 def view_batches(
     feed: Feed,
     rows: Tensor,
@@ -286,10 +266,11 @@ def view_batches(
     views: Views = CENTRE,
     done: int = 0,
 ) -> Iterator[tuple[Iterator[Tensor], slice]]:
-    """Like ``centre_batches``, but each batch is an iterator over its views. They are computed one at a time, so that
-    ten views need no more memory than one.
+    """Evaluation batches over store rows (N,): an iterator over the views of the images, and the slice of ``rows`` that
+    they belong to. Views are computed one at a time, so that ten need no more memory than one.
 
-    All batches have the same size. The last one is padded with copies of the last row, which the caller cuts off; the
+    The batches of the first ``done`` rows are skipped; the others are the same as without it. All batches have the same
+    size. The last one is padded with copies of the last row, which the caller cuts off; the
     size is chosen to need few of them, unless it has to be ``exact``.
     """
     samples = len(rows)
@@ -307,12 +288,6 @@ def view_batches(
 # Apply networks to samples: probabilities for prediction, confusion counts for metrics.
 
 
-def one_batch_size(networks: StackedNetworks, sides: Iterable[Tensor], *, largest: int) -> int:
-    """``largest``; for compiled networks one size for the rows of all sides, because each size would be compiled."""
-    longest = max((len(rows) for rows in sides), default=0)
-    return even_batch_size(longest, largest=largest) if networks.compiled and longest else largest
-
-
 @dataclass(frozen=True, kw_only=True)
 class Forward:
     """The networks of a method, applied to samples of a feed as in evaluation."""
@@ -323,9 +298,7 @@ class Forward:
     preprocess: Preprocess
     batch_size: int  # at most
     amp: torch.dtype | None = None
-    sides: Sequence[
-        Tensor
-    ] = ()  # rows of all sides that will be evaluated: of one size for compiled networks
+    sides: Sequence[Tensor] = ()  # rows of all sides that will be evaluated
 
     def confusion_counts(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device.
@@ -349,9 +322,7 @@ class Forward:
         for by_view, _ in self._logits(rows, views=views):
             mean = torch.stack([self.method.probabilities(logits) for logits in by_view]).mean(dim=0)
             predicted = self.method.grades(by_view[0]) if len(by_view) == 1 else self.method.grades_of(mean)
-            probabilities.append(
-                mean
-            )  # they stay on the device: to fetch them would wait for it in every batch
+            probabilities.append(mean)  # it stays on the device: to fetch it would wait in every batch
             grades.append(predicted)
         return torch.cat(probabilities, dim=1).cpu(), torch.cat(grades, dim=1).cpu()
 
@@ -360,7 +331,9 @@ class Forward:
         """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
         networks, amp, training = self.networks, self.amp, self.networks.training
         device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
-        largest = one_batch_size(networks, self.sides, largest=self.batch_size)
+        largest = self.batch_size
+        if networks.compiled and self.sides:  # one size for all sides, because each size would be compiled
+            largest = even_batch_size(max(map(len, self.sides)), largest=largest)
         batches = view_batches(
             self.feed,
             rows,

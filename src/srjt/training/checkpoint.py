@@ -95,14 +95,21 @@ class MetricsLog:
         return pd.DataFrame(self.rows, columns=list(HEADER))
 
 
-def read_metrics(path: Path) -> pd.DataFrame:
-    """The table of a run, finished or not; a half-written last line is dropped."""
+def read_metrics(path: Path, *, epochs: int | None = None) -> pd.DataFrame:
+    """The table of a run, finished or not; a half-written last line is dropped.
+
+    epochs: of a finished run; an error unless all of them are there, each with as many numbers.
+    """
     if not path.exists():
         raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has started?")
     try:
-        return pd.DataFrame(parse_rows(path.read_bytes()), columns=list(HEADER))
+        metrics = pd.DataFrame(parse_rows(path.read_bytes()), columns=list(HEADER))
     except (OSError, ValueError) as problem:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    numbers, counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
+    if epochs is not None and (numbers.tolist() != list(range(1, epochs + 1)) or len(set(counts)) != 1):
+        raise SrjtError(f"{path} does not contain all epochs of the run.")
+    return metrics
 
 
 def parse_rows(content: bytes) -> list[MetricRow]:
@@ -159,12 +166,6 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
 
 
-def is_complete(metrics: pd.DataFrame, *, epochs: int) -> bool:
-    """Whether the metrics of a finished run have every epoch, each with as many numbers."""
-    numbers, counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
-    return numbers.tolist() == list(range(1, epochs + 1)) and len(set(counts.tolist())) == 1
-
-
 def _format(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -203,15 +204,13 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             written, _, text = (file.metadata() or {})["srjt"].partition(" ")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if written != str(checksum(tensors, text)):
-            raise SrjtError(f"{path} is damaged: its checksum does not match.")
         meta: dict[str, Any] = dict(json.loads(text))
-    except SrjtError:
-        raise
     except (
         SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError, struct.error,
     ) as problem:  # fmt: skip
         raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
+    if written != str(checksum(tensors, text)):
+        raise SrjtError(f"{path} is damaged: its checksum does not match.")
     return tensors, meta
 
 

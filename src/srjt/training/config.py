@@ -191,9 +191,7 @@ class TrainConfig:
         takes="a matrix, one list of numbers per row",
     )
     soft_labels: Literal["paper", "estimated"] = setting(
-        "paper",
-        "Soft labels, for +ours and sord: Eq. 3, or estimated (--noise-rate auto).",
-        panel=METHOD,
+        "paper", "Soft labels, for +ours and sord: Eq. 3, or estimated (--noise-rate auto).", panel=METHOD
     )
     reader_targets: Literal["auto", "consensus", "posterior", "readers", "resample", "certainty"] = setting(
         "auto",
@@ -333,7 +331,13 @@ class TrainConfig:
             )
         if self.patience is not None and self.keep == "last":
             raise SrjtError("patience waits for a better epoch, which only keep 'best' looks for: set both.")
-        self._check_method_options()
+        for name, value in self.method_options.items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):  # a date or a set, which YAML can hold
+                raise SrjtError(
+                    f"method_options.{name} takes a number, a text, true, false or a list of these; got {show(value)}."
+                ) from None
         if (
             self.soft_labels == "estimated"
             and "label_matrix" not in self.method_options  # else they are estimated already
@@ -342,16 +346,6 @@ class TrainConfig:
             raise SrjtError(
                 "`soft_labels='estimated'` needs `noise_rate='auto'`: they follow the estimated noise."
             )
-
-    def _check_method_options(self) -> None:
-        """They are saved as JSON: a date or a set, which YAML can hold, is an error now."""
-        for name, value in self.method_options.items():
-            try:
-                json.dumps(value)
-            except (TypeError, ValueError):
-                raise SrjtError(
-                    f"method_options.{name} takes a number, a text, true, false or a list of these; got {show(value)}."
-                ) from None
 
     @property
     def effective_milestones(self) -> tuple[int, ...]:

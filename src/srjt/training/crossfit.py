@@ -1,7 +1,6 @@
 """Cross-fitting: networks predict every sample without having been trained on it or on other samples of its patient.
 
-crossfit.json      the settings; other settings in the same folder are an error
-fold0/ …           one run per fold, trained on all other folds
+fold0/ …           one run per fold, trained on all other folds; with other settings they are an error
 fold0/held_out.npz the predictions of its networks for the held-out samples
 
 The folds may be trained at the same time, in worker processes.
@@ -15,36 +14,33 @@ import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import BaseModel
 
-from srjt._version import __version__
 from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
 from srjt.data.splits import assign_folds
 from srjt.errors import Interrupted, SrjtError, cores
-from srjt.files import explain_write_errors, load_arrays, made_by, read_json, save_arrays, write_json
+from srjt.files import load_arrays, save_arrays
 from srjt.methods import import_modules, is_known_to_workers, lookup
 from srjt.methods.joint import JointTraining
 from srjt.networks import takes_rows
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder
-from srjt.training.batches import centre_batches, evaluation_batch_size
+from srjt.training.batches import evaluation_batch_size, view_batches
 from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
 from srjt.training.devices import amp_dtype, choose_device
 from srjt.training.reporters import BarReporter, FoldReporter
-from srjt.training.single_run import fingerprint, resolve_split, single_run, train_on
+from srjt.training.single_run import resolve_split, single_run, train_on
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
 from srjt.training.workers import StopRequest, WorkerPool
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-FORMAT = 3
 
 # The most similar samples of each grade, for an expert to compare with.
 
@@ -60,9 +56,8 @@ def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
     vectors = []
     size = evaluation_batch_size(feed, crop=run.config.crop, largest=run.config.eval_batch_size)
     with use_run_settings(run):
-        for x, part in centre_batches(
-            feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=size
-        ):
+        batches = view_batches(feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=size)
+        for (x,), part in batches:
             with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
                 vectors.append(backbone(x)[: part.stop - part.start].float().cpu())
     return torch.cat(vectors).numpy()
@@ -115,45 +110,25 @@ class Folds:
     def folder(self, k: int) -> Path | None:
         return None if self.out is None else self.out / f"fold{k}"
 
-    def held_out(self, k: int) -> Ints:
-        return np.flatnonzero(self.fold == k)
-
-    def trained_on(self, k: int) -> Ints:
-        return np.flatnonzero(self.fold != k)
-
 
 def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Trained, Predicted]:
-    """Train fold ``k``, or open it if it is finished, and predict its held-out samples.
+    """Train fold ``k``, or open it if it is finished, and predict its held-out samples; a folder keeps both.
 
     pixels: of the image store.
     """
-    split = train_on(folds.rows[folds.trained_on(k)])
-    run = single_run(
-        folds.manifest,
-        config=folds.config,
-        setup=replace(setup, split=lambda manifest: split),
-        out=folds.folder(k),
-    )
-    predicted = _predict_held_out(run, folds, folds.held_out(k), pixels, feeds=setup.feeds)
-    if run.folder is not None:  # a finished run needs none
-        shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
-    return run, predicted
-
-
-def _predict_held_out(
-    run: Trained, folds: Folds, held_out: Ints, pixels: Samples, *, feeds: FeedCache
-) -> Predicted:
-    """Predictions of a run for the samples at the positions ``held_out`` (M,), cached in its folder."""
-    file = None if run.folder is None else run.folder / "held_out.npz"
-    if file is not None:
-        saved = load_arrays(file)
+    split, held_out = train_on(folds.rows[folds.fold != k]), np.flatnonzero(folds.fold == k)
+    own = replace(setup, split=lambda manifest: split)
+    run = single_run(folds.manifest, config=folds.config, setup=own, out=folds.folder(k))
+    if run.folder is not None:
+        shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)  # a finished run needs none
+        saved = load_arrays(run.folder / "held_out.npz")
         if (
             saved.keys() == {"held", "probabilities", "grades", "neighbours"}
             and np.array_equal(saved["held"], held_out)
             and saved["neighbours"].shape[-1] == folds.neighbours
         ):
-            return saved
-    feed = feeds.open(pixels, device=run.device, share=run.config.memory_share)
+            return run, saved
+    feed = setup.feeds.open(pixels, device=run.device, share=run.config.memory_share)
     with use_run_settings(run):
         probabilities, grades = run.forward(feed).probabilities(torch.from_numpy(folds.rows[held_out]))
     classes = run.method.num_classes
@@ -167,9 +142,9 @@ def _predict_held_out(
         "grades": grades.numpy(),
         "neighbours": similar,
     }
-    if file is not None:
-        save_arrays(file, predicted)
-    return predicted
+    if run.folder is not None:
+        save_arrays(run.folder / "held_out.npz", predicted)
+    return run, predicted
 
 
 # Train the folds of a cross-fit at the same time, in worker processes. The caller then opens the finished
@@ -206,7 +181,7 @@ class Workers:
 
 
 def choose_workers(
-    jobs: Jobs, *, folds: int, samples: int, config: TrainConfig, setup: Setup, writes: bool
+    jobs: Jobs, *, folds: int, samples: int, config: TrainConfig, setup: Setup, out: Path | None
 ) -> Workers | None:
     """The workers for a cross-fit of ``samples``; None: one fold after the other, in this process.
 
@@ -214,13 +189,13 @@ def choose_workers(
     long enough. It depends on the settings, the cores and the free memory, never on a measured time, because the number
     of threads of a fold changes the last bits of its result. A number of jobs makes it independent of the memory.
 
-    writes: whether the runs have a folder, through which workers return them.
+    out: the folder of the runs, through which workers return them.
     """
     if jobs == 1:
         return None
     if jobs != "auto" and jobs < 1:
         raise SrjtError(f"`jobs` must be at least 1, or auto; got {jobs}.")
-    if reason := _why_alone(config, own_code=setup.has_own_code, writes=writes):
+    if reason := _why_alone(config, setup, out):
         if jobs != "auto":
             raise SrjtError(f"Folds cannot be trained at the same time, because {reason}: use `jobs=1`.")
         setup.reporter.note(f"Folds are trained one after the other, because {reason}.")
@@ -254,11 +229,11 @@ def available_memory() -> int | None:
     return None
 
 
-def _why_alone(config: TrainConfig, *, own_code: bool, writes: bool) -> str:
+def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
     """Why no worker can train a fold; empty if it can."""
-    if not writes:
+    if out is None:
         return "they have no folder in which worker processes could leave them"
-    if own_code:
+    if any(part is not None for part in (setup.network, setup.transform, setup.eval_transform)):
         return "worker processes cannot import a network or a transform of your own"
     if not is_known_to_workers(config.method, registered_by=config.imports):
         return (
@@ -331,9 +306,8 @@ class _Progress:
             if size == self.sizes[k]:
                 continue
             self.sizes[k] = size
-            content = file.read_bytes()
             try:
-                rows = parse_rows(content[: content.rfind(b"\n") + 1])  # a line may be half written
+                rows = parse_rows(file.read_bytes())
             except ValueError:  # damaged by a power cut: its worker restores it from the checkpoint
                 continue
             epoch = max((row.epoch for row in rows), default=0)
@@ -442,18 +416,13 @@ def cross_fit(
     setup = setup or Setup()
     reporter = setup.reporter
     config = config.for_data(features=manifest.are_features)
-    writes = out is not None
-    workers = choose_workers(
-        jobs, folds=folds, samples=len(manifest), config=config, setup=setup, writes=writes
-    )
+    workers = choose_workers(jobs, folds=folds, samples=len(manifest), config=config, setup=setup, out=out)
     if out is None or not all(run_folder.is_finished(out / f"fold{k}") for k in range(folds)):
         note = fetch_weights(config, network=setup.network, features=manifest.are_features)
         if note is not None:
             reporter.note(note)
-    if workers is None:
-        reporter.begin(title, epochs=config.epochs, folds=folds)
-    else:  # their epochs are counted together
-        reporter.begin(title, epochs=config.epochs * folds)
+    at_once = 1 if workers is None else folds  # their epochs are counted together
+    reporter.begin(title, epochs=config.epochs * at_once, folds=folds // at_once)
     without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
     store = setup.open_store(without_truth, config)
     if not store.skipped:  # hash the images only once
@@ -470,9 +439,6 @@ def cross_fit(
                 f"Only one {'patient' if samples.patients else 'sample'} has the grade {name}: networks that are not "
                 "trained on it cannot learn that grade."
             )
-    if out is not None:
-        _open_folder(out, samples, config=config, folds=folds, seed=seed)
-
     common = Folds(
         manifest=without_truth,
         config=config,
@@ -492,11 +458,11 @@ def cross_fit(
         in_fold.stepped(config.epochs, 1, 1)  # also if another process has trained this fold
         predictions.append(predicted)
         if isinstance(run.method, JointTraining):
-            trained_on = common.trained_on(k)
+            trained_on = np.flatnonzero(fold != k)
             names = [f"selected_{network + 1}" for network in range(run.method.networks)]
             times_selected[trained_on] += run.history[names].to_numpy(np.float64).mean(axis=1)
             times_seen[trained_on] += run.history["seen"].to_numpy()
-    order = np.argsort(np.concatenate([common.held_out(k) for k in range(folds)]))
+    order = np.argsort(np.concatenate([each["held"] for each in predictions]))
     by_network = np.concatenate([each["probabilities"] for each in predictions], axis=1)[:, order]
     grades = np.concatenate([each["grades"] for each in predictions], axis=1)[:, order]
     similar = np.concatenate([each["neighbours"] for each in predictions])[order]
@@ -515,39 +481,3 @@ def cross_fit(
         neighbours=similar if neighbours else None,
         skipped=tuple(store.skipped),
     )
-
-
-class CrossFitFile(BaseModel, extra="forbid"):
-    """``crossfit.json``."""
-
-    format: Literal[3]
-    srjt: str
-    folds: int
-    seed: int
-    fingerprint: str
-    images: str | None
-    config: Annotated[TrainConfig, made_by(TrainConfig.from_dict)]
-
-
-def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: int, seed: int) -> None:
-    """Write the settings, or compare with those in the folder; a folder with other settings is an error."""
-    file, images = out / "crossfit.json", run_folder.image_digest(samples)
-    own = {
-        "folds": folds,
-        "seed": seed,
-        "fingerprint": fingerprint(samples, train_on(np.arange(len(samples)))),
-    }
-    # an earlier call may have failed before the first training, for example for lack of a GPU
-    if not file.exists() or not any(out.glob("fold*")):
-        run_folder.refuse_other_files(out, begun=file.name)
-        with explain_write_errors(f"{out} cannot be written"):
-            out.mkdir(parents=True, exist_ok=True)
-            (out / run_folder.HASHES_FILE).unlink(missing_ok=True)
-            content = {"format": FORMAT, "srjt": __version__, **own, "images": images}
-            write_json(file, {**content, "config": config.to_dict()})
-    before = read_json(file, CrossFitFile)
-    settings = {**before.config.identity(), **before.model_dump(include=set(own))}
-    run_folder.refuse_differences(
-        f"{out} was made with other settings", settings, {**config.identity(), **own}
-    )
-    run_folder.check_images(out, samples, recorded=before.images, what="audit or estimate")

@@ -59,12 +59,12 @@ def choose_device(requested: str | None = None) -> torch.device:
     """The requested device; by default the GPU of this process if there is one, else the CPU."""
     if requested is None:
         requested = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
-    try:
+    device = None
+    with contextlib.suppress(RuntimeError, ValueError, TypeError, OverflowError):
         device = torch.device(requested)
-    except (RuntimeError, ValueError, TypeError, OverflowError):
-        raise _unknown_device(requested) from None
-    if device.type not in ("cpu", "cuda"):  # torch knows others, which compute nothing or are not tested
-        raise _unknown_device(requested)
+    # torch knows others, which compute nothing or are not tested
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SrjtError(
             f"Device {requested!r} is not available: torch finds no GPU on this machine. Use `device='cpu'`."
@@ -75,10 +75,6 @@ def choose_device(requested: str | None = None) -> torch.device:
             raise SrjtError(f"There is no GPU number {index}: this machine has {torch.cuda.device_count()}.")
         return torch.device("cuda", index)
     return torch.device("cpu")
-
-
-def _unknown_device(requested: object) -> SrjtError:
-    return SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.")
 
 
 def device_name(device: torch.device) -> str:
@@ -116,11 +112,14 @@ def torch_flags(config: TrainConfig, device: torch.device, *, training: bool = T
     cudnn = torch.backends.cudnn
     before = (cudnn.benchmark, cudnn.deterministic)
     mode = torch.get_deterministic_debug_mode()
-    tf32 = _tf32_flags() if device.type == "cuda" else None
+    tf32 = None
     if device.type == "cuda":
         torch.cuda.set_device(device)
         cudnn.benchmark = False
-    if tf32 is not None:
+        # an error if the user has chosen by torch's newer settings, which then stay: torch does not allow both kinds
+        with contextlib.suppress(RuntimeError):
+            tf32 = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    if tf32 is not None:  # whether matrix products and convolutions may round
         torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
         cudnn.allow_tf32 = config.precision != "fp32"
     if config.deterministic:
@@ -145,17 +144,6 @@ def torch_flags(config: TrainConfig, device: torch.device, *, training: bool = T
         cudnn.benchmark, cudnn.deterministic = before
         if torch.get_deterministic_debug_mode() != mode:  # the call imports the compiler, for seconds
             torch.use_deterministic_algorithms(mode > 0, warn_only=mode == 1)
-
-
-def _tf32_flags() -> tuple[str, bool] | None:
-    """Whether matrix products and convolutions may round to TF32.
-
-    None if the user has chosen by torch's newer settings, which then stay: torch does not allow both kinds.
-    """
-    try:
-        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    except RuntimeError:
-        return None
 
 
 # How a network runs on a CPU: fixed per processor and kind of network, so that a run has the same bits whichever

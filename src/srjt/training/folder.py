@@ -53,6 +53,7 @@ from srjt.training.devices import device_name
 # Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
 
 FORMAT = 2
+PLAIN = ("data", "own_network", "noise", "provenance")  # of ``run.json``, as they are in memory
 # written by the noise estimate, and by --log html, before the run itself begins
 NOISE_FILES = ("noise.json", "warmup", "live.html")
 
@@ -75,17 +76,13 @@ class RunFacts:
         return {**self.config.identity(), "fingerprint": self.data.get("fingerprint"), **own}
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "srjt": self.version,
+        settings = {
             "config": self.config.to_dict(),
             "grades": list(self.grades),
             "grade_names": self.grades.names,
-            "data": self.data,
-            "own_network": self.own_network,
-            "noise": self.noise,
-            "provenance": self.provenance,
         }
+        plain = {name: getattr(self, name) for name in PLAIN}
+        return {"format": FORMAT, "srjt": self.version, **settings, **plain}
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
@@ -158,14 +155,9 @@ def read_facts(folder: Path) -> RunFacts:
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
     file = files.read_json(path, RunFile)
+    plain = file.model_dump(include=set(PLAIN), exclude_unset=True)
     return RunFacts(
-        config=file.config,
-        grades=Grades(file.grades, file.grade_names),
-        data=file.data.model_dump(exclude_unset=True),
-        own_network=file.own_network,
-        noise=None if file.noise is None else file.noise.model_dump(exclude_unset=True),
-        provenance=file.provenance.model_dump(exclude_unset=True),
-        version=file.srjt,
+        config=file.config, grades=Grades(file.grades, file.grade_names), version=file.srjt, **plain
     )
 
 
@@ -175,13 +167,10 @@ def is_finished(folder: Path) -> bool:
 
 def has_summary(folder: Path) -> bool:
     """Whether the folder has a ``summary.json``, which is written last; a damaged one does not count."""
-    if not (folder / "summary.json").exists():
-        return False
-    try:
+    with contextlib.suppress(SrjtError):
         read_summary(folder)
-    except SrjtError:
-        return False
-    return True
+        return True
+    return False
 
 
 class _Score(BaseModel, extra="allow"):
@@ -215,6 +204,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return files.read_json(folder / "summary.json", SummaryFile).model_dump(exclude_unset=True)
 
 
+RESTORE = "restore the file, or delete summary.json there and run the same command again."
+
+
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains times."""
     written = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
@@ -231,10 +223,7 @@ def check_files(folder: Path) -> None:
     written = read_summary(folder).get("files", {})
     for name, digest in digests(folder).items():
         if written.get(name, digest) != digest:
-            raise SrjtError(
-                f"{folder / name} is not the file that this run has written, but was cut, changed or replaced: restore "
-                "the file, or delete summary.json there and run the same command again."
-            )
+            raise SrjtError(f"{folder / name} is not the file that this run has written: {RESTORE}")
 
 
 @contextlib.contextmanager
@@ -253,9 +242,9 @@ def lock_run_folder(folder: Path | None, requested: RunFacts, samples: Manifest)
         yield open_run_folder(folder, requested, samples)
 
 
-def refuse_other_files(folder: Path, *, begun: str = "run.json") -> None:
-    """Raise an error if the folder exists, is not empty, and has no such file, by which a run in it has begun."""
-    if (folder / begun).exists() or not folder.is_dir():
+def refuse_other_files(folder: Path) -> None:
+    """Raise an error if the folder exists, is not empty, and no run in it has begun."""
+    if (folder / "run.json").exists() or not folder.is_dir():
         return
     if any(files.is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
         raise SrjtError(f"{folder} already contains other files: choose another `out`.")
@@ -275,7 +264,7 @@ def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> Run
         refuse_differences(
             f"{folder} contains a run of another configuration", begun.identity(), requested.identity()
         )
-    check_images(folder, samples, recorded=begun.data.get("images"), what="run")
+    check_images(folder, samples, recorded=begun.data.get("images"))
     if requested.grades.names and requested.grades.names != begun.grades.names:
         # names are for people: they change nothing of the run
         begun = replace(begun, grades=requested.grades)
@@ -322,6 +311,20 @@ def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
     return files.read_json(file, NoiseFile).estimate if file.exists() else None
 
 
+def read_history(folder: Path) -> pd.DataFrame:
+    """The history of a run as it was written, to the last bit; empty if the run was sent without it."""
+    path = folder / "history.csv"
+    try:
+        table = pd.read_csv(path, dtype=object, keep_default_na=False)
+        # by Python: pandas' own parser of decimals may err in the last bit
+        kinds = {name: float if name.startswith("loss_") else int for name in table.columns.drop("id")}
+        return table.replace("", "nan").astype({"id": str, "grade": int, **kinds})
+    except FileNotFoundError:
+        return pd.DataFrame()
+    except (OSError, ValueError, KeyError, OverflowError) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+
+
 # Predictions for the samples that a run did not learn from: its validation and test sides, in
 # ``held_out.csv``.
 #
@@ -331,6 +334,17 @@ def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
 FILE = "held_out.csv"
 
 KEPT = "column:"  # before the name of a column of the data
+
+# column of the file → attribute of ``HeldOut``
+COLUMNS = {
+    "id": "ids",
+    "grade": "labels",
+    "patient": "patients",
+    "group": "groups",
+    "image": "images",
+    "true_grade": "true_labels",
+    "verified_grade": "verified_labels",
+}
 
 Ints = npt.NDArray[np.int64]
 
@@ -410,7 +424,22 @@ def held_out_side(
 
 def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
     """Write the sides of a run: one row per sample, ``p1_0`` the first network's probability of the first grade."""
-    tables = [pd.DataFrame({"side": name, **_columns(side)}) for name, side in sides.items() if len(side)]
+    tables = []
+    for name, side in sides.items():
+        columns = {column: getattr(side, attribute) for column, attribute in COLUMNS.items()}
+        columns |= {f"{KEPT}{column}": texts for column, texts in side.columns.items()}
+        # as objects: a path may contain bytes that are no text
+        table = pd.DataFrame(
+            {
+                column: pd.Series(values, dtype=object if isinstance(values, list) else None)
+                for column, values in columns.items()
+                if values is not None
+            }
+        )
+        table.insert(0, "side", name)
+        networks, _, classes = side.probabilities.shape
+        cells = side.probabilities.transpose(1, 0, 2).reshape(len(side), -1)
+        tables.append(table.join(pd.DataFrame(cells, columns=_probability_columns(networks, classes))))
     if tables:
         # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one with a lone \\r.
         form: dict[str, Any] = {"float_format": "%.9g", "quoting": csv.QUOTE_NONNUMERIC}
@@ -418,27 +447,8 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
         files.write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"))
 
 
-def _columns(side: HeldOut) -> dict[str, object]:
-    columns = {
-        "id": side.ids,
-        "grade": side.labels,
-        "patient": side.patients,
-        "group": side.groups,
-        "image": side.images,
-        "true_grade": side.true_labels,
-        "verified_grade": side.verified_labels,
-        **{f"{KEPT}{name}": values for name, values in side.columns.items()},
-    }
-    networks, _, classes = side.probabilities.shape
-    return {
-        # as objects: a path may contain bytes that are no text
-        **{
-            name: pd.Series(values, dtype=object if isinstance(values, list) else None)
-            for name, values in columns.items()
-            if values is not None
-        },
-        **{f"p{k + 1}_{c}": side.probabilities[k, :, c] for k in range(networks) for c in range(classes)},
-    }
+def _probability_columns(networks: int, classes: int) -> list[str]:
+    return [f"p{k + 1}_{c}" for k in range(networks) for c in range(classes)]
 
 
 def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, HeldOut]:
@@ -461,38 +471,26 @@ def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, Hel
 
 
 def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
-    # columns of another side are empty
-    columns = {str(name): column.tolist() for name, column in rows.items() if (column != "").all()}
-
-    def grades(name: str) -> Ints | None:
-        if name not in columns:
-            return None
-        values = np.array([int(float(cell)) for cell in columns[name]], dtype=np.int64)
-        if not ((values >= -1) & (values < classes)).all():
-            raise ValueError(f"a {name} outside 0 … {classes - 1}")
-        return values
-
-    labels = grades("grade")
-    if labels is None:
-        raise ValueError("no grades")
-    names = [f"p{k + 1}_{c}" for k in range(networks) for c in range(classes)]
-    cells = rows[names].to_numpy().astype(np.float64).reshape(len(rows), networks, classes)
+    facts: dict[str, Any] = {}
+    for column, attribute in COLUMNS.items():
+        if column in rows and (rows[column] != "").all():  # else a column of another side
+            facts[attribute] = rows[column].tolist()
+            if column.endswith("grade"):
+                grades = facts[attribute] = np.array([int(float(cell)) for cell in rows[column]], np.int64)
+                if not ((grades >= -1) & (grades < classes)).all():
+                    raise ValueError(f"a {column} outside 0 … {classes - 1}")
+    cells = rows[_probability_columns(networks, classes)].to_numpy().astype(np.float64)
     if not (np.isfinite(cells) & (cells >= 0.0)).all():
         raise ValueError("probabilities that are negative or not numbers")
+    by_network = cells.reshape(len(rows), networks, classes).transpose(1, 0, 2)
     return HeldOut(
-        ids=columns["id"],
-        probabilities=np.ascontiguousarray(cells.transpose(1, 0, 2), dtype=np.float32),
-        labels=labels,
-        true_labels=grades("true_grade"),
-        verified_labels=grades("verified_grade"),
-        patients=columns.get("patient"),
-        groups=columns.get("group"),
-        images=columns.get("image"),
+        probabilities=np.ascontiguousarray(by_network, dtype=np.float32),
         columns={
             str(name).removeprefix(KEPT): column.tolist()
             for name, column in rows.items()
             if str(name).startswith(KEPT) and (column != "").any()
         },
+        **facts,
     )
 
 
@@ -512,10 +510,10 @@ def image_digest(samples: Manifest) -> str | None:
     return hashlib.blake2b(samples.hashes.astype("<u8").tobytes(), digest_size=16).hexdigest()
 
 
-def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what: str) -> None:
+def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> None:
     """Raise an error if an image has changed since ``recorded`` was written; write ``image_hashes.npy`` once.
 
-    recorded: the digest in the folder's JSON file; None for features. what: run or audit, for the message.
+    recorded: the digest in ``run.json``; None for features.
     """
     digest = image_digest(samples)
     file = folder / HASHES_FILE
@@ -529,13 +527,13 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
         others = f" (and {count_of(len(changed) - 1, 'other')})" if len(changed) > 1 else ""
         which = f"The image {changed[0]}{others} has" if changed else "Some images have"
         raise SrjtError(
-            f"{which} changed since this {what} began: restore the images, or choose another `out`. (Another version "
-            "of Pillow may also decode a file differently.)"
+            f"{which} changed since this run began: restore the images, or choose another `out`. (Another version of "
+            "Pillow may also decode a file differently.)"
         )
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()
         np.save(buffer, samples.hashes)
-        with files.explain_write_errors(f"The {what} cannot be written to {folder}"):
+        with files.explain_write_errors(f"The run cannot be written to {folder}"):
             files.write_atomically(file, buffer.getvalue())
 
 
@@ -611,14 +609,12 @@ NAIVE = "naive: always the most frequent training label; for MAE always their me
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
     """Side → its naive baseline, for the sides of a finished run."""
-    # every network has judged every sample once: the rows of one network's counts are the labels of the side
-    counts = {
-        side: np.asarray(confusion)[0].sum(axis=1)
-        for side, confusion in read_summary(folder).get("confusion", {}).items()
-    }
-    facts = read_facts(folder)
-    baselines = {side: baseline_from(facts, labels) for side, labels in counts.items()}
-    return {side: baseline for side, baseline in baselines.items() if baseline is not None}
+    facts, baselines = read_facts(folder), {}
+    for side, confusion in read_summary(folder)["confusion"].items():
+        # every network has judged every sample once: the rows of one network's counts are the labels of the side
+        if (baseline := baseline_from(facts, np.asarray(confusion)[0].sum(axis=1))) is not None:
+            baselines[side] = baseline
+    return baselines
 
 
 def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | None:

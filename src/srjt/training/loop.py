@@ -13,25 +13,13 @@ import torch
 from torch import Tensor
 
 from srjt.errors import Interrupted, SrjtError
-from srjt.methods.base import Method
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint
+from srjt.training import step as update
 from srjt.training.batches import Plan, TrainingSet, balancing_weights, draw_plan, generator, subseed
 from srjt.training.checkpoint import MetricRow
-from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, pause_garbage_collection
-from srjt.training.step import (
-    Recorder,
-    Step,
-    initialise_optimizer,
-    make_epoch_runner,
-    make_optimizer,
-    restore,
-    set_learning_rate,
-    state_tensors,
-    weights,
-)
 from srjt.training.trained import Trained
 from srjt.training.workers import StopRequest
 
@@ -51,22 +39,21 @@ def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str]) -> str 
     counts.
     """
     kept = {row.epoch: row.value for row in rows if row.metric == "kept"}
-    shares: dict[int, dict[str, float]] = {epoch: {} for epoch in kept}  # of the starved grades
+    hungry: dict[int, set[str]] = {epoch: set() for epoch in kept}
     for row in rows:
         if row.metric.startswith("kept[") and row.value < STARVED * kept[row.epoch]:
-            shares[row.epoch][row.metric] = min(row.value, shares[row.epoch].get(row.metric, 1.0))
-    latest = max(kept)
-    starved = {
-        epoch: set.intersection(*(set(shares[before]) for before in range(epoch - PATIENCE + 1, epoch + 1)))
-        for epoch in range(PATIENCE, latest + 1)
-    }
-    if not starved.get(latest) or any(starved[epoch] for epoch in range(PATIENCE, latest)):
+            hungry[row.epoch].add(row.metric)
+    starved = [
+        set.intersection(*(hungry[epoch - before] for before in range(PATIENCE)))
+        for epoch in range(PATIENCE, max(kept) + 1)
+    ]
+    if not starved or not starved[-1] or any(starved[:-1]):
         return None
-    named = ", ".join(grade for c, grade in enumerate(grades) if f"kept[{c}]" in starved[latest])
+    named = ", ".join(grade for c, grade in enumerate(grades) if f"kept[{c}]" in starved[-1])
     return (
         f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected as "
-        f"clean ({min(shares[latest].values()):.0%} of them, {kept[latest]:.0%} of all), so the networks are "
-        "unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller `noise_rate`."
+        "clean, so the networks are unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller "
+        "`noise_rate`."
     )
 
 
@@ -106,13 +93,12 @@ def fit(
     samples, batch_size = len(data.labels), min(config.batch_size, len(data.labels))
     steps = samples // batch_size
 
-    optimizer = make_optimizer(networks.parameters(), config=config, device=device)
-    initialise_optimizer(optimizer)
-    recorder = Recorder(
+    optimizer = update.make_optimizer(networks.parameters(), config=config, device=device)
+    recorder = update.Recorder(
         data.labels, data.true, networks=method.networks, num_classes=method.num_classes, steps=steps
     )
     keep = torch.zeros((), dtype=torch.int64, device=device)
-    step = Step(
+    step = update.Step(
         networks=process.distribute(networks, sync_batchnorm=config.sync_batchnorm),
         method=method,
         optimizer=optimizer,
@@ -120,10 +106,7 @@ def fit(
         keep=keep,
         memory={name: tensor.to(device) for name, tensor in method.memory(samples).items()},
         amp=forward.amp,
-        gather=process.gather if process.world_size > 1 else None,
-        gather_targets=process.gather_targets if process.world_size > 1 else None,
-        # the loss is of the global batch, so undo the averaging of gradients
-        loss_scale=float(process.world_size),
+        process=process,
     )
     log = checkpoint.MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
@@ -149,7 +132,7 @@ def fit(
     epoch, first_step = 1, 0
     best_weights = None
     if config.keep == "best":
-        best_weights = {name: tensor.detach().clone() for name, tensor in weights(networks).items()}
+        best_weights = {name: tensor.detach().clone() for name, tensor in update.weights(networks).items()}
     method_generator = generator(config.seed, "method", epoch)
 
     saved = checkpoint.latest(folder / "checkpoints") if folder else None
@@ -162,8 +145,10 @@ def fit(
             rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
             if best_weights is not None:
                 names = [name for name in tensors if name.startswith("best.")]
-                restore(best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names})
-            restore(state_tensors(networks, optimizer, recorder, step.memory), tensors)
+                update.restore(
+                    best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names}
+                )
+            update.restore(update.state_tensors(networks, optimizer, recorder, step.memory), tensors)
             method_generator.set_state(rng_states["random.method"])
             torch.set_rng_state(rng_states["random.cpu"])
             if device.type == "cuda" and "random.cuda" in rng_states:
@@ -183,13 +168,12 @@ def fit(
             bool(p.isfinite().all()) for p in networks.parameters()
         ):  # the last checkpoint with finite weights stays the newest
             _wait_for(writer)
-            raise SrjtError(
-                f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}: "
-                + _why_not_finite(method, config)
-                + " The last good checkpoint is kept."
+            raise _diverged(
+                f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}",
+                run,
             )
         log.sync()
-        state = state_tensors(networks, optimizer, recorder, step.memory)
+        state = update.state_tensors(networks, optimizer, recorder, step.memory)
         # the file itself may be lost or edited until the run resumes
         state["metrics"] = torch.frombuffer(bytearray(log.content()), dtype=torch.uint8)
         if best_weights is not None:
@@ -213,7 +197,7 @@ def fit(
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
         pause_garbage_collection(),
     ):
-        run_epoch = make_epoch_runner(
+        run_epoch = update.make_epoch_runner(
             config.step,
             step,
             networks,
@@ -244,7 +228,7 @@ def fit(
             start = time.perf_counter()
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(device)
-            set_learning_rate(optimizer, config.learning_rate_at(epoch))
+            update.set_learning_rate(optimizer, config.learning_rate_at(epoch))
             keep.fill_(method.keep(epoch, batch_size))
             if "progress" in step.memory:
                 step.memory["progress"].fill_((epoch - 1) / config.epochs)
@@ -271,10 +255,8 @@ def fit(
             train_seconds = time.perf_counter() - start
             if bad_step is not None:
                 _wait_for(writer)
-                raise SrjtError(
-                    f"The loss was not finite at epoch {epoch}, step {bad_step + 1} of {steps}: "
-                    + _why_not_finite(method, config)
-                    + " The last good checkpoint is kept."
+                raise _diverged(
+                    f"The loss was not finite at epoch {epoch}, step {bad_step + 1} of {steps}", run
                 )
 
             # ---- evaluate
@@ -299,7 +281,7 @@ def fit(
                 # the last, if the metric is undefined in all of them
                 best = checkpoint.best_epoch([*log.rows, *rows], config.optimise) or epoch
                 if best == epoch:
-                    restore(best_weights, weights(networks))
+                    update.restore(best_weights, update.weights(networks))
                 rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best)))
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
@@ -323,7 +305,7 @@ def fit(
             "was best there."
         )
         if kept < epoch - 1:
-            restore(weights(networks), best_weights)
+            update.restore(update.weights(networks), best_weights)
             confusions = {}
     return TrainingResult(
         metrics=log.table(),
@@ -340,14 +322,14 @@ def _wait_for(writer: checkpoint.CheckpointWriter | None) -> None:
         writer.wait()
 
 
-def _why_not_finite(method: Method, config: TrainConfig) -> str:
-    if config.precision in ("bf16", "auto"):
-        hint = "try a smaller `learning_rate` or `precision='fp32'`."
-    else:
-        hint = "try a smaller `learning_rate`."
-    if "transition" in method.needs:
-        return f"a method that uses the transition matrix can diverge where that matrix is ill-conditioned; {hint}"
-    return f"the weights have probably diverged; {hint}"
+def _diverged(what: str, run: Trained) -> SrjtError:
+    reason = "the weights have probably diverged"
+    if "transition" in run.method.needs:
+        reason = "a method that uses the transition matrix can diverge where that matrix is ill-conditioned"
+    hint = " or `precision='fp32'`" if run.config.precision in ("bf16", "auto") else ""
+    return SrjtError(
+        f"{what}: {reason}; try a smaller `learning_rate`{hint}. The last good checkpoint is kept."
+    )
 
 
 def _peak_memory_mb(device: torch.device) -> float:

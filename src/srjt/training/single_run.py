@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,23 +25,14 @@ from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
-from srjt.training import checkpoint, devices
+from srjt.training import checkpoint, devices, trained
 from srjt.training import folder as run_folder
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
-from srjt.training.checkpoint import MetricRow, is_complete, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
-from srjt.training.reporters import BarReporter, FoldReporter
+from srjt.training.reporters import FoldReporter
 from srjt.training.step import weights
-from srjt.training.trained import (
-    Setup,
-    SplitMaker,
-    Trained,
-    build_method,
-    build_networks,
-    load_run,
-    ready_to_compute,
-)
+from srjt.training.trained import Setup, SplitMaker, Trained
 
 # Which samples are on which side of a training; without a split, the data's own if they have one.
 
@@ -181,7 +171,7 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode())
         run_folder.write_held_out(folder, run.held_out)
-        averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
+        averages = checkpoint.last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
             folder / "summary.json",
             {
@@ -196,37 +186,14 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
 
 def finished_metrics(folder: Path) -> pd.DataFrame:
     """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
-    with _explain_finished(folder):
-        metrics = read_metrics(folder / "metrics.csv")
-        if not is_complete(metrics, epochs=run_folder.read_summary(folder)["epochs"]):
-            raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
+    try:
+        metrics = checkpoint.read_metrics(
+            folder / "metrics.csv", epochs=run_folder.read_summary(folder)["epochs"]
+        )
+    except SrjtError as problem:
+        raise SrjtError(f"{problem} The run in {folder} is finished: {run_folder.RESTORE}") from None
     run_folder.check_files(folder)
     return metrics
-
-
-@contextmanager
-def _explain_finished(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except SrjtError as problem:
-        raise SrjtError(
-            f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the "
-            "same command again."
-        ) from None
-
-
-def _read_history(folder: Path) -> pd.DataFrame:
-    """The history as it was written. pandas' parser of decimals may err in the last bit; Python's does not."""
-    path = folder / "history.csv"
-    with _explain_finished(folder):
-        try:
-            table = pd.read_csv(path, dtype=str, keep_default_na=False)
-            for name in table.columns.drop("id"):
-                kind = float if name.startswith("loss_") else int
-                table[name] = [kind(cell or "nan") for cell in table[name]]
-        except (OSError, ValueError, KeyError, OverflowError) as problem:
-            raise SrjtError(f"{path} is missing, damaged or not from srjt ({problem}).") from None
-    return table
 
 
 # One training: from a manifest to a trained model, in a folder from which it resumes.
@@ -255,7 +222,7 @@ def single_run(
     devices.refuse_bf16_on_cpu(config.precision, device)
     process = devices.join_process_group(device)
     folder = None if out is None else Path(out)
-    method = build_method(config, num_classes=data.num_classes)
+    method = trained.build_method(config, num_classes=data.num_classes)
     store = setup.open_store(data, config)
     manifest = store.manifest
     if skipped := [name for name, _ in store.skipped]:
@@ -284,25 +251,19 @@ def single_run(
     if folder is not None and run_folder.is_finished(folder):
         run_folder.open_run_folder(folder, facts, used)  # raises an error if it is a different run
         reporter.note(f"{folder} is already finished: nothing to do.")
-        run = load_run(
+        run = trained.load_run(
             folder, device=setup.device, network=setup.network, eval_transform=setup.eval_transform
         )
-        return replace(run, metrics=finished_metrics(folder), history=_read_history(folder))
-    networks = build_networks(config, method, in_shape=in_shape, network=setup.network)
+        if run.history.empty:
+            raise SrjtError(f"{folder / 'history.csv'} is missing: {run_folder.RESTORE}")
+        return replace(run, metrics=finished_metrics(folder))
+    networks = trained.build_networks(config, method, in_shape=in_shape, network=setup.network)
     if manifest.are_features:
         standardise(networks, as_features(store.pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
     with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
         feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
-        run = ready_to_compute(
-            networks,
-            method,
-            replace(begun, config=config),
-            device=device,
-            folder=folder,
-            transform=setup.transform,
-            eval_transform=setup.eval_transform,
-        )
+        run = trained.ready_to_compute(networks, method, replace(begun, config=config), setup, folder=folder)
         if not isinstance(reporter, FoldReporter):  # the trainings of a cross-fit are all alike
             kind = "rows of features" if manifest.are_features else "images"
             name = "custom network" if setup.network else str(config.network)
@@ -365,7 +326,7 @@ def _data_facts(
         per_grade: list[int] = np.bincount(manifest.labels[rows], minlength=manifest.num_classes).tolist()
         return per_grade
 
-    return {
+    facts: dict[str, Any] = {
         "samples": {name: len(rows) for name, rows in parts.sides().items()},
         "class_counts": counts(parts.train),
         "validation_counts": counts(parts.validation),
@@ -373,22 +334,21 @@ def _data_facts(
         "fingerprint": fingerprint(manifest, parts),
         "images": run_folder.image_digest(used),
         "feature_names": list(manifest.feature_names),
-        **({"made": manifest.made} if manifest.made else {}),
-        **{
-            name: run_folder.describe_source(path)
-            for name, path in (("source", manifest.source), ("labels", manifest.labels_source))
-            if path
-        },
-        # a label is the consensus of the readings of a sample
-        "several_readings": None if manifest.posterior is None else "consensus",
-        "patients": None if patients is None else len(set(used.patients or ())),
-        "side_patients": None
-        if patients is None
-        else {name: len({patients[row] for row in rows}) for name, rows in parts.sides().items()},
-        "left_out": None
-        if left_out is None
-        else dict(Counter(left_out) + Counter({"unreadable-image": unreadable})),
     }
+    if manifest.made:
+        facts["made"] = manifest.made
+    for name, path in (("source", manifest.source), ("labels", manifest.labels_source)):
+        if path:
+            facts[name] = run_folder.describe_source(path)
+    if manifest.posterior is not None:
+        facts["several_readings"] = "consensus"  # a label is that of the readings of a sample
+    if patients is not None:
+        of_side = {name: {patients[row] for row in rows} for name, rows in parts.sides().items()}
+        facts["patients"] = len(set().union(*of_side.values()))
+        facts["side_patients"] = {name: len(owners) for name, owners in of_side.items()}
+    if left_out is not None:
+        facts["left_out"] = dict(Counter(left_out) + Counter({"unreadable-image": unreadable}))
+    return facts
 
 
 def _tensors(
@@ -432,18 +392,18 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)
-    is_known = name in backbones.names() or name.startswith("timm:")
-    if setup.network is not None or not is_known or backbones.takes_rows(name) == data.are_features:
-        return  # an unknown name is an error when the network is built
-    kinds, others = (
-        ("images", "rows of features"),
-        ("'linear' or 'mlp'", "'resnet18' or another network for images"),
-    )
-    reads, have = kinds if data.are_features else kinds[::-1]
-    raise SrjtError(
-        f"The network {config.network!r} reads {reads}, but these data are {have}: choose "
-        f"{others[not data.are_features]}, or do not set the network."
-    )
+    is_known = name in backbones.names() or name.startswith(
+        "timm:"
+    )  # else an error when the network is built
+    if setup.network is None and is_known and backbones.takes_rows(name) != data.are_features:
+        kinds, others = (
+            ("images", "rows of features"),
+            ("'resnet18' or another for images", "'linear' or 'mlp'"),
+        )
+        raise SrjtError(
+            f"The network {name!r} reads {kinds[not data.are_features]}, but these data are "
+            f"{kinds[data.are_features]}: choose {others[data.are_features]}, or do not set the network."
+        )
 
 
 def no_validation_side() -> SrjtError:
@@ -495,13 +455,6 @@ class Cost:
     evaluation_seconds: float  # of the evaluations after every epoch
 
 
-class _LastEpoch(BarReporter):
-    """Keeps the numbers of the last epoch."""
-
-    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        self.numbers = {row.metric: row.value for row in rows if row.split == "train"}
-
-
 def training_cost(
     data: Manifest,
     config: TrainConfig,
@@ -533,16 +486,16 @@ def training_cost(
     )
     count = tried * (GPU_STEPS if on_gpu else STEPS)
     split = Split(train=np.arange(count), validation=np.arange(count, 2 * count), test=np.arange(0))
-    last = _LastEpoch()
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        single_run(
+        samples, setup = (
             _noise(data, 2 * count, size=config.image_size),
-            config=trial,
-            setup=Setup(split=split, device=str(device), reporter=last),
+            Setup(split=split, device=str(device)),
         )
+        metrics = single_run(samples, config=trial, setup=setup).metrics
     steps = training // batch * config.epochs
-    per_sample = 1 / last.numbers["images_per_second"]
-    per_evaluated = last.numbers["seconds"] / count - per_sample
+    numbers = metrics[metrics["epoch"] == 2].set_index("metric")["value"]
+    per_sample = 1 / float(numbers["images_per_second"])
+    per_evaluated = float(numbers["seconds"]) / count - per_sample
     return Cost(
         steps=steps,
         seconds=per_sample * batch * steps,

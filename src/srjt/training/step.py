@@ -20,7 +20,7 @@ from srjt.methods.base import Method
 from srjt.ordinal.metrics import label_precision, label_recall, selection_counts
 from srjt.training.batches import Batch, Plan, Preprocess, TrainingSet, train_batches
 from srjt.training.config import StepMode, TrainConfig
-from srjt.training.devices import StackedNetworks, backward_kernels, compile_networks
+from srjt.training.devices import Process, StackedNetworks, backward_kernels, compile_networks
 
 # Losses and selections of every training sample, kept on the device and transferred once per epoch.
 
@@ -112,17 +112,6 @@ class Recorder:
 # The whole state of a training as named tensors: to save it, to restore it, to undo a warm-up.
 
 
-def initialise_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Create Adam's (zero) moments now instead of at its first step, so that the state always has the same names."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            optimizer.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-                "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-            }
-
-
 def weights(networks: StackedNetworks) -> dict[str, Tensor]:
     """Parameters and buffers, named ``0.…`` and ``1.…`` by network."""
     return {
@@ -155,17 +144,13 @@ def state_tensors(
 @torch.no_grad()
 def restore(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
     """Copy saved values into the live tensors, in place, because captured graphs keep their addresses."""
-    if live.keys() != saved.keys():
-        name = sorted(live.keys() ^ saved.keys())[0]
+    own, other = ({name: tensor.shape for name, tensor in state.items()} for state in (live, saved))
+    if own != other:
+        name = min(dict(own.items() ^ other.items()))
         raise SrjtError(
-            f"The saved state does not belong to this network or method: {name} is in only one of them."
+            f"The saved state does not belong to this training: {name} is not in both, or not of the same shape."
         )
     for name, tensor in live.items():
-        if tensor.shape != saved[name].shape:
-            raise SrjtError(
-                f"The saved state does not belong to this training: {name} has shape {tuple(saved[name].shape)} "
-                f"there and {tuple(tensor.shape)} here."
-            )
         tensor.copy_(saved[name])
 
 
@@ -190,6 +175,13 @@ def make_optimizer(parameters: Any, *, config: TrainConfig, device: torch.device
     if not on_gpu:
         step = torch.no_grad()(inspect.unwrap(kind.step))
         optimizer.step = functools.partial(step, optimizer)  # type: ignore[method-assign]
+    # Adam's (zero) moments now instead of at its first step, so that the state always has the same names
+    for parameter in optimizer.param_groups[0]["params"]:
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+            "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+        }
     return optimizer
 
 
@@ -222,9 +214,7 @@ class Step:
     keep: Tensor  # () int64 on the device: R(T)·|B|, which changes while a captured graph stays
     memory: dict[str, Tensor] = field(default_factory=dict)  # the method's, on the device
     amp: torch.dtype | None = None
-    gather: Callable[[Tensor], Tensor] | None = None  # this process's batch → the global batch, on axis −2
-    gather_targets: Callable[[Tensor], Tensor] | None = None
-    loss_scale: float = 1.0
+    process: Process = field(default_factory=Process)
 
     def __call__(self, x: Tensor, targets: Tensor, rows: Tensor) -> None:
         """x: (B, …) images; targets: (B,) or (B, C); rows: (B,) positions of the *global* batch."""
@@ -233,12 +223,14 @@ class Step:
             logits = self.networks(x)
         if logits.dtype != torch.float64:
             logits = logits.float()  # losses are computed in full precision
-        if self.gather is not None and self.gather_targets is not None:
-            logits, targets = self.gather(logits), self.gather_targets(targets)
+        shared = self.process.world_size
+        if shared > 1:
+            logits, targets = self.process.gather(logits), self.process.gather_targets(targets)
         remembered: dict[str, Any] = {"memory": self.memory, "rows": rows} if self.memory else {}
         loss = self.method.loss(logits, targets, keep=self.keep, **remembered)
         with backward_kernels(self.networks, x.device):
-            (loss.total * self.loss_scale if self.loss_scale != 1.0 else loss.total).backward()
+            # the loss is of the global batch: undo the averaging of gradients over the processes
+            (loss.total * shared if shared > 1 else loss.total).backward()
         self.method.adjust(self.networks.parameters())
         self.optimizer.step()
         self.recorder.add(
@@ -293,7 +285,7 @@ def make_epoch_runner(
             step(*batch)
             yield
 
-    if device.type != "cuda" or mode == "eager" or step.gather is not None or len(plan) == 0:
+    if device.type != "cuda" or mode == "eager" or step.process.world_size > 1 or len(plan) == 0:
         return run_eagerly
     if mode == "compiled" or (mode == "auto" and images >= COMPILING_PAYS):
         compile_networks(networks, batch_size=plan.rows.shape[1])

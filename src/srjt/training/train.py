@@ -30,21 +30,13 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import noise_from_posterior
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder
+from srjt.training import single_run as one_run
 from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.reporters import reporter_in_python
-from srjt.training.single_run import (
-    SplitChoice,
-    fingerprint,
-    no_validation_side,
-    resolve_split,
-    resolved_once,
-    single_run,
-    split_or_own,
-    train_on,
-)
+from srjt.training.single_run import resolve_split
 from srjt.training.trained import NetworkMaker, Setup, Trained, build_method, fetch_weights
 
 # ``noise_rate="auto"``: estimate the noise of the training labels, and replace "auto" by the estimate.
@@ -136,24 +128,23 @@ def resolve_noise_rate(
         lines = "".join(f"{name}\0{grade}\n" for name, grade in pairs if grade >= 0)
         verified = hashlib.blake2b(lines.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         facts = {
-            "fingerprint": fingerprint(readable, train_on(rows)),
+            "fingerprint": one_run.fingerprint(readable, one_run.train_on(rows)),
             "warm_up": warm_up_config.determining(),
             "folds": WARM_UP_FOLDS,
             "verified": None if grades is None else verified,
             "images": run_folder.image_digest(learnt),
         }
         estimate = _estimate_once(Path(out), facts, estimate_in, reporter)
-    described = describe(estimate, epochs=warm_up_config.epochs)
-    if not estimate.informed:  # a matrix of networks that know nothing would only blur the labels
-        warn(f"{described} {WOULD_HELP}")
-        nothing_wrong = np.eye(manifest.num_classes)
-        return _apply(config, 0.0, nothing_wrong, nothing_wrong), estimate
-    resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
-    reporter.note(described)
-    method = methods.lookup(config.method)
-    nothing_discarded = method.is_recipe and "noise_rate" not in method.needs
-    if not estimate.identifiable and not nothing_discarded:  # else the note above is enough
-        warn(not_determined(estimate, used=resolved.known_noise_rate))
+    if estimate.informed:
+        resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
+    else:  # a matrix of networks that know nothing would only blur the labels
+        resolved = _apply(config, 0.0, np.eye(manifest.num_classes), np.eye(manifest.num_classes))
+    sentences, method = describe(estimate, used=resolved.known_noise_rate), methods.lookup(config.method)
+    nothing_discarded = method.is_recipe and "noise_rate" not in method.needs  # then a note is enough
+    if not estimate.informed or not (estimate.identifiable or nothing_discarded):
+        warn(" ".join([*sentences, WOULD_HELP]))
+    else:
+        reporter.note(sentences[0])
     return resolved, estimate
 
 
@@ -229,73 +220,47 @@ def warm_up(config: TrainConfig) -> TrainConfig:
     )
 
 
-def unknown_noise(estimate: NoiseEstimate) -> str:
-    """What is known of the noise where the warm-up's networks know nothing, and what was done: one statement for the
-    log of a training and the page of its run. A prediction's ranges reach up to the same interval's end."""
+def describe(estimate: NoiseEstimate, *, used: float | None) -> list[str]:
+    """The estimate and the rate that is used: a sentence for a log, and others for a warning and the run's page."""
     low, high = estimate.rate_interval
-    return (
-        f"noise unknown, {low:.0%} to {high:.0%}; trained as if 0%, because the short trainings have not learnt to "
-        "tell the grades apart"
-    )
-
-
-def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
-    """The estimate, and what it was computed from, for a log."""
-    if not estimate.informed:
-        return (
-            f"From {estimate.samples:,} training labels and {WARM_UP_FOLDS} short trainings "
-            f"({count_of(epochs, 'epoch')}): {unknown_noise(estimate)}."
-        )
-    low, high = estimate.rate_interval
-    doubt = "" if estimate.identifiable else "; they do not determine it"
     verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
-    return (
-        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}) from {estimate.samples:,} training "
-        f"labels{verified}{doubt}."
-    )
+    labels = f"{estimate.samples:,} training labels{verified}"
+    if not estimate.informed:
+        return [
+            f"From {labels} and {WARM_UP_FOLDS} short trainings: noise unknown, {low:.0%} to {high:.0%}; trained as if "
+            "0%, because the short trainings have not learnt to tell the grades apart."
+        ]
+    doubt = "" if estimate.identifiable else "; they do not determine it"
+    sentences = [
+        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}) from {labels}{doubt}.",
+        "" if estimate.identifiable else f"{estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}.",
+        estimate.assumption,
+    ]
+    if used is not None and used < estimate.rate:
+        sentences.append(
+            f"The matrix is used with a rate of {used:.2f}: more labels are taken to be right than wrong."
+        )
+    return [sentence for sentence in sentences if sentence]
 
 
 def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstimate | None) -> dict[str, Any]:
     """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
     needs = methods.lookup(used.method).method.needs
-    rate = used.known_noise_rate
-    if estimate is None and rate is not None and requested.requested_noise_rate == "auto":
+    rate, asked = used.known_noise_rate, requested.requested_noise_rate
+    if estimate is not None:
+        why = " ".join(describe(estimate, used=rate))
+    elif rate is not None and asked == "auto":
         why = from_readers(used)
-    elif estimate is not None:
-        why = describe(estimate, epochs=warm_up(used).epochs)
-        if estimate.informed and not estimate.identifiable:
-            why += f" {estimate.reason[:1].upper()}{estimate.reason[1:].rstrip('.')}."
-        if estimate.informed and estimate.assumption:
-            why += f" {estimate.assumption}"
-        if estimate.informed and rate is not None and rate < estimate.rate:
-            why += f" The matrix is used with a rate of {rate:.2f}: more labels are taken to be right than wrong."
     elif "noise_rate" in needs:
         why = "The rate was given."
     elif needs and requested.transition is None:
         why = "The rate was given; errors by one grade are assumed."
-        given = requested.requested_noise_rate
-        if isinstance(given, float) and rate is not None and rate < given:
+        if isinstance(asked, float) and rate is not None and rate < asked:
             why += f" A rate of {rate:.2f} is used, the largest at which the own label is the likeliest."
     else:
         rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
-    return {
-        "requested": requested.requested_noise_rate,
-        "estimated": estimate.rate if estimate is not None and estimate.informed else None,
-        "used": rate,
-        "why": why,
-    }
-
-
-def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str:
-    """A warning: what the rate may be, what the one that is used rests on, and what would determine it."""
-    low, high = estimate.rate_interval
-    reason, rate = estimate.reason.rstrip("."), estimate.rate if used is None else used
-    sentences = [
-        f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {rate:.2f} is used.",
-        estimate.assumption if estimate.informed else "",
-        WOULD_HELP,
-    ]
-    return " ".join(sentence for sentence in sentences if sentence)
+    estimated = estimate.rate if estimate is not None and estimate.informed else None
+    return {"requested": asked, "estimated": estimated, "used": rate, "why": why}
 
 
 def from_readers(used: TrainConfig) -> str:
@@ -372,7 +337,7 @@ def train(
     data: LabelledData,
     *,
     out: str | Path | None = None,
-    split: SplitChoice = None,
+    split: one_run.SplitChoice = None,
     network: str | NetworkMaker | None = None,
     transform: Transform | None = None,
     eval_transform: Transform | None = None,
@@ -451,9 +416,7 @@ def train(
     >>> list(run.scores.loc["test"].index)
     ['mae', 'accuracy', 'macro_f1', 'qwk']
     """
-    sides = split_or_own(split)
-    if not {"fold", "folds"}.isdisjoint(settings):
-        raise SrjtError("A fold is given as a split: srjt.train(data, split=srjt.data.folds(data)[0]).")
+    sides = one_run.split_or_own(split)
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
@@ -463,7 +426,7 @@ def train(
     requested = (config or TrainConfig()).replace(**settings)
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
     if requested.keep == "best" and (sides is None or (split is None and "split" not in data.table)):
-        raise no_validation_side()
+        raise one_run.no_validation_side()
     note = None
     if out is None or not run_folder.is_finished(Path(out)):
         note = fetch_weights(requested, network=network, features=data.are_features)
@@ -471,7 +434,7 @@ def train(
         if note is not None:
             watching.note(note)
         setup = Setup(
-            split=resolved_once(sides, samples=len(data)),
+            split=one_run.resolved_once(sides, samples=len(data)),
             network=network,
             transform=transform,
             eval_transform=eval_transform,
@@ -487,7 +450,7 @@ def train(
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / "noise.json", (shared_estimate / "noise.json").read_bytes())
         watching.begin(config.method, epochs=config.epochs)
-        run = single_run(
+        run = one_run.single_run(
             data,
             config=config,
             setup=setup,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -54,11 +54,6 @@ class Setup:
     feeds: FeedCache = field(default_factory=FeedCache)
     reporter: Reporter = field(default_factory=BarReporter)
 
-    @property
-    def has_own_code(self) -> bool:
-        """Whether a network or a transform is a function, which no folder can contain and no worker import."""
-        return any(part is not None for part in (self.network, self.transform, self.eval_transform))
-
     def open_store(self, data: Manifest, config: TrainConfig) -> ImageStore:
         """The samples as the networks need them, identical images found."""
         return open_store(
@@ -102,16 +97,17 @@ class Trained:
     folder : Path or None
         The folder of the run, if it has one.
     metrics : DataFrame
-        epoch, split, network, metric, value.
+        epoch, split, network, metric, value; empty if the run was sent without them.
     history : DataFrame
-        One row per training sample: how often it was seen and selected, its running loss; empty after ``load_run``.
+        One row per training sample: how often it was seen and selected, its running loss; empty
+        if the run was sent without it.
     held_out : mapping of str to HeldOut
         Predictions for the "validation" and "test" sides, as far as the run has them.
     noise_estimate : NoiseEstimate or None
         None where the noise rate was given, or not needed.
     skipped : tuple of (str, str)
         (id, reason) of unreadable images.
-    facts : RunFacts or None
+    facts : RunFacts
         What ``run.json`` says: the data, where the noise rate comes from, command, machine and versions.
     hashes : ndarray of uint64, shape (N, 2), or None
         A hash of each image, or row of features: those of the training side first.
@@ -132,7 +128,7 @@ class Trained:
     held_out: Mapping[str, run_folder.HeldOut] = field(default_factory=dict)
     noise_estimate: NoiseEstimate | None = None
     skipped: tuple[tuple[str, str], ...] = ()
-    facts: run_folder.RunFacts | None = None
+    facts: run_folder.RunFacts
     hashes: npt.NDArray[np.uint64] | None = None
 
     def __repr__(self) -> str:
@@ -140,9 +136,8 @@ class Trained:
 
     def describe(self) -> str:
         """Method, network, number of epochs and folder, in one line."""
-        own = self.facts is not None and self.facts.own_network
         epochs = int(self.metrics["epoch"].max()) if len(self.metrics) else self.config.epochs
-        network = "your own network" if own else str(self.config.network)
+        network = "your own network" if self.facts.own_network else str(self.config.network)
         folder = "" if self.folder is None else f", {self.folder}"
         return f"{self.config.method}, {network}, {count_of(epochs, 'epoch')}{folder}"
 
@@ -224,20 +219,7 @@ class Trained:
     @property
     def training_labels(self) -> dict[str, int]:
         """Id → label of the samples that the run learnt from; empty where its history is not known."""
-        history = self.history
-        if history.empty:
-            if self.folder is None:
-                return {}
-            try:
-                known = {"id": str, "grade": np.int64}
-                history = pd.read_csv(
-                    self.folder / "history.csv", usecols=list(known), dtype=known, keep_default_na=False
-                )
-            except (OSError, ValueError):  # a run may have been sent without this file
-                return {}
-        return {
-            str(sample): int(grade) for sample, grade in zip(history["id"], history["grade"], strict=True)
-        }
+        return {} if self.history.empty else dict(zip(self.history["id"], self.history["grade"], strict=True))
 
     def trained_on(self, data: Manifest) -> npt.NDArray[np.int64]:
         """Which of the samples the run learnt from, by what they show and not by their names.
@@ -413,7 +395,7 @@ def load_run(
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():
         raise SrjtError(f"{path} has not finished training: run the same srjt train command again to resume.")
-    target = devices.choose_device(device)
+    setup = Setup(device=device, network=network, eval_transform=eval_transform)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])
     tensors, _ = checkpoint.read(weights_file)  # a damaged file is noticed before networks are built
@@ -428,11 +410,16 @@ def load_run(
                 f"The weights in {path} do not fit the network {facts.config.network}: {reason}"
             ) from None
     run_folder.check_files(path)
-    run = ready_to_compute(stacked, method, facts, device=target, folder=path, eval_transform=eval_transform)
+    metrics = pd.DataFrame()
+    with suppress(SrjtError):  # a run may have been sent without this file
+        metrics = checkpoint.read_metrics(path / "metrics.csv")
+    run = ready_to_compute(stacked, method, facts, setup, folder=path)
     return replace(
         run,
         networks=stacked.eval(),
         held_out=run_folder.read_held_out(path, networks=method.networks, classes=len(facts.grades)),
+        metrics=metrics,
+        history=run_folder.read_history(path),
         noise_estimate=run_folder.read_noise_estimate(path),
         hashes=run_folder.read_hashes(path / run_folder.HASHES_FILE),
     )
@@ -442,14 +429,13 @@ def ready_to_compute(
     networks: devices.StackedNetworks,
     method: Method,
     facts: run_folder.RunFacts,
+    setup: Setup,
     *,
-    device: torch.device,
     folder: Path | None = None,
-    transform: Transform | None = None,
-    eval_transform: Transform | None = None,
 ) -> Trained:
     """A run, before or after its training: its networks on the device, laid out as they compute fastest there."""
-    config, last = facts.config, devices.uses_channels_last(networks, device, own_network=facts.own_network)
+    config, device = facts.config, devices.choose_device(setup.device)
+    last = devices.uses_channels_last(networks, device, own_network=facts.own_network)
     networks.to(device)
     if last:
         devices.channels_last(networks)
@@ -462,8 +448,8 @@ def ready_to_compute(
             crop=config.crop,
             dtype=devices.amp_dtype(config, device) or torch.float32,
             channels_last=last,
-            train_transform=transform,
-            eval_transform=eval_transform,
+            train_transform=setup.transform,
+            eval_transform=setup.eval_transform,
         ),
         in_shape=tuple(facts.data["in_shape"]),
         feature_names=tuple(facts.data.get("feature_names", ())),

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
@@ -151,6 +151,8 @@ def _prepare_worker(threads: int | None) -> None:
     signal.signal(signal.SIGTERM, _exit_unless_saving)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
     threading.Thread(target=_stop_with_parent, daemon=True).start()
+    # deterministic trainings need it, and cuBLAS reads it at its first use
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
     gc.freeze()  # what the imports made lives for ever; else every collection would search it for garbage
@@ -222,7 +224,6 @@ NOT_STARTED = (
 @dataclass(kw_only=True)
 class _Worker:
     device: str | None
-    settings: Hashable = None
     executor: ProcessPoolExecutor | None = None
     process: BaseProcess | None = None
     name: str = ""
@@ -255,27 +256,14 @@ class WorkerPool:
     def has_idle(self) -> bool:
         return any(worker.future is None for worker in self._workers)
 
-    @property
-    def shares_gpus(self) -> bool:
-        """Whether several workers use one GPU: one that crashes it, or fills its memory, may do so for the others."""
-        gpus = [device for device in self.devices if device is not None and device.startswith("cuda")]
-        return len(set(gpus)) < len(gpus)
-
-    def submit(
-        self, name: str, function: Callable[..., Any], *arguments: Any, settings: Hashable = None
-    ) -> None:
-        """Let an idle worker call ``function(*arguments, device=…)``.
-
-        function: at the top of a module, because the worker imports it. settings: of the process; a worker never gets
-        tasks with different ones.
-        """
+    def submit(self, name: str, function: Callable[..., Any], *arguments: Any) -> None:
+        """Let an idle worker call ``function(*arguments, device=…)``; function: at the top of a module, because the
+        worker imports it."""
         idle = [worker for worker in self._workers if worker.future is None]
         alive = [worker for worker in idle if worker.process is not None and worker.process.is_alive()]
-        fitting = [worker for worker in alive if worker.settings == settings]
-        worker = (fitting or [worker for worker in idle if worker not in alive] or idle)[0]
-        if not fitting:
+        worker = (alive or idle)[0]
+        if not alive:
             _end(worker)
-            worker.settings = settings
             worker.executor = ProcessPoolExecutor(
                 1, mp_context=self._context, initializer=_prepare_worker, initargs=(self.threads,)
             )
@@ -283,7 +271,7 @@ class WorkerPool:
         before = multiprocessing.active_children()
         worker.name = name
         worker.future = worker.executor.submit(_execute, function, arguments, worker.device)
-        if not fitting:  # the call has started the process
+        if not alive:  # the call has started the process
             (worker.process,) = set(multiprocessing.active_children()) - set(before)
 
     def wait(self, timeout: float = POLL_SECONDS) -> list[Ended]:

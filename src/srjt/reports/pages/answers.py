@@ -120,7 +120,7 @@ def _key_numbers(
 ) -> list[KeyNumber]:
     """How many answers of each grade, beside the training labels; how many to refer; what error to expect."""
     run, how = predictions.run, predictions.attrs["how"]
-    trained = [] if run.facts is None or facts.per else run.facts.data.get("class_counts") or []
+    trained = [] if facts.per else run.facts.data.get("class_counts", [])
     rows = [
         ("refer", facts.refer, how.get("refer", "")),
         ("unsure: a person decides", facts.unsure, how.get("unsure", "")),

@@ -171,7 +171,6 @@ def read_record(
 @page_of.register(Trained)
 def trained_page(run: Trained, sides: Mapping[str, Evaluation] | None = None, *, brief: bool = False) -> Page:
     """The page of a run in memory. sides: its held-out sides, if they are evaluated already. brief: for a terminal."""
-    assert run.facts is not None
     record = RunRecord(
         title=run_name(run),
         state="finished",
