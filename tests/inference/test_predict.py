@@ -228,7 +228,7 @@ def test_the_bar_over_headers_obeys_the_caller(
         seen.append(progress)
         raise ReadError
 
-    monkeypatch.setattr("srjt.data.sources.with_patients_of_headers", read_headers)
+    monkeypatch.setattr("srjt.data.sources.folders.with_patients_of_headers", read_headers)
     with pytest.raises(ReadError):
         CALLS[name](table, **how)
     assert seen == [shown]

@@ -436,7 +436,8 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
     >>> srjt.data.write_problems(reading.problems, Path("problems.csv"))
     """
     rows = [(p.severity, p.kind, neutralise_formula(p.where), neutralise_formula(p.detail)) for p in problems]
-    write_output(Path(path), as_csv(pd.DataFrame(rows, columns=["severity", "kind", "where", "detail"])))
+    table = pd.DataFrame(rows, columns=["severity", "kind", "where", "detail"], dtype=object)
+    write_output(Path(path), as_csv(table))
 
 
 def drop_unusable(
