@@ -229,22 +229,5 @@ def test_differences_leave_out_noisy_test_grades_and_the_folds_of_the_search(pag
 
 
 @pytest.mark.slow
-def test_the_tables_from_csv_files_are_those_on_the_pages(page: ModuleType) -> None:
-    tables = page.stored_tables.TABLES
-    written = 0
-    for name in page.PAGES:
-        for match in page.PLACE.finditer((page.ROOT / name).read_text(encoding="utf-8")):
-            if match[2] in tables:
-                table = f"-->\n{tables[match[2]](page.RESULTS)}<!-- end of table -->"
-                assert match[0].endswith(table), f"{name}, {match[2]}: run page.py"
-                written += 1
-    for path in (page.ROOT / page.TABLES).glob("*.csv"):
-        if path.stem in tables:
-            assert path.read_text(encoding="utf-8") == page.as_csv(tables[path.stem](page.RESULTS)), path.name
-            written += 1
-    assert written > 20
-
-
-@pytest.mark.slow
 def test_all_tables_are_those_of_the_stored_results(page: ModuleType) -> None:
     assert page.main(["--check"]) == 0

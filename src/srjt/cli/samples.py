@@ -225,9 +225,7 @@ def layered_settings(
     for layer in (load_config(file) if file else {}, options, parse_overrides(assignments or [])):
         for name, value in layer.items():
             below = whole.get(name)
-            if isinstance(below, dict) and isinstance(
-                value, dict
-            ):  # settings inside a setting, such as method_options
+            if isinstance(below, dict) and isinstance(value, dict):  # such as method_options
                 whole[name] = {**below, **value}
             elif value is not None or layer is not options:
                 whole[name] = value

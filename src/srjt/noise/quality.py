@@ -152,15 +152,6 @@ def suggestion_shares(
 
     labels, probabilities, groups: as for ``true_grade_posterior``. suggested: (N,) the grade that would be suggested
     for each sample. estimate: from the same labels and probabilities.
-
-    Examples
-    --------
-    >>> labels = np.array([0, 0, 1, 1, 1, 0] * 20)
-    >>> probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.2, 0.8], [0.1, 0.9]] * 20)
-    >>> from srjt.noise import estimate_noise
-    >>> estimate = estimate_noise(labels, probabilities, bootstrap=20)
-    >>> suggestion_shares(labels, probabilities, probabilities.argmax(axis=1), estimate=estimate).shape
-    (120,)
     """
     from sklearn.isotonic import IsotonicRegression
 
@@ -271,13 +262,7 @@ class NoiseBounds:
 
 
 def given_noise(transition: npt.ArrayLike, shares: npt.ArrayLike) -> NoiseBounds:
-    """Noise of a known transition matrix (C, C); shares: of the labels, (C,).
-
-    Examples
-    --------
-    >>> given_noise([[0.9, 0.1], [0.0, 1.0]], [0.45, 0.55]).joint.round(2).tolist()
-    [[0.45, 0.05], [0.0, 0.5]]
-    """
+    """Noise of a known transition matrix (C, C); shares: of the labels, (C,)."""
     matrix, labelled = np.asarray(transition, dtype=np.float64), np.asarray(shares, dtype=np.float64)
     prior = np.maximum(np.linalg.lstsq(matrix.T, labelled, rcond=None)[0], 1e-6)
     joint = (prior / prior.sum())[:, None] * matrix
@@ -358,11 +343,6 @@ def highest_grade_posterior(
 
     labels: (N,) grades of the images, possibly wrong. units: (N,) the patient of each image, 0 … M − 1. transition:
     (C, C) P[i, j] = Pr(label = j | true grade = i). certain: (N,) of bool, labels that are known to be right.
-
-    Examples
-    --------
-    >>> highest_grade_posterior([0, 1, 0], [0, 0, 1], [[1, 0], [0, 1]]).tolist()
-    [[0.0, 1.0], [1.0, 0.0]]
     """
     y, u = np.asarray(labels, dtype=np.int64), np.asarray(units, dtype=np.int64)
     matrix = np.asarray(transition, dtype=np.float64)
@@ -397,11 +377,6 @@ def highest_grade_weights(
 
     None where the matrix cannot be inverted, or the products of many images overflow. With one image per patient: rows
     of the inverse matrix. The arguments are those of ``highest_grade_posterior``.
-
-    Examples
-    --------
-    >>> highest_grade_weights([0, 0], [0, 0], [[0.75, 0.25], [0.25, 0.75]]).tolist()
-    [[2.25, -1.25]]
     """
     y, u = np.asarray(labels, dtype=np.int64), np.asarray(units, dtype=np.int64)
     matrix = np.asarray(transition, dtype=np.float64)
