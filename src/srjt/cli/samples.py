@@ -143,7 +143,7 @@ class Splitting:
         if self.official_split:
             return official_split(manifest)
         if not self.chosen:
-            return own_split(manifest, all_samples="--no-official-split")
+            return own_split(manifest)
         if self.splits is not None:
             parts = read_splits(self.splits, manifest, allow_missing=skipping)
         elif self.hold_out is not None:
