@@ -105,7 +105,7 @@ def interrupt(folder: Path) -> None:
     ("spoil", "says"),
     [
         (lambda f: (f / "audit.json").unlink(), "is not the folder of an audit"),
-        (interrupt, r"The audit in .+ is unfinished: run the same command again\."),
+        (interrupt, r"What was begun in .+ is unfinished: run the same command again\."),
         (lambda f: edit_facts(f, format=7), "format 7"),
         (lambda f: (f / "audit.json").write_text("[" * 20_000), "damaged or not from srjt"),
         (lambda f: (f / "audit.json").write_text('{"samples": %s}' % ("9" * 5000)), "damaged or not from srjt"),
