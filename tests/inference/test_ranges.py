@@ -261,14 +261,6 @@ def test_predict_gives_ranges_that_hold_the_grade(run: Trained, features: Manife
     pd.testing.assert_frame_equal(plain, table.drop(columns=["grade_low", "grade_high"]), check_exact=True)
 
 
-def test_an_opened_run_gives_the_same(run: Trained, features: Manifest) -> None:
-    assert run.folder is not None
-    opened = srjt.load_run(run.folder, device="cpu")
-    pd.testing.assert_frame_equal(
-        srjt.predict(opened, features, coverage=0.8), srjt.predict(run, features, coverage=0.8)
-    )
-
-
 def test_the_noise_of_a_run_is_estimated_once(
     run: Trained, features: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,21 +341,6 @@ def test_for_each_value_of_a_column(run: Trained, features: Manifest) -> None:
     nowhere = replace(features, table=features.table.drop(columns="centre"))
     with pytest.raises(SrjtError, match="need the column centre in the samples to predict"):
         srjt.predict(run, nowhere, calibrate_on=validation, **how)
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({"coverage": 1.0}, r"coverage lies in \(0, 1\)"),
-        ({"coverage_by": "grade"}, "give a `coverage`, too"),
-        ({"coverage": 0.9, "label_noise": "some"}, "label_noise"),
-    ],
-)
-def test_bad_input_gets_one_sentence(
-    run: Trained, features: Manifest, how: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(SrjtError, match=said):
-        srjt.predict(run, features, **how)
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from srjt.files import as_json, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
 
 if TYPE_CHECKING:
-    from srjt.data.manifest import Problem
     from srjt.inference.predict import Kind
     from srjt.training.trained import Trained
 
@@ -89,8 +88,7 @@ def predict(
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
-    from srjt.data.sources.features import read_ungraded_features
-    from srjt.data.sources.folders import read_images
+    from srjt.data.sources import unlabelled_samples
     from srjt.files import is_stream
     from srjt.inference.predict import predict, refuse_other_kind
     from srjt.reports.pages.answers import predictions_page
@@ -101,18 +99,13 @@ def predict(
         device=device, grade_names=grade_names, calibrate_set=calibrate_set,
     )  # fmt: skip
     columns = (*asked.columns, *as_columns(keep))
-    problems: Sequence[Problem] = ()
     if not data.how.keys() & {"feature_columns", "image_column"}:  # else the columns are what is said
         refuse_other_kind(trained, sources)
-    if len(trained.in_shape) == 1:
-        if len(sources) > 1:
-            raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
-        manifest = read_ungraded_features(
-            sources[0], wanted=trained.feature_names, columns=columns, grades=trained.grades, **data.how
-        )
-    else:
-        reading = read_images(sources, columns=columns, grades=trained.grades, progress=True, **data.how)
-        manifest, problems = data.usable(reading), reading.problems
+    reading = unlabelled_samples(
+        sources, features=len(trained.in_shape) == 1, wanted=trained.feature_names, columns=columns,
+        grades=trained.grades, progress=True, **data.how,
+    )  # fmt: skip
+    manifest, problems = data.usable(reading), reading.problems
     with decoding_bar() as decoded:
         predicted = predict(trained, manifest, keep=as_columns(keep), progress=decoded, **vars(asked))
     table = predicted.copy()
