@@ -128,15 +128,6 @@ def test_undo_is_limited_to_own_decisions_in_force(tmp_path: Path) -> None:
     assert refused.value.current == theirs
 
 
-def test_a_second_reading_does_not_see_the_first(tmp_path: Path) -> None:
-    first = Decisions(tmp_path / "d.sqlite")
-    first.decide("x", reviewer="anna", action="set", grade="3", label="1", seen=0)
-    second = Decisions(tmp_path / "d.sqlite", only_reviewer="ben")
-    assert second.current.get("x") is None
-    second.decide("x", reviewer="ben", action="keep", grade="1", label="1", seen=0)
-    assert len(second.log()) == 2
-
-
 def test_the_log_only_grows(tmp_path: Path) -> None:
     store = Decisions(tmp_path / "d.sqlite")
     store.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)

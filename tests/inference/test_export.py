@@ -15,10 +15,12 @@ import torch
 
 import srjt
 from srjt import noise
+from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.inference import export as exporting
 from srjt.inference.export import config_hash
 from srjt.inference.predict import predict
+from srjt.inference.prepare import prepare
 from srjt.training.config import TrainConfig
 from srjt.training.train import train
 from srjt.training.trained import Trained
@@ -48,6 +50,15 @@ def test_onnx_predicts_as_srjt_predict(image_run: Trained, exported: Path, data:
     assert probabilities == pytest.approx(table.filter(regex="^p_").to_numpy(), abs=1e-4)
     assert [image_run.grades[g] for g in grade] == table["grade"].tolist()
     assert severity == pytest.approx(table["expected_grade"].to_numpy(), abs=1e-4)
+
+
+def test_recalibration_is_inside_the_file(run: Trained, features: Manifest, tmp_path: Path) -> None:
+    written = srjt.export(run, tmp_path / "model.onnx", samples=features.arrays)
+    assert written.metadata["recalibration"] == str(prepare(run).recalibration)
+    probabilities, _, _ = answers(tmp_path / "model.onnx", features.arrays)
+    assert probabilities == pytest.approx(predict(run, features).filter(regex="^p_").to_numpy(), abs=1e-4)
+    raw = srjt.export(run, tmp_path / "raw.onnx", samples=features.arrays, recalibrate=False)
+    assert "recalibration" not in raw.metadata
 
 
 def test_the_batch_is_free_and_the_file_is_whole(exported: Path, data: Any) -> None:
