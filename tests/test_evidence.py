@@ -200,30 +200,6 @@ def test_a_table_that_no_page_shows_is_a_file_without_marks(page: ModuleType) ->
     assert [name for name in kept if f"`{name.removesuffix('-ten-views')}`" not in text] == []
 
 
-def test_labels_that_several_networks_judge_are_one_set(page: ModuleType, tmp_path: Path) -> None:
-    row = {"family": "uniform", "true rate": 0.2, "rate": 0.2, "low": 0.1, "high": 0.3, "cleanlab": 0.3}
-    rows = pd.DataFrame(
-        [{**row, "kind": kind} for _ in range(2) for kind in ("true", "over-confident", "labels")]
-    )
-    rows.to_csv(tmp_path / "noise_rates.csv", index=False)
-    rows.assign(family="nominal").to_csv(tmp_path / "noise_rates_untuned.csv", index=False)
-    said = page.stored_tables.noise_rates(tmp_path).splitlines()[2:]
-    assert [line.split(" | ")[1] for line in said] == ["2", "2"]
-
-
-def test_differences_leave_out_noisy_test_grades_and_the_folds_of_the_search(page: ModuleType) -> None:
-    rows = [
-        {"set": name, "noise": "any", "fold": fold, "method": method, "MAE": ahead * (method == "other")}
-        for name, fold, ahead in [
-            ("deepdrid", 0, 9.0), ("deepdrid", 2, 0.3), ("deepdrid", 3, 0.1), ("eyepacs", 2, 9.0), ("eyepacs", 3, 9.0)
-        ]
-        for method in ("srjt", "other")
-    ]  # fmt: skip
-    found = page.stored_tables.lead(pd.DataFrame(rows), "other", "MAE")
-    assert found.n == 2
-    assert found.difference == pytest.approx(-0.2)
-
-
 @pytest.mark.slow
 def test_all_tables_are_those_of_the_stored_results(page: ModuleType) -> None:
     assert page.main(["--check"]) == 0

@@ -166,9 +166,7 @@ def test_a_temperature_does_not_change_the_order_in_which_grades_enter(p: Floats
 def test_scores_by_hand() -> None:
     p = [[0.1, 0.2, 0.4, 0.3], [0.5, 0.1, 0.1, 0.3]]
     assert range_scores(p) == pytest.approx(np.array([[0.9, 0.7, 0.0, 0.4], [0.0, 0.5, 0.6, 0.7]]))
-
-
-def test_each_grade_may_have_its_own_threshold_and_gaps_are_filled() -> None:
+    # each grade may have its own threshold, and gaps are filled
     scores = np.array([[0.0, 0.5, 0.75, 0.9]])
     low, high = grade_ranges(scores, [0.0, 0.4, 0.8, 0.8])
     assert (low.item(), high.item()) == (0, 2)
@@ -191,9 +189,7 @@ def test_images_share_the_weight_of_their_patient() -> None:
     scores, groups = [0.1, 0.4, 0.2, 0.3], ["a", "b", "c", "d"]
     copies = range_threshold([*scores, *[0.1] * 50], coverage=0.6, groups=[*groups, *["a"] * 50])
     assert copies == range_threshold(scores, coverage=0.6, groups=groups) == 0.3
-
-
-def test_weights_of_one_grade_per_image_are_its_score() -> None:
+    # weights of one grade per image are its score
     rng = np.random.default_rng(0)
     scores, labels = rng.random((50, 4)), rng.integers(0, 4, 50)
     assert range_threshold(scores, np.eye(4)[labels], coverage=0.8) == range_threshold(
