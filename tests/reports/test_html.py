@@ -164,6 +164,17 @@ def test_a_name_that_is_no_valid_text_can_be_written(tmp_path: Path) -> None:
     assert b"bad?name" in (tmp_path / "a" / "report.html").read_bytes()
 
 
+def test_the_lead_does_not_repeat_the_title() -> None:
+    for lead, below in (
+        ("Bad: 3 wrong.", "3 wrong."),
+        ("Bad. it is.", "It is."),
+        ("Badly done.", "Badly done."),
+    ):
+        page = Page(kind="Run", title="Bad", lead=lead)
+        assert page.below_title == below
+        assert f'<p class="lead">{below}</p>' in render(page)
+
+
 def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="The report cannot be written"):
         write_page(Page(kind="Run", title="", lead=""), tmp_path)

@@ -107,6 +107,13 @@ class Page:
     progress: float | None = None  # 0 … 1, of something that is still running
     refresh: int = 0  # seconds after which a browser loads the page again; 0: never
 
+    @property
+    def below_title(self) -> str:
+        """The lead, without words that the title above it says already."""
+        repeated = self.lead.startswith((f"{self.title}: ", f"{self.title}. "))
+        rest = self.lead[len(self.title) + 2 :] if repeated else self.lead
+        return rest[:1].upper() + rest[1:]
+
     def save(self, path: str | Path, *, figures: str | Path | None = None) -> list[Path]:
         """Write the page to an HTML file, and every figure as SVG and PNG to the folder ``figures``."""
         write_page(self, Path(path))

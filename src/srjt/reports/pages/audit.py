@@ -35,7 +35,7 @@ TITLE: list[Rule[Any]] = [
     (lambda f: not f.judged, "The networks cannot tell which labels are wrong"),
     (lambda f: f.several, "About {f.wrong:.0%} of the consensus grades are wrong"),
     (lambda f: f.identifiable, "About {f.rate:.0%} of the labels are wrong"),
-    (lambda f: True, "{f.low:.0%} to {f.high:.0%} of the labels are wrong"),
+    (lambda f: True, "Between {f.low:.0%} and {f.high:.0%} of the labels are wrong"),
 ]
 LEAD: list[Rule[Any]] = [
     (lambda f: not f.judged, "The networks have not learnt to tell the grades apart: they cannot say which labels "
