@@ -35,21 +35,13 @@ from srjt.reports.pages.evaluation_parts import (
     true_scores_lead,
     true_scores_section,
 )
-from srjt.reports.sections import made_section, model_section, thumbnail, thumbnails_of
+from srjt.reports.sections import made_section, model_section, thumbnails_of
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
-SCORE_NAMES = {
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "positive_predictive_value": "positive predictive value",
-    "negative_predictive_value": "negative predictive value",
-    "roc_area": "area under the ROC curve",
-    "average_precision": "average precision",
-    "accuracy": "share of right answers",
-}
+SCORE_NAMES = {"roc_area": "area under the ROC curve", "accuracy": "share of right answers"}
 POOLS = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}
 
 
@@ -296,7 +288,7 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
     if found.per or rows.empty or found.features:  # a patient is not one picture
         return []
     files = [str(file) for file in rows["file" if "file" in rows else "image"]]
-    picture = (lambda row: thumbnail(files[row])) if data is None else thumbnails_of(files, data)
+    picture = thumbnails_of(files, data)
     frame = pd.DataFrame({name: rows[name].map(found.grades.index) for name in ("label", "grade")})
     frame = frame.assign(
         id=rows["image"].astype(str), owner=rows["patient" if "patient" in rows else "image"]
@@ -354,7 +346,8 @@ def _asked(found: Evaluation) -> Iterator[Section]:
 
 
 def _scores(scores: Mapping[str, Interval]) -> pd.DataFrame:
-    return interval_frame({SCORE_NAMES[name]: score for name, score in scores.items()})
+    names = {name: SCORE_NAMES.get(name, name.replace("_", " ")) for name in scores}
+    return interval_frame({names[name]: score for name, score in scores.items()})
 
 
 def _readers(found: NetworkComparison | None) -> list[Section]:
