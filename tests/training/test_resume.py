@@ -65,10 +65,12 @@ def assert_same(one: Trained, other: Trained) -> None:
     [
         {"method": "mixup", "optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1},
         {"method": "co-teaching+ours", "network": with_dropout},
+        {"method": "elr"},
+        pytest.param({"method": "eae"}, marks=pytest.mark.slow),
         pytest.param({"method": "standard", "network": tiny, "transform": jitter}, marks=pytest.mark.slow),
         pytest.param({"method": "cdr", "network": "tiny"}, marks=pytest.mark.slow),
     ],
-    ids=["mixup and adamw", "dropout", "own transform", "cdr"],
+    ids=["mixup and adamw", "dropout", "elr", "eae", "own transform", "cdr"],
 )
 def test_stopped_within_an_epoch(
     data: Any, settings: dict[str, Any], tmp_path: Path, chosen: dict[str, Any]
