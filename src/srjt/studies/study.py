@@ -274,11 +274,7 @@ def study(
     bar = show_bar("study", shown=shown)
     try:
         outcome = run_study(
-            data,
-            folder,
-            command=f"srjt.study({call})",
-            execute=execute,
-            watcher=watcher or StudyWatcher(bar),
+            data, folder, command=f"srjt.study({call})", execute=execute, watcher=watcher or StudyWatcher(bar)
         )
     finally:
         bar.close()

@@ -360,7 +360,6 @@ def cross_fit(
     *,
     config: TrainConfig,
     folds: int = 5,
-    seed: int = 0,
     out: Path | None = None,
     setup: Setup | None = None,
     title: str = "",
@@ -377,11 +376,9 @@ def cross_fit(
     manifest : Manifest
         The samples.
     config : TrainConfig
-        Settings of the runs; ``noise_rate`` is a number, or not needed.
+        Settings of the runs; ``noise_rate`` is a number, or not needed. ``seed`` also assigns samples to folds.
     folds : int
         Number of folds, at least 2.
-    seed : int
-        Seed of the assignment to folds.
     out : Path, optional
         Folder of the runs. Finished runs in it are reused, an unfinished one is resumed. Without it nothing is
         written.
@@ -431,7 +428,7 @@ def cross_fit(
         without_truth = replace(without_truth, arrays=store.pixels)
     rows = resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
-    fold = assign_folds(samples, folds=folds, seed=seed, by="stratified")
+    fold = assign_folds(samples, folds=folds, seed=config.seed, by="stratified")
     groups = np.array(samples.groups or samples.ids, dtype=object)
     for grade, name in enumerate(samples.grades):
         if len(set(groups[samples.labels == grade])) == 1:

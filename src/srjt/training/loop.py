@@ -193,10 +193,7 @@ def fit(
     # ---- warm up
     start = time.perf_counter()
     networks.train()
-    with (
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        pause_garbage_collection(),
-    ):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), pause_garbage_collection():
         run_epoch = update.make_epoch_runner(
             config.step,
             step,

@@ -467,12 +467,7 @@ class Cost:
 
 
 def training_cost(
-    data: Manifest,
-    config: TrainConfig,
-    *,
-    training: int,
-    evaluated: int = 0,
-    device: torch.device,
+    data: Manifest, config: TrainConfig, *, training: int, evaluated: int = 0, device: torch.device
 ) -> Cost:
     """Time a few steps of a training of ``training`` samples, with ``evaluated`` others evaluated after every epoch.
 

@@ -103,13 +103,7 @@ def resolve_noise_rate(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeakageWarning)  # already shown when the split was made
             fitted = cross_fit(
-                manifest,
-                config=warm_up_config,
-                folds=WARM_UP_FOLDS,
-                seed=config.seed,
-                out=folder,
-                setup=setup,
-                title="warm-up",
+                manifest, config=warm_up_config, folds=WARM_UP_FOLDS, out=folder, setup=setup, title="warm-up"
             )
         assert fitted.manifest.ids == learnt.ids, "the warm-up uses the training side alone"
         return estimate_noise(

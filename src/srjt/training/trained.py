@@ -315,9 +315,8 @@ def build_networks(
         )
         for k in range(method.networks)
     ]
-    if len({id(p) for member in members for p in member.parameters()}) < sum(
-        len(list(member.parameters())) for member in members
-    ):
+    parameters = [id(parameter) for member in members for parameter in member.parameters()]
+    if len(set(parameters)) < len(parameters):
         raise SrjtError(
             "The network function returned the same module twice: it must return a new one at each call, because "
             "two networks need separate weights."
