@@ -68,7 +68,7 @@ def test_a_finished_run_opens_without_them(
 
     calls: list[Any] = []
     real: Callable[..., None] = trained.networks.fetch_weights
-    monkeypatch.setattr(trained.networks, "fetch_weights", lambda *a, **k: (calls.append(a), real(*a, **k)))
+    monkeypatch.setattr(trained.networks, "fetch_weights", lambda *a, **k: calls.append(a) or real(*a, **k))
     given: dict[str, Any] = {
         "out": tmp_path / "run", "split": data.split, "method": "standard", "network": "resnet18", "image_size": 32,
         "crop": 32, "epochs": 1, "batch_size": 64, "device": "cpu",

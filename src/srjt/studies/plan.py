@@ -64,14 +64,8 @@ class PlannedRun:
 
     def facts(self) -> dict[str, Any]:
         """Its entry in ``study.json``."""
-        return {
-            "key": self.key,
-            "method": self.method.name,
-            "variant": self.method.variant,
-            "noise": self.noise.label,
-            "fold": self.fold,
-            "seed": self.seed,
-        }
+        named = {"method": self.method.name, "variant": self.method.variant, "noise": self.noise.label}
+        return {"key": self.key, **named, "fold": self.fold, "seed": self.seed}
 
 
 @dataclass(eq=False)

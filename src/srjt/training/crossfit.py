@@ -415,9 +415,7 @@ def cross_fit(
     config = config.for_data(features=manifest.are_features)
     workers = choose_workers(jobs, folds=folds, samples=len(manifest), config=config, setup=setup, out=out)
     if out is None or not all(run_folder.is_finished(out / f"fold{k}") for k in range(folds)):
-        note = fetch_weights(config, network=setup.network, features=manifest.are_features)
-        if note is not None:
-            reporter.note(note)
+        fetch_weights(config, setup, features=manifest.are_features)
     at_once = 1 if workers is None else folds  # their epochs are counted together
     reporter.begin(title, epochs=config.epochs * at_once, folds=folds // at_once)
     without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
