@@ -164,9 +164,8 @@ def fit(
         """Save the state before step ``step_number`` of ``epoch``."""
         if writer is None:
             return
-        if not all(
-            bool(p.isfinite().all()) for p in networks.parameters()
-        ):  # the last checkpoint with finite weights stays the newest
+        # the last checkpoint with finite weights stays the newest
+        if not all(bool(p.isfinite().all()) for p in networks.parameters()):
             _wait_for(writer)
             raise _diverged(
                 f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}",
