@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import itertools
@@ -179,10 +178,6 @@ class Tab:
         """The addresses that the page wanted something from."""
         asked = (e for e in self.events if e.get("method") == "Network.requestWillBeSent")
         return [event["params"]["request"]["url"] for event in asked]
-
-    def screenshot(self, path: Path) -> None:
-        self.call("Page.bringToFront")  # a tab that is not seen is not drawn
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def resize(self, width: int, height: int, *, mobile: bool = False) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}

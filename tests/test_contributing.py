@@ -32,17 +32,9 @@ def examples(monkeypatch):
 
 
 @pytest.mark.usefixtures("examples")
-def test_the_new_methods_are_listed_last() -> None:
-    assert methods.names()[-3:] == ("focal", "consensus", "consensus+ours")
-
-
-def test_the_example_is_a_method_in_twenty_lines() -> None:
-    for block in BLOCKS:
-        assert len([line for line in block.splitlines() if line.strip()]) <= 20
-
-
-@pytest.mark.usefixtures("examples")
 def test_the_single_network_of_the_guide() -> None:
+    assert methods.names()[-3:] == ("focal", "consensus", "consensus+ours")
+    assert all(len([line for line in block.splitlines() if line.strip()]) <= 20 for block in BLOCKS)
     logits = torch.tensor([[[0.25, 0.75]]], dtype=torch.float64).log()
     loss = methods.create("focal", num_classes=2, gamma=2.0).loss(logits, torch.tensor([0]))
     assert float(loss.total) == pytest.approx(0.75**2 * log(4))
@@ -58,10 +50,8 @@ def test_the_host_of_the_guide() -> None:
     logits, labels = torch.randn(2, 8, 4, generator=generator), torch.arange(8) % 4
     for name, tau in (("consensus", 1.0), ("consensus+ours", 0.1)):
         loss = methods.create(name, num_classes=4, noise_rate=0.4).loss(logits, labels, keep=5)
-        joint = sum(
-            torch.nn.functional.cross_entropy(z / tau, labels, reduction="none") for z in logits
-        ).tolist()
-        expected = sorted(range(8), key=lambda i: joint[i])[:5]
+        each = [torch.nn.functional.cross_entropy(z / tau, labels, reduction="none") for z in logits]
+        expected = sum(each).argsort()[:5]
         assert loss.selected.tolist() == [[i in expected for i in range(8)]] * 2
 
 
@@ -90,18 +80,14 @@ def test_a_method_in_a_file_of_this_folder_trains_predicts_and_is_compared(tmp_p
     labels = write(generate(images=60, patients=12, size=32), tmp_path / "data")
     (tmp_path / "my_methods.py").write_text(BLOCKS[0])
     given = ["--import", "my_methods"]
-    code, out, err = srjt(
-        "train", labels, *given, "--method", "focal", "--out", "run", *SMALL, folder=tmp_path
-    )
+    train = ["train", labels, *given, "--method", "focal", "--out", "run", *SMALL]
+    code, out, err = srjt(*train, folder=tmp_path)
     assert (code, err) == (0, "")
     assert "focal: epoch 1/1" in out
 
     code, _, err = srjt("predict", "run", labels.parent, folder=tmp_path)
     assert (code, err.count("\n")) == (2, 1)
-    assert (
-        "The method 'focal' is registered by my_methods, which is not imported: add --import my_methods"
-        in err
-    )
+    assert "'focal' is registered by my_methods, which is not imported: add --import my_methods" in err
     code, out, err = srjt("predict", "run", labels, *given, folder=tmp_path)
     assert (code, err) == (0, "")
     assert "60 images" in out
@@ -122,15 +108,11 @@ def test_a_method_in_a_file_of_this_folder_trains_predicts_and_is_compared(tmp_p
 @pytest.mark.slow
 def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module\n")
-    for name, reason in (
-        ("broken", "No module named 'no_such_module'"),
-        ("nothing", "No module named 'nothing'"),
-    ):
+    for name, missing in (("broken", "no_such_module"), ("nothing", "nothing")):
         code, _, err = srjt("methods", "--import", name, folder=tmp_path)
         assert (code, err.count("\n")) == (2, 1)
-        assert err.startswith(
-            f"srjt: --import {name}: the module cannot be imported (ModuleNotFoundError: {reason}"
-        )
+        assert f"--import {name}: the module cannot be imported (ModuleNotFoundError: No module named" in err
+        assert f"'{missing}'" in err
 
 
 @pytest.mark.slow

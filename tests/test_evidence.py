@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,20 +12,21 @@ from types import ModuleType
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
 from srjt.errors import SrjtError
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "evidence" / "compare.py"
+SCRIPTS = Path(__file__).parents[1] / "benchmarks" / "evidence"
+sys.path.append(str(SCRIPTS))
+crossed_difference = importlib.import_module("differences").crossed_difference
 Compare = Callable[..., str]
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    spec = importlib.util.spec_from_file_location("compare", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "compare", module)
-    spec.loader.exec_module(module)
+    module = importlib.import_module("compare")
     monkeypatch.setattr(module, "RESAMPLES", 200)
     return module
 
@@ -174,8 +176,7 @@ def test_what_cannot_be_compared_is_one_sentence(compare: Compare, tables: Path,
 
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+def page() -> ModuleType:
     return importlib.import_module("page")
 
 
@@ -204,47 +205,115 @@ def test_a_table_that_no_page_shows_is_a_file_without_marks(page: ModuleType) ->
     assert [name for name in kept if f"`{name.removesuffix('-ten-views')}`" not in text] == []
 
 
-def test_labels_that_several_networks_judge_are_one_set(page: ModuleType, tmp_path: Path) -> None:
-    row = {"family": "uniform", "true rate": 0.2, "rate": 0.2, "low": 0.1, "high": 0.3, "cleanlab": 0.3}
-    rows = pd.DataFrame(
-        [{**row, "kind": kind} for _ in range(2) for kind in ("true", "over-confident", "labels")]
-    )
-    rows.to_csv(tmp_path / "noise_rates.csv", index=False)
-    rows.assign(family="nominal").to_csv(tmp_path / "noise_rates_untuned.csv", index=False)
-    said = page.stored_tables.noise_rates(tmp_path).splitlines()[2:]
-    assert [line.split(" | ")[1] for line in said] == ["2", "2"]
-
-
-def test_differences_leave_out_noisy_test_grades_and_the_folds_of_the_search(page: ModuleType) -> None:
-    rows = [
-        {"set": name, "noise": "any", "fold": fold, "method": method, "MAE": ahead * (method == "other")}
-        for name, fold, ahead in [
-            ("deepdrid", 0, 9.0), ("deepdrid", 2, 0.3), ("deepdrid", 3, 0.1), ("eyepacs", 2, 9.0), ("eyepacs", 3, 9.0)
-        ]
-        for method in ("srjt", "other")
-    ]  # fmt: skip
-    found = page.stored_tables.lead(pd.DataFrame(rows), "other", "MAE")
-    assert found.n == 2
-    assert found.difference == pytest.approx(-0.2)
-
-
-@pytest.mark.slow
-def test_the_tables_from_csv_files_are_those_on_the_pages(page: ModuleType) -> None:
-    tables = page.stored_tables.TABLES
-    written = 0
-    for name in page.PAGES:
-        for match in page.PLACE.finditer((page.ROOT / name).read_text(encoding="utf-8")):
-            if match[2] in tables:
-                table = f"-->\n{tables[match[2]](page.RESULTS)}<!-- end of table -->"
-                assert match[0].endswith(table), f"{name}, {match[2]}: run page.py"
-                written += 1
-    for path in (page.ROOT / page.TABLES).glob("*.csv"):
-        if path.stem in tables:
-            assert path.read_text(encoding="utf-8") == page.as_csv(tables[path.stem](page.RESULTS)), path.name
-            written += 1
-    assert written > 20
-
-
 @pytest.mark.slow
 def test_all_tables_are_those_of_the_stored_results(page: ModuleType) -> None:
     assert page.main(["--check"]) == 0
+
+
+# Intervals of a difference that contain patients and trainings, by simulation and in closed form.
+
+PATIENTS, RESAMPLES = 60, 200
+DRAWS = np.random.default_rng(0).multinomial(PATIENTS, np.full(PATIENTS, 1 / PATIENTS), RESAMPLES) / PATIENTS
+
+
+def simulate(random: np.random.Generator, *, trainings: int, patient: float, training: float, both: float):
+    """Differences (trainings, 1 + resamples) of a metric that is a mean over patients, with a true mean of 0."""
+    effect = (
+        patient * random.normal(size=PATIENTS)
+        + training * random.normal(size=(trainings, 1))
+        + both * random.normal(size=(trainings, PATIENTS))
+    )
+    return np.concatenate([effect.mean(axis=1, keepdims=True), effect @ DRAWS.T], axis=1)
+
+
+def coverage(simulations: int, **how) -> float:
+    random = np.random.default_rng(7)
+    found = (crossed_difference(simulate(random, **how), patients=PATIENTS) for _ in range(simulations))
+    return float(np.mean([one.low <= 0 <= one.high for one in found]))
+
+
+@pytest.mark.parametrize("trainings", [2, 3, 5])
+@pytest.mark.parametrize(
+    "spread",
+    [
+        {"patient": 1.0, "training": 0.13, "both": 0.5},  # 1/√60: both parts alike
+        {"patient": 1.0, "training": 0.05, "both": 0.0},
+        {
+            "patient": 0.3,
+            "training": 0.2,
+            "both": 1.0,
+        },  # most of the variance between patients differs by training
+    ],
+)
+def test_with_both_sources_the_interval_covers_at_least_its_level(
+    trainings: int, spread: dict[str, float]
+) -> None:
+    n = 600
+    found = coverage(n, trainings=trainings, **spread)
+    error = 3 * math.sqrt(0.95 * 0.05 / n)
+    assert found >= 0.95 - error
+    if trainings == 5:  # with two it covers up to 99 %
+        assert found <= 0.97 + error
+
+
+def test_trainings_alone_are_the_paired_t_test() -> None:
+    values = np.array([0.02, 0.01, 0.03, 0.00, 0.04])
+    found = crossed_difference(np.repeat(values[:, None], 5, axis=1), patients=100)
+    known = stats.ttest_1samp(values, 0.0)
+    interval = known.confidence_interval(0.95)
+    assert found.value == pytest.approx(0.02)
+    assert found.p_value == pytest.approx(known.pvalue, rel=1e-6)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_patients_alone_are_the_standard_error_of_the_draws() -> None:
+    draws = np.array([0.1, 0.05, 0.2, 0.1, 0.15, 0.0])
+    found = crossed_difference(np.stack([draws, draws]), patients=41)
+    half = stats.t.ppf(0.975, 40) * draws[1:].std(ddof=1)
+    assert (found.low, found.high) == pytest.approx((0.1 - half, 0.1 + half))
+    assert found.p_value == pytest.approx(2 * stats.t.sf(0.1 / draws[1:].std(ddof=1), 40), rel=1e-6)
+
+
+def test_what_patients_and_trainings_share_is_counted_once() -> None:
+    """Two trainings whose draws are uncorrelated: each has the variance 0.04/3, their mean half, so the interaction
+    is 0.02/3; between trainings it is 0.02/2. Together 0.02/3 + 0.01 − 0.02/3 = 0.01."""
+    found = crossed_difference([[0.1, 0.2, 0.0, 0.2, 0.0], [0.3, 0.4, 0.4, 0.2, 0.2]], patients=41)
+    share = 0.01 / (0.01 + 0.02 / 3)  # of the trainings, before the interaction is taken out
+    half = ((1 - share) * stats.t.ppf(0.975, 40) + share * stats.t.ppf(0.975, 1)) * 0.1
+    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.2 - half, 0.2 + half))
+
+
+@given(st.integers(2, 5), st.integers(0, 10**6), st.floats(-2, 2))
+def test_the_p_value_is_where_the_interval_touches_zero(trainings: int, seed: int, shift: float) -> None:
+    random = np.random.default_rng(seed)
+    values = shift + simulate(random, trainings=trainings, patient=1.0, training=0.3, both=0.3)
+    found = crossed_difference(values, patients=PATIENTS)
+    if 1e-9 < found.p_value < 1 - 1e-9:
+        edge = crossed_difference(values, patients=PATIENTS, level=1 - found.p_value)
+        assert min(abs(edge.low), abs(edge.high)) == pytest.approx(0, abs=1e-6)
+    mirrored = crossed_difference(-values, patients=PATIENTS)
+    assert (mirrored.low, mirrored.high) == pytest.approx((-found.high, -found.low))
+    assert mirrored.p_value == pytest.approx(found.p_value)
+
+
+def test_one_training_has_no_interval_and_equal_ones_no_width() -> None:
+    alone = crossed_difference([[0.1, 0.0, 0.2]], patients=10)
+    assert alone.value == 0.1
+    assert math.isnan(alone.low)
+    assert math.isnan(alone.p_value)
+    assert crossed_difference(np.zeros((2, 5)), patients=10) == (0.0, 0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"draws": [0.1, 0.2]}, "a row per training"),
+        ({"draws": [[0.1, 0.2]]}, "at least two resampled"),
+        ({"patients": 1}, "at least two patients; got 1"),
+        ({"level": 95.0}, "between 0 and 1"),
+    ],
+)
+def test_impossible_arguments_are_refused(wrong: dict, sentence: str) -> None:
+    given = {"draws": [[0.1, 0.1, 0.2]] * 2, "patients": 9, **wrong}
+    with pytest.raises(SrjtError, match=sentence):
+        crossed_difference(given.pop("draws"), **given)

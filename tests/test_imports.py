@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import srjt
@@ -31,13 +30,8 @@ MODULES = {
 FRONT_DOORS = {"srjt", "srjt.__main__"}  # they import what they show
 
 
-@cache
-def imports(path: Path) -> tuple[str, ...]:
+def imports(path: Path) -> Iterator[str]:
     """Every module of ours that a file imports, wherever in the file: at the top, in a function, for types."""
-    return tuple(_imports(path))
-
-
-def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "srjt")

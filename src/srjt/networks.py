@@ -65,11 +65,6 @@ def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.
     )
 
 
-def linear(*, inputs: int) -> nn.Module:
-    """Standardised columns, (B, inputs) to (B, inputs): only the method's last layer is trained."""
-    return Standardise(inputs)
-
-
 def mlp(*, inputs: int, hidden: int = 128, dropout: float = 0.1) -> nn.Module:
     """One hidden layer on standardised columns: (B, inputs) to (B, hidden).
 
@@ -246,8 +241,8 @@ def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -
         return _timm(name, in_shape=in_shape, pretrained=timm_weights)
     if name not in names():
         raise unknown_name("network", name, (*names(), "timm:NAME"))
-    if name in _ROWS:
-        return partial(linear if name == "linear" else mlp, inputs=channels)
+    if name in _ROWS:  # with linear, only the method's last layer is trained
+        return partial(Standardise, channels) if name == "linear" else partial(mlp, inputs=channels)
     if name in _SMALL:
         return partial(tiny, channels=channels, norm="batch" if name == "tiny" else "group")
     return partial(ResNet, name, channels=channels) if name in DEPTHS else _monai(name, channels=channels)

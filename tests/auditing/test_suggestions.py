@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
+from auditing.conftest import cross_fit_of
 from srjt import noise
-from srjt.auditing.folder import read_audit
 from srjt.auditing.scores import network_scores, score, summarise
 from srjt.data import from_arrays
 from srjt.training.crossfit import CrossFit
@@ -33,14 +30,7 @@ def cross_fit(*, blur: float, rate: float, unseen: int | None = None, samples: i
         p[:, unseen] *= 1e-9
     p /= p.sum(axis=1, keepdims=True)
     manifest = from_arrays(np.eye(samples, 3), labels, true_grades=true).manifest
-    return CrossFit(
-        manifest=manifest,
-        probabilities=p,
-        by_network=p[None],
-        grades=p.argmax(axis=1)[None],
-        fold=np.zeros(samples, dtype=np.int64),
-        selected=np.full(samples, np.nan),
-    )
+    return cross_fit_of(manifest, p)
 
 
 def audited(fitted: CrossFit) -> tuple[pd.DataFrame, dict[str, object]]:
@@ -100,15 +90,3 @@ def test_scores_of_the_networks_by_hand() -> None:
     assert (found["naive_accuracy"], found["naive_mae"]) == (0.6, 0.5)
     assert [row["recall"] for row in found["grades"]] == [pytest.approx(2 / 3, abs=1e-4), 1.0, 0.0]
     assert [row["recognised"] for row in found["grades"]] == [True, True, False]
-
-
-def test_the_review_reads_that_nothing_is_suggested(
-    make_audit_folder: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = make_audit_folder(tmp_path / "audit")
-    scores = pd.read_csv(folder / "audit.csv", dtype=str, keep_default_na=False)
-    scores.loc[0, "suggested"] = ""
-    scores.to_csv(folder / "audit.csv", index=False)
-    found = read_audit(folder)
-    assert found.suggested[0] == -1
-    assert (found.suggested[1:] >= 0).all()

@@ -42,7 +42,7 @@ def test_inspect_reports_both_kinds_and_draws_the_pairs(command: Srjt, twins: Pa
     assert "1 near-duplicates" in said
     assert f"same pixels as {table['image'][50]}" in said
     assert f"nearly the same image as {table['image'][55]}" in said
-    assert "There is a column part: use --split-column part." in said
+    assert "Published split: train 40, validation 10, test 10" in said
     width, height = Image.open("duplicates.png").size
     assert width > 600
     assert height > 112

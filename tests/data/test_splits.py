@@ -189,22 +189,8 @@ def test_the_published_split_is_used_and_its_leakage_told() -> None:
     }
     with pytest.warns(LeakageWarning, match="a is one"):
         official_split(manifest(["a", "b", "a", "c", "d"], [0, 1, 2, 3, 0], split=sides))
-    with pytest.raises(SrjtError, match="no split column"):
+    with pytest.raises(SrjtError, match=r"no published split: .*`split_column`"):
         official_split(manifest(None, [0, 1]))
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "sentence"),
-    [
-        ("Set", ["train", "Train", "val", "test"], "There is a column Set: use `split_column='Set'`"),
-        ("fold", ["1", "2", "3", "4"], r"there is no split column\.$"),
-        ("fold", ["train"] * 4, r"there is no split column\.$"),
-        ("fold", ["train", "test", "left", "right"], r"there is no split column\.$"),
-    ],
-)
-def test_a_column_that_holds_a_split_is_named(name: str, values: list[object], sentence: str) -> None:
-    with pytest.raises(SrjtError, match=sentence):
-        official_split(manifest(None, [0, 1, 2, 3], **{name: values}))
 
 
 # Leave one site out.

@@ -111,7 +111,7 @@ def test_redness_follows_severity_but_does_not_give_it_away(data: Manifest) -> N
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"images": 3}, "3 images are too few for 4 grades"),
+        ({"images": 3}, "4 grades need at least 4 images, not 3"),
         ({"images": 10, "patients": 11}, "between 1 and 10 patients, not 11"),
         ({"size": 31}, "32 to 256 pixels"),
         ({"grades": 11}, "2 to 10 grades"),

@@ -173,6 +173,8 @@ def test_own_ids_are_kept_when_they_are_ids(tmp_path: Path) -> None:
 def test_a_split_column_is_taken_when_it_speaks_of_one(tmp_path: Path) -> None:
     path = table(tmp_path, "image,grade,set\na.png,0,Train\nb.png,1,val\nc.png,1,\n")
     assert read(path).manifest.table["split"].tolist() == ["train", "validation", ""]
+    path = table(tmp_path, "image,grade,phase\na.png,0,training\nb.png,1,testing\n")
+    assert read(path).manifest.table["split"].tolist() == ["train", "test"]
     path = table(tmp_path, "image,grade,set\na.png,0,left\nb.png,1,right\n")
     assert read(path).manifest.table["set"].tolist() == ["left", "right"]
     with pytest.raises(SrjtError, match="'set' must contain train, validation or test; it contains 'left'"):

@@ -13,20 +13,7 @@ from sklearn import metrics
 from sklearn.metrics import precision_score, recall_score
 
 from srjt.errors import SrjtError
-from srjt.ordinal.decisions import (
-    abstention_cut,
-    areas,
-    decision_confidence,
-    net_benefit,
-    operating_point,
-    precision_recall_curve,
-    proportion_interval,
-    referral_probability,
-    risk_coverage_curve,
-    roc_curve,
-    thin,
-    threshold_for_sensitivity,
-)
+from srjt.ordinal import decisions
 
 # Refer or not: operating points, thresholds, abstention.
 
@@ -38,7 +25,7 @@ def test_shares_agree_with_scikit_learn_and_lie_in_their_intervals(
     pairs: list[tuple[bool, bool, int]],
 ) -> None:
     positive, referred, patients = (np.array(column) for column in zip(*pairs, strict=True))
-    found = operating_point(positive, referred, groups=patients.tolist())
+    found = decisions.operating_point(positive, referred, groups=patients.tolist())
     expected = {
         "sensitivity": recall_score(positive, referred, zero_division=np.nan),
         "specificity": recall_score(~positive, ~referred, zero_division=np.nan),
@@ -52,7 +39,7 @@ def test_shares_agree_with_scikit_learn_and_lie_in_their_intervals(
 
 def test_independent_samples_have_wilsons_interval() -> None:
     n = 200
-    found = proportion_interval([True] * 150 + [False] * 50)
+    found = decisions.proportion_interval([True] * 150 + [False] * 50)
     # the formula of the textbook, with the effective number for few samples
     z = stats.norm.ppf(0.975)
     # the variance between samples has n − 1 in its denominator
@@ -64,22 +51,22 @@ def test_independent_samples_have_wilsons_interval() -> None:
 
 def test_ten_copies_of_a_patients_image_add_nothing() -> None:
     right = [True] * 15 + [False] * 5
-    once = proportion_interval(right)
-    copied = proportion_interval(np.repeat(right, 10), groups=np.repeat(np.arange(20), 10).tolist())
+    once = decisions.proportion_interval(right)
+    copied = decisions.proportion_interval(np.repeat(right, 10), groups=np.repeat(np.arange(20), 10).tolist())
     assert copied == pytest.approx(once)
-    assert proportion_interval(np.repeat(right, 10)).low > copied.low
+    assert decisions.proportion_interval(np.repeat(right, 10)).low > copied.low
     copies = 1 + np.arange(20) % 3  # of equal weight together
     weights, owners = np.repeat(1 / copies, copies), np.repeat(np.arange(20), copies).tolist()
-    weighted = proportion_interval(np.repeat(right, copies), groups=owners, weights=weights)
+    weighted = decisions.proportion_interval(np.repeat(right, copies), groups=owners, weights=weights)
     assert weighted == pytest.approx(copied)
 
 
 def test_a_perfect_share_is_not_certain_and_depends_on_the_patients() -> None:
-    few = proportion_interval([True] * 100, groups=[str(i % 5) for i in range(100)])
-    many = proportion_interval([True] * 100, groups=[str(i) for i in range(100)])
+    few = decisions.proportion_interval([True] * 100, groups=[str(i % 5) for i in range(100)])
+    many = decisions.proportion_interval([True] * 100, groups=[str(i) for i in range(100)])
     assert few.high == many.high == 1.0
     assert few.low < 0.6 < 0.95 < many.low
-    assert proportion_interval([True] * 1000, groups=["one"] * 1000) == (1.0, 0.0, 1.0)
+    assert decisions.proportion_interval([True] * 1000, groups=["one"] * 1000) == (1.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("share", [0.7, 0.95])
@@ -91,7 +78,7 @@ def test_intervals_cover_the_share_of_patients_who_differ(share: float) -> None:
         sizes = rng.integers(1, 9, 30)
         owners = np.repeat(np.arange(30), sizes)
         own = rng.beta(4 * share, 4 * (1 - share), 30)
-        found = proportion_interval(rng.random(len(owners)) < own[owners], groups=owners.tolist())
+        found = decisions.proportion_interval(rng.random(len(owners)) < own[owners], groups=owners.tolist())
         covered += found.low <= share <= found.high
     assert covered / 400 > 0.92  # three standard errors below 0.95
 
@@ -104,7 +91,7 @@ def test_the_threshold_reaches_its_sensitivity_and_no_higher_one_does(
     scores: list[int], wanted: float
 ) -> None:
     s = np.array(scores) / 20
-    threshold, n, reached = threshold_for_sensitivity(np.ones(len(s), bool), s, sensitivity=wanted)
+    threshold, n, reached = decisions.threshold_for_sensitivity(np.ones(len(s), bool), s, sensitivity=wanted)
     assert n == len(s)
     assert reached == (n / (n + 1) >= wanted)
     if reached:
@@ -116,10 +103,10 @@ def test_the_threshold_reaches_its_sensitivity_and_no_higher_one_does(
 
 def test_the_probability_of_a_referral() -> None:
     p = np.array([[0.1, 0.2, 0.3, 0.4], [1.0, 0.0, 0.0, 0.0]])
-    assert referral_probability(p, refer_from=2).tolist() == pytest.approx([0.7, 0.0])
+    assert decisions.referral_probability(p, refer_from=2).tolist() == pytest.approx([0.7, 0.0])
     for wrong in (0, 4, -1):
         with pytest.raises(SrjtError, match="refer_from must lie in 1"):
-            referral_probability(p, refer_from=wrong)
+            decisions.referral_probability(p, refer_from=wrong)
 
 
 @given(
@@ -128,9 +115,9 @@ def test_the_probability_of_a_referral() -> None:
     share=st.sampled_from([0.05, 0.1, 0.5, 0.9]),
 )
 def test_confidence_and_abstention(scores: list[float], threshold: float, share: float) -> None:
-    confidence = decision_confidence(scores, threshold=threshold)
+    confidence = decisions.decision_confidence(scores, threshold=threshold)
     assert ((confidence >= 0) & (confidence <= 1)).all()
-    cut = abstention_cut(confidence, share=share)
+    cut = decisions.abstention_cut(confidence, share=share)
     assert (confidence < cut).mean() <= share + 1e-9
     if len(set(confidence.tolist())) == len(confidence):  # without ties the share is used
         assert (confidence < cut).sum() == int(share * len(confidence) + 1e-9)
@@ -139,9 +126,9 @@ def test_confidence_and_abstention(scores: list[float], threshold: float, share:
 @pytest.mark.parametrize("wrong", [0.0, 1.0, float("nan")])
 def test_impossible_wishes(wrong: float) -> None:
     with pytest.raises(SrjtError, match="A sensitivity lies between 0 and 1"):
-        threshold_for_sensitivity([True], [0.5], sensitivity=wrong)
+        decisions.threshold_for_sensitivity([True], [0.5], sensitivity=wrong)
     with pytest.raises(SrjtError, match="share to abstain from lies between 0 and 1"):
-        abstention_cut([0.5], share=wrong)
+        decisions.abstention_cut([0.5], share=wrong)
 
 
 # Curves over all thresholds, with scikit-learn as the reference.
@@ -158,15 +145,15 @@ def both(samples: list[tuple[bool, int]]) -> tuple[np.ndarray, np.ndarray]:
 @given(samples=SAMPLES)
 def test_curves_and_areas_are_those_of_scikit_learn(samples: list[tuple[bool, int]]) -> None:
     y, s = both(samples)
-    roc = roc_curve(y, s)
+    roc = decisions.roc_curve(y, s)
     fpr, tpr, thresholds = metrics.roc_curve(y, s, drop_intermediate=False)
     assert roc.false_positive_rate == pytest.approx(fpr)
     assert roc.sensitivity == pytest.approx(tpr)
     assert roc.threshold == pytest.approx(thresholds)
-    found = areas(y, s, resamples=5)
+    found = decisions.areas(y, s, resamples=5)
     assert found["roc_area"].value == pytest.approx(metrics.roc_auc_score(y, s))
     assert found["average_precision"].value == pytest.approx(metrics.average_precision_score(y, s))
-    curve = precision_recall_curve(y, s)
+    curve = decisions.precision_recall_curve(y, s)
     precision, recall, thresholds = metrics.precision_recall_curve(y, s)  # from the mildest, one point more
     assert curve.precision[::-1] == pytest.approx(precision[:-1])
     assert curve.sensitivity[::-1] == pytest.approx(recall[:-1])
@@ -177,23 +164,23 @@ def test_intervals_of_areas_resample_patients(monkeypatch: pytest.MonkeyPatch) -
     rng = np.random.default_rng(0)
     y = rng.random(40) < 0.5
     s = np.clip(0.5 + 0.2 * (y - 0.5) + 0.25 * rng.standard_normal(40), 0, 1)
-    once = areas(y, s, groups=list(range(40)), resamples=400)
-    copied = areas(
+    once = decisions.areas(y, s, groups=list(range(40)), resamples=400)
+    copied = decisions.areas(
         np.repeat(y, 5), np.repeat(s, 5), groups=np.repeat(np.arange(40), 5).tolist(), resamples=400
     )
     for name in once:
         assert copied[name] == pytest.approx(once[name])  # copies change nothing
         assert once[name].low < once[name].value < once[name].high
     monkeypatch.setattr("srjt.ordinal.metrics._CELLS", 100)  # many small blocks
-    assert areas(y, s, groups=list(range(40)), resamples=400) == once
-    apart = areas(np.repeat(y, 5), np.repeat(s, 5), resamples=400)["roc_area"]
+    assert decisions.areas(y, s, groups=list(range(40)), resamples=400) == once
+    apart = decisions.areas(np.repeat(y, 5), np.repeat(s, 5), resamples=400)["roc_area"]
     assert apart.high - apart.low < copied["roc_area"].high - copied["roc_area"].low
 
 
 @given(samples=SAMPLES)
 def test_the_decision_curve_counts_what_it_says(samples: list[tuple[bool, int]]) -> None:
     y, s = both(samples)
-    curve = net_benefit(y, s)
+    curve = decisions.net_benefit(y, s)
     for t, found, everyone in zip(*curve, strict=True):
         tp, fp = ((s >= t) & y).sum(), ((s >= t) & ~y).sum()
         assert found == pytest.approx((tp - fp * t / (1 - t)) / len(y))
@@ -201,12 +188,10 @@ def test_the_decision_curve_counts_what_it_says(samples: list[tuple[bool, int]])
     assert (curve.model <= y.mean() + 1e-12).all()  # a perfect model reaches the prevalence
 
 
-@given(
-    samples=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=40),
-)
+@given(samples=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=40))
 def test_risk_and_coverage(samples: list[tuple[int, bool]]) -> None:
     confidence, wrong = (np.array(column, dtype=float) for column in zip(*samples, strict=True))
-    coverage, risk = risk_coverage_curve(confidence, wrong)
+    coverage, risk = decisions.risk_coverage_curve(confidence, wrong)
     assert coverage[-1] == 1.0
     assert risk[-1] == pytest.approx(wrong.mean())
     for share, value in zip(coverage, risk, strict=True):
@@ -217,12 +202,15 @@ def test_risk_and_coverage(samples: list[tuple[int, bool]]) -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: threshold_for_sensitivity([False], [0.5], sensitivity=0.9), "There is no positive sample"),
-        (lambda: roc_curve([False, False], [0.1, 0.2]), "There is no positive sample"),
-        (lambda: areas([True], [0.1]), "There is no negative sample"),
-        (lambda: roc_curve([True, False], [0.1]), "lists of one length"),
-        (lambda: risk_coverage_curve([], []), "lists of one length"),
-        (lambda: net_benefit([True], [0.5], thresholds=[1.0]), "between 0 and 1"),
+        (
+            lambda: decisions.threshold_for_sensitivity([False], [0.5], sensitivity=0.9),
+            "There is no positive sample",
+        ),
+        (lambda: decisions.roc_curve([False, False], [0.1, 0.2]), "There is no positive sample"),
+        (lambda: decisions.areas([True], [0.1]), "There is no negative sample"),
+        (lambda: decisions.roc_curve([True, False], [0.1]), "lists of one length"),
+        (lambda: decisions.risk_coverage_curve([], []), "lists of one length"),
+        (lambda: decisions.net_benefit([True], [0.5], thresholds=[1.0]), "between 0 and 1"),
     ],
 )
 def test_bad_input(call, sentence: str) -> None:
@@ -231,5 +219,5 @@ def test_bad_input(call, sentence: str) -> None:
 
 
 def test_a_thinned_curve_keeps_its_ends() -> None:
-    thinned = thin(np.linspace(0, 1, 10_001))
+    thinned = decisions.thin(np.linspace(0, 1, 10_001))
     assert (len(thinned), thinned[0], thinned[-1]) == (400, 0.0, 1.0)

@@ -10,20 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from srjt.errors import SrjtError
-from srjt.ordinal import decode, soft_label_matrix
+from srjt.ordinal import decode, decoding, soft_label_matrix
 from srjt.ordinal.decoding import (
-    FEWEST,
-    GradeRule,
     LearnedPooling,
     expected_grade,
-    fit_pooling,
     fit_thresholds,
-    grade_by_thresholds,
     grade_rule_for,
-    highest_per_unit,
-    median_grade,
     pool_probabilities,
-    undo_soft_labels,
 )
 from srjt.ordinal.metrics import METRICS, confusion_matrix
 
@@ -40,7 +33,7 @@ def normalised(weights: list[int]) -> torch.Tensor:
 def test_by_hand() -> None:
     p = torch.tensor([[0.4, 0.1, 0.2, 0.3], [0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
     assert expected_grade(p).tolist() == pytest.approx([1.4, 0.5, 3.0])
-    assert median_grade(p).tolist() == [1, 0, 3]
+    assert decoding.median_grade(p).tolist() == [1, 0, 3]
     assert decode(p).tolist() == [0, 0, 3]
     assert decode(p, "median").tolist() == [1, 0, 3]
     assert decode(p, "expected").tolist() == [1, 0, 3]
@@ -57,23 +50,14 @@ def test_by_hand() -> None:
 
 
 @given(distributions)
-def test_the_median_minimises_expected_absolute_error_and_is_the_lowest_that_does(weights: list[int]) -> None:
+def test_each_rule_is_the_best_for_its_error_and_the_mildest_that_is(weights: list[int]) -> None:
+    p = normalised(weights)
+    assert int(decode(p)) == weights.index(max(weights))
+    squares = [sum(w * (c - g) ** 2 for c, w in enumerate(weights)) for g in range(len(weights))]
+    assert squares[int(decode(p, "expected"))] == min(squares)
+    assert float(expected_grade(p)) == pytest.approx(sum(w * c for c, w in enumerate(weights)) / sum(weights))
     costs = [sum(w * abs(c - g) for c, w in enumerate(weights)) for g in range(len(weights))]
-    assert int(median_grade(normalised(weights))) == costs.index(min(costs))
-
-
-@given(distributions)
-def test_the_rounded_mean_minimises_expected_squared_error(weights: list[int]) -> None:
-    costs = [sum(w * (c - g) ** 2 for c, w in enumerate(weights)) for g in range(len(weights))]
-    chosen = int(decode(normalised(weights), "expected"))
-    assert costs[chosen] == min(costs)
-    mean = sum(w * c for c, w in enumerate(weights)) / sum(weights)
-    assert float(expected_grade(normalised(weights))) == pytest.approx(mean)
-
-
-@given(distributions)
-def test_argmax_maximises_expected_accuracy_and_is_the_mildest_that_does(weights: list[int]) -> None:
-    assert int(decode(normalised(weights))) == weights.index(max(weights))
+    assert int(decoding.median_grade(p)) == costs.index(min(costs))
 
 
 # Rules by purpose: the best one for the expected metric, whatever the labels say.
@@ -92,12 +76,6 @@ def expected_value(purpose: str, grades: np.ndarray, probabilities: np.ndarray) 
     counts = probabilities.T @ np.eye(probabilities.shape[1])[grades]
     value = METRICS[purpose](counts)
     return -value if METRICS[purpose].lower_is_better else value
-
-
-def test_thresholds_at_the_halves_round() -> None:
-    p = drawn(200, 5, 0)
-    halves = torch.arange(4) + 0.5
-    assert torch.equal(grade_by_thresholds(p, halves), decode(p, "expected"))
 
 
 @given(st.integers(0, 10**6), st.integers(1, 30))
@@ -119,7 +97,7 @@ def test_fitted_thresholds_are_never_worse_than_rounding(seed: int, classes: int
         cuts = fit_thresholds(expected_grade(p).numpy(), p.numpy(), purpose=purpose)  # type: ignore[arg-type]
         assert cuts.shape == (classes - 1,)
         assert (np.diff(cuts) >= 0).all()
-        fitted = grade_by_thresholds(p, torch.from_numpy(cuts)).numpy()
+        fitted = decoding.grade_by_thresholds(p, torch.from_numpy(cuts)).numpy()
         before = expected_value(purpose, decode(p, "expected").numpy(), p.numpy())
         assert not expected_value(purpose, fitted, p.numpy()) < before - 1e-9
 
@@ -130,6 +108,8 @@ def test_the_order_of_the_samples_does_not_matter() -> None:
     order = np.random.default_rng(0).permutation(80)
     one = fit_thresholds(severity, p, purpose="macro_f1")
     assert fit_thresholds(severity[order], p[order], purpose="macro_f1") == pytest.approx(one)
+    halves, probabilities = torch.arange(3) + 0.5, torch.from_numpy(p)  # they round
+    assert torch.equal(decoding.grade_by_thresholds(probabilities, halves), decode(probabilities, "expected"))
 
 
 def test_for_kappa_the_thresholds_follow_the_closed_form() -> None:
@@ -137,7 +117,7 @@ def test_for_kappa_the_thresholds_follow_the_closed_form() -> None:
     p = drawn(4000, 5, 1, sharp=1.0)
     severity = expected_grade(p).numpy()
     cuts = fit_thresholds(severity, p.numpy(), purpose="qwk")
-    kappa = expected_value("qwk", grade_by_thresholds(p, torch.from_numpy(cuts)).numpy(), p.numpy())
+    kappa = expected_value("qwk", decoding.grade_by_thresholds(p, torch.from_numpy(cuts)).numpy(), p.numpy())
     mean = float(severity.mean())
     assert cuts == pytest.approx(mean + kappa * (np.arange(4) + 0.5 - mean), abs=0.05)
 
@@ -146,17 +126,17 @@ def test_for_kappa_the_thresholds_follow_the_closed_form() -> None:
 @given(st.integers(0, 10**6), st.integers(2, 7))
 def test_undoing_finds_the_labels_probabilities(seed: int, classes: int) -> None:
     q, soft = drawn(20, classes, seed), soft_label_matrix(classes, dtype=torch.float64)
-    found = undo_soft_labels(q @ soft, soft)
+    found = decoding.undo_soft_labels(q @ soft, soft)
     assert (found >= 0).all()
     assert found.sum(dim=1).numpy() == pytest.approx(1.0)
     closer = (found - q).abs().sum(dim=1) <= (q @ soft - q).abs().sum(dim=1) + 1e-9
     assert closer.all()
-    many = undo_soft_labels(q @ soft, soft, steps=1000)
+    many = decoding.undo_soft_labels(q @ soft, soft, steps=1000)
     assert (many - q).abs().sum() <= (found - q).abs().sum() + 1e-9
 
 
 def test_closed_forms_by_purpose() -> None:
-    p = drawn(FEWEST - 1, 4, 7)
+    p = drawn(decoding.FEWEST - 1, 4, 7)
     expected = {"mae": "median", "accuracy": "argmax", "qwk": "median", "macro_f1": "argmax"}
     for few in (None, p):
         for purpose, how in expected.items():
@@ -168,7 +148,7 @@ def test_closed_forms_by_purpose() -> None:
 
 @pytest.mark.parametrize("purpose", ["qwk", "macro_f1"])
 def test_enough_samples_fit_thresholds(purpose: str) -> None:
-    p = drawn(FEWEST, 4, 8, sharp=1.0)
+    p = drawn(decoding.FEWEST, 4, 8, sharp=1.0)
     rule = grade_rule_for(purpose, validation=p)  # type: ignore[arg-type]
     assert rule.how == "thresholds"
     value = expected_value(purpose, rule.grades(p).numpy(), p.numpy())
@@ -184,7 +164,7 @@ def macro_f1(grades: torch.Tensor, labels: torch.Tensor) -> float:
 @given(st.integers(0, 10**6), st.floats(0.2, 5.0))
 def test_on_the_validation_side_no_plain_rule_has_a_higher_macro_f1(seed: int, power: float) -> None:
     """The labels follow other probabilities than the predicted ones."""
-    p = drawn(FEWEST, 4, seed)
+    p = drawn(decoding.FEWEST, 4, seed)
     labels = torch.multinomial(p**power, 1, generator=torch.Generator().manual_seed(seed))[:, 0]
     rule = grade_rule_for("macro_f1", validation=p, labels=labels)
     fitted = grade_rule_for("macro_f1", validation=p)
@@ -198,7 +178,7 @@ def test_on_the_validation_side_no_plain_rule_has_a_higher_macro_f1(seed: int, p
 
 def test_what_a_grade_is_in_words() -> None:
     soft = soft_label_matrix(3)
-    assert str(GradeRule(how="median")) == "the median"
+    assert str(decoding.GradeRule(how="median")) == "the median"
     assert str(grade_rule_for("accuracy")) == "the most likely grade, for accuracy"
     assert str(grade_rule_for("mae", soft_labels=soft)) == (
         "the median after undoing the soft labels, for the least absolute error"
@@ -206,7 +186,7 @@ def test_what_a_grade_is_in_words() -> None:
     assert str(grade_rule_for("macro_f1")) == (
         "the most likely grade, for macro-F1 (thresholds need kept predictions for at least 50 validation samples)"
     )
-    cut = GradeRule(how="thresholds", thresholds=(0.25, 1.5), purpose="qwk")
+    cut = decoding.GradeRule(how="thresholds", thresholds=(0.25, 1.5), purpose="qwk")
     assert str(cut) == "the expected grade, cut at 0.250, 1.500, for quadratic κ"
 
 
@@ -268,7 +248,7 @@ def test_closed_forms() -> None:
     for weight, mildest in ((1.0, np.sqrt(0.9 * 0.4)), (2.0, 0.9 * 0.4)):
         learned = LearnedPooling(exponent=1.0, weight=weight)
         assert pool_probabilities(p, [0, 0], how="learned", learned=learned)[0, 0] == pytest.approx(mildest)
-    assert highest_per_unit([0, 3, 1, 0], [1, 1, 0, 2]).tolist() == [1, 3, 0]
+    assert decoding.highest_per_unit([0, 3, 1, 0], [1, 1, 0, 2]).tolist() == [1, 3, 0]
 
 
 def draw_patients(rng: np.random.Generator, patients: int, *, worst: bool) -> tuple[np.ndarray, ...]:
@@ -285,7 +265,7 @@ def draw_patients(rng: np.random.Generator, patients: int, *, worst: bool) -> tu
 @pytest.mark.parametrize("worst", [True, False])
 def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst: bool) -> None:
     rng = np.random.default_rng(5)
-    learned = fit_pooling(*draw_patients(rng, 150, worst=worst))
+    learned = decoding.fit_pooling(*draw_patients(rng, 150, worst=worst))
     p, units, grade = draw_patients(rng, 400, worst=worst)
 
     def likelihood(how: str) -> float:
@@ -296,13 +276,12 @@ def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst:
     assert likelihood("learned") > likelihood("mean") - 0.01
 
 
-def test_certain_probabilities_are_labels() -> None:
+def test_certain_probabilities_are_labels_and_few_patients_stay_near_the_prior() -> None:
     p, units, grade = draw_patients(np.random.default_rng(2), 40, worst=True)
-    assert fit_pooling(p, units, np.eye(3)[grade]) == pytest.approx(fit_pooling(p, units, grade))
-
-
-def test_few_patients_stay_near_the_prior() -> None:
-    one = fit_pooling([[0.5, 0.5]], [0], [1])
+    assert decoding.fit_pooling(p, units, np.eye(3)[grade]) == pytest.approx(
+        decoding.fit_pooling(p, units, grade)
+    )
+    one = decoding.fit_pooling([[0.5, 0.5]], [0], [1])
     assert 2 < one.exponent < 8
     assert 0.5 < one.weight < 3
 
@@ -326,4 +305,4 @@ def test_bad_input() -> None:
         with pytest.raises(SrjtError, match=sentence):
             pool_probabilities([[0.5, 0.5]], units, how=how)  # type: ignore[arg-type]
     with pytest.raises(SrjtError, match="1 units and 2 labels"):
-        fit_pooling([[0.5, 0.5]], [0], [0, 1])
+        decoding.fit_pooling([[0.5, 0.5]], [0], [0, 1])

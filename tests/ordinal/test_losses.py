@@ -18,15 +18,6 @@ from torch.nn import functional as F
 
 from srjt.errors import SrjtError
 from srjt.ordinal import losses
-from srjt.ordinal.losses import (
-    keep_count,
-    keep_rate,
-    one_hot,
-    select_smallest,
-    smooth_labels,
-    soft_label_matrix,
-    soft_labels,
-)
 
 # Targets: Eq. 1, Eq. 3 and uniform smoothing, against numbers worked out by hand.
 
@@ -36,20 +27,22 @@ grades_and_classes = st.integers(2, 12).flatmap(lambda c: st.tuples(st.integers(
 def test_soft_labels_of_four_grades_by_hand() -> None:
     # row 0: (1, 1/e, 1/e², 1/e³) / 1.553001; row 1: (1/e, 1, 1/e, 1/e²) / 1.871094
     half = torch.tensor([[0.643914, 0.236883, 0.087144, 0.032059], [0.196612, 0.534447, 0.196612, 0.072330]])
-    torch.testing.assert_close(soft_label_matrix(4), torch.cat([half, half.flip(0, 1)]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        losses.soft_label_matrix(4), torch.cat([half, half.flip(0, 1)]), atol=1e-6, rtol=0
+    )
 
 
 def test_soft_labels_agree_with_dlordinal() -> None:
     oracle = pytest.importorskip("dlordinal.soft_labelling")
     for classes in range(2, 9):
-        ours = soft_label_matrix(classes, dtype=torch.float64).numpy()
+        ours = losses.soft_label_matrix(classes, dtype=torch.float64).numpy()
         np.testing.assert_allclose(ours, oracle.get_exponential_soft_labels(classes), rtol=1e-12)
 
 
 @given(grades_and_classes)
 def test_a_soft_label_is_a_distribution_with_its_mode_at_the_label(case: tuple[int, int]) -> None:
     label, num_classes = case
-    row = soft_labels([label], num_classes, dtype=torch.float64)[0]
+    row = losses.soft_labels([label], num_classes, dtype=torch.float64)[0]
     assert float(row.sum()) == pytest.approx(1.0, abs=1e-12)
     assert float(row.min()) > 0
     assert int(row.argmax()) == label
@@ -60,12 +53,12 @@ def test_a_soft_label_is_a_distribution_with_its_mode_at_the_label(case: tuple[i
 
 def test_smoothing_spreads_over_all_grades_the_label_included() -> None:
     # 0.1 over 4 grades: 0.025 each, and the label has 0.9 more
-    torch.testing.assert_close(smooth_labels([1], 4), torch.tensor([[0.025, 0.925, 0.025, 0.025]]))
-    torch.testing.assert_close(smooth_labels([1], 2, smoothing=1.0), torch.tensor([[0.5, 0.5]]))
-    assert torch.equal(smooth_labels([1], 4, smoothing=0.0), one_hot([1], 4))
+    torch.testing.assert_close(losses.smooth_labels([1], 4), torch.tensor([[0.025, 0.925, 0.025, 0.025]]))
+    torch.testing.assert_close(losses.smooth_labels([1], 2, smoothing=1.0), torch.tensor([[0.5, 0.5]]))
+    assert torch.equal(losses.smooth_labels([1], 4, smoothing=0.0), losses.one_hot([1], 4))
 
 
-@pytest.mark.parametrize("make", [soft_labels, one_hot, smooth_labels])
+@pytest.mark.parametrize("make", [losses.soft_labels, losses.one_hot, losses.smooth_labels])
 @pytest.mark.parametrize("labels", [[0, 3], np.array([0, 3], dtype=np.uint8), torch.tensor([0, 3])])
 def test_any_integer_labels_are_taken(make, labels) -> None:
     targets = make(labels, 4, dtype=torch.float64)
@@ -73,7 +66,7 @@ def test_any_integer_labels_are_taken(make, labels) -> None:
     assert targets.argmax(dim=-1).tolist() == [0, 3]
 
 
-@pytest.mark.parametrize("make", [soft_labels, one_hot, smooth_labels])
+@pytest.mark.parametrize("make", [losses.soft_labels, losses.one_hot, losses.smooth_labels])
 def test_labels_out_of_range_or_fractional_are_named(make) -> None:
     with pytest.raises(SrjtError, match=r"0 … 3; they reach from 1 to 4"):
         make([1, 4], 4)
@@ -83,13 +76,10 @@ def test_labels_out_of_range_or_fractional_are_named(make) -> None:
         make(torch.tensor([1.0]), 4)
     with pytest.raises(SrjtError, match=r"not torch.bool"):
         make(torch.tensor([True]), 4)
-
-
-def test_impossible_settings_are_named() -> None:
     with pytest.raises(SrjtError, match="at least two grades, not 1"):
-        soft_label_matrix(1)
+        losses.soft_label_matrix(1)
     with pytest.raises(SrjtError, match=r"between 0 and 1, not 1\.5"):
-        smooth_labels([0], 3, smoothing=1.5)
+        losses.smooth_labels([0], 3, smoothing=1.5)
 
 
 # Losses against closed forms, other libraries, their own derivatives, and hard numbers.
@@ -112,30 +102,22 @@ def value(loss: Tensor) -> float:
     return float(loss.detach())
 
 
-def test_hard_cross_entropy_by_hand() -> None:
+def test_cross_entropy_by_hand() -> None:
     logits = logits_of(0.5, 0.25, 0.25) + 7.0  # a constant changes nothing
     label = torch.tensor([1])
     assert value(losses.hard_cross_entropy(logits, label)) == pytest.approx(log(4))
     # τ = ½ squares the probabilities: (¼, 1/16, 1/16) / (6/16) = (2/3, 1/6, 1/6)
     assert value(losses.hard_cross_entropy(logits, label, temperature=0.5)) == pytest.approx(log(6))
-
-
-def test_soft_cross_entropy_by_hand() -> None:
-    logits = logits_of(0.5, 0.25, 0.25)
     target = torch.tensor([[0.2, 0.3, 0.5]])
     assert value(losses.soft_cross_entropy(logits, target)) == pytest.approx(0.2 * log(2) + 0.8 * log(4))
 
 
-def test_jeffreys_by_hand() -> None:
+def test_divergences_by_hand() -> None:
     p, q = logits_of(0.75, 0.25), logits_of(0.25, 0.75)
     # ½ · ln 3 from either grade
     assert value(losses.jeffreys(p, q)) == pytest.approx(log(3))
     # τ = ½: (0.9, 0.1) and (0.1, 0.9)
     assert value(losses.jeffreys(p, q, temperature=0.5)) == pytest.approx(1.6 * log(9))
-
-
-def test_reverse_jensen_shannon_by_hand() -> None:
-    p, q = logits_of(0.75, 0.25), logits_of(0.25, 0.75)
     # m = (½, ½): KL(m‖p) = ½ ln(½/¾) + ½ ln(½/¼) = ½ ln(4/3), the same for q
     assert value(losses.reverse_jensen_shannon(p, q)) == pytest.approx(0.5 * log(4 / 3))
     # τ = ½: ½ ln(¼ / 0.09)
@@ -183,8 +165,7 @@ def test_reweighting_by_hand_with_no_gradient_through_the_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "expected"),
-    [(0, log(4) + log(1.25)), (1, log(4 / 3) + log(1.25)), (2, log(4 / 3) + log(5))],
+    ("label", "expected"), [(0, log(4) + log(1.25)), (1, log(4 / 3) + log(1.25)), (2, log(4 / 3) + log(5))]
 )
 def test_coral_by_hand(label: int, expected: float) -> None:
     logits = torch.tensor([[log(3), -log(4)]], dtype=torch.float64)  # above 0: ¾, above 1: 1/5
@@ -310,17 +291,17 @@ def test_a_temperature_is_positive_and_there_are_as_many_labels_as_samples() -> 
 
 def test_keep_rate_of_the_published_code() -> None:
     # ε = 0.45: linspace(0, 0.45, 10) climbs by 0.05 and starts at 0
-    rates = [keep_rate(epoch, noise_rate=0.45, convention="published-code") for epoch in range(1, 13)]
+    rates = [losses.keep_rate(epoch, noise_rate=0.45, convention="published-code") for epoch in range(1, 13)]
     assert rates == pytest.approx([1, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.55, 0.55])
 
 
 @given(st.floats(0, 0.99), st.integers(1, 30), st.integers(1, 40))
 def test_keep_rate_agrees_with_the_formulas(noise_rate: float, ramp: int, epoch: int) -> None:
-    paper = keep_rate(epoch, noise_rate=noise_rate, ramp_epochs=ramp)
+    paper = losses.keep_rate(epoch, noise_rate=noise_rate, ramp_epochs=ramp)
     assert paper == pytest.approx(1 - min(epoch / ramp * noise_rate, noise_rate))
     forget = np.full(40, noise_rate)
     forget[:ramp] = np.linspace(0, noise_rate, ramp)
-    code = keep_rate(epoch, noise_rate=noise_rate, ramp_epochs=ramp, convention="published-code")
+    code = losses.keep_rate(epoch, noise_rate=noise_rate, ramp_epochs=ramp, convention="published-code")
     assert code == pytest.approx(1 - forget[epoch - 1])
 
 
@@ -337,13 +318,13 @@ def test_keep_rate_agrees_with_the_formulas(noise_rate: float, ramp: int, epoch:
     ],
 )
 def test_keep_count(batch: int, rate: float, paper: int, code: int) -> None:
-    assert keep_count(batch, rate) == paper
-    assert keep_count(batch, rate, convention="published-code") == code
+    assert losses.keep_count(batch, rate) == paper
+    assert losses.keep_count(batch, rate, convention="published-code") == code
 
 
 @given(st.integers(1, 4096), st.floats(0, 1))
 def test_keep_count_is_the_smallest_set_that_is_large_enough(batch: int, rate: float) -> None:
-    up, down = keep_count(batch, rate), keep_count(batch, rate, convention="published-code")
+    up, down = losses.keep_count(batch, rate), losses.keep_count(batch, rate, convention="published-code")
     assert 1 <= down <= up <= batch
     slack = 1e-9 * batch
     assert up >= rate * batch - slack
@@ -354,13 +335,16 @@ def test_keep_count_is_the_smallest_set_that_is_large_enough(batch: int, rate: f
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: keep_rate(0, noise_rate=0.2), "counted from 1; got 0"),
-        (lambda: keep_rate(1, noise_rate=1.0), r"\[0, 1\); got 1"),
-        (lambda: keep_rate(1, noise_rate=math.nan), "got nan"),
-        (lambda: keep_rate(1, noise_rate=0.2, ramp_epochs=0), "at least one epoch; got 0"),
-        (lambda: keep_rate(1, noise_rate=0.2, convention="published_code"), "did you mean 'published-code'"),
-        (lambda: keep_count(0, 0.5), "at least one sample; got 0"),
-        (lambda: keep_count(4, 0.5, convention="papr"), "did you mean 'paper'"),
+        (lambda: losses.keep_rate(0, noise_rate=0.2), "counted from 1; got 0"),
+        (lambda: losses.keep_rate(1, noise_rate=1.0), r"\[0, 1\); got 1"),
+        (lambda: losses.keep_rate(1, noise_rate=math.nan), "got nan"),
+        (lambda: losses.keep_rate(1, noise_rate=0.2, ramp_epochs=0), "at least one epoch; got 0"),
+        (
+            lambda: losses.keep_rate(1, noise_rate=0.2, convention="published_code"),
+            "did you mean 'published-code'",
+        ),
+        (lambda: losses.keep_count(0, 0.5), "at least one sample; got 0"),
+        (lambda: losses.keep_count(4, 0.5, convention="papr"), "did you mean 'paper'"),
     ],
 )
 def test_impossible_rates_are_named(call, sentence: str) -> None:
@@ -394,10 +378,10 @@ def test_selection_by_hand() -> None:
     """Keep 4 of 8: grade 0 (5 samples) ceil(2.5) = 3, grade 2 (2) 1, grade 1 (1) ceil(0.5) = 1."""
     labels = torch.tensor([0, 0, 2, 0, 1, 0, 2, 0])
     graded = torch.tensor([5.0, 1.0, 9.0, 2.0, 99.0, 3.0, 8.0, 4.0])
-    assert indices(select_smallest(graded, keep=4, labels=labels)) == {1, 3, 5, 6, 4}
+    assert indices(losses.select_smallest(graded, keep=4, labels=labels)) == {1, 3, 5, 6, 4}
     scores = torch.tensor([3.0, 1.0, 2.0, 1.0, 0.5])
-    assert select_smallest(scores, keep=2).tolist() == [False, True, False, False, True]
-    assert select_smallest(scores, keep=3).tolist() == [False, True, False, True, True]
+    assert losses.select_smallest(scores, keep=2).tolist() == [False, True, False, False, True]
+    assert losses.select_smallest(scores, keep=3).tolist() == [False, True, False, True, True]
 
 
 @given(batches)
@@ -405,24 +389,20 @@ def test_exactly_the_smallest_are_kept_per_class_the_same_share_of_each_grade_ro
     case: tuple[list[float], list[int], int],
 ) -> None:
     scores, labels, keep = case
-    assert indices(select_smallest(torch.tensor(scores), keep=keep)) == smallest(scores, keep)
+    assert indices(losses.select_smallest(torch.tensor(scores), keep=keep)) == smallest(scores, keep)
     size = len(scores)
     expected: set[int] = set()
     for grade in set(labels):
         members = [i for i in range(size) if labels[i] == grade]
         quota = math.ceil(keep * len(members) / size)
         expected |= {members[i] for i in smallest([scores[m] for m in members], quota)}
-    mask = select_smallest(torch.tensor(scores), keep=keep, labels=torch.tensor(labels))
+    mask = losses.select_smallest(torch.tensor(scores), keep=keep, labels=torch.tensor(labels))
     assert indices(mask) == expected
     assert set(labels) == {labels[i] for i in indices(mask)}  # no grade is starved
-
-
-def test_ties_go_to_the_earlier_sample_at_any_size() -> None:
-    """Unstable sorting shows only in larger batches."""
-    scores = torch.zeros(1000)
-    assert indices(select_smallest(scores, keep=300)) == set(range(300))
+    scores = torch.zeros(1000)  # ties go to the earlier sample; unstable sorting shows only in larger batches
+    assert indices(losses.select_smallest(scores, keep=300)) == set(range(300))
     labels = torch.arange(1000) % 4
-    assert indices(select_smallest(scores, keep=300, labels=labels)) == set(range(300))
+    assert indices(losses.select_smallest(scores, keep=300, labels=labels)) == set(range(300))
 
 
 @given(batches)
@@ -433,7 +413,7 @@ def test_a_tensor_keep_and_rows_of_scores_make_no_difference(
     one, labels = torch.tensor(listed), torch.tensor(grades)
     rows = torch.stack([one, one.flip(0), torch.zeros_like(one)])
     for given_labels in (None, labels):
-        by_int = select_smallest(rows, keep=keep, labels=given_labels)
-        assert torch.equal(by_int, select_smallest(rows, keep=torch.tensor(keep), labels=given_labels))
+        by_int = losses.select_smallest(rows, keep=keep, labels=given_labels)
+        assert torch.equal(by_int, losses.select_smallest(rows, keep=torch.tensor(keep), labels=given_labels))
         for row, mask in zip(rows, by_int, strict=True):
-            assert torch.equal(mask, select_smallest(row, keep=keep, labels=given_labels))
+            assert torch.equal(mask, losses.select_smallest(row, keep=keep, labels=given_labels))

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import srjt
 from fixtures.noisy_features import counted
 from srjt.auditing.folder import read_audit
 from srjt.auditing.scores import summarise
@@ -77,8 +78,8 @@ def test_a_folder_that_is_damaged_is_refused_in_one_sentence(
     folder = write_folder(tmp_path / "audit", make_audit_folder)
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps({**summary, "matrix": "lost"}))
-    with pytest.raises(SrjtError, match="is damaged or not from srjt"):
-        audit_page(folder)
+    with pytest.raises(SrjtError, match="damaged or not from srjt"):
+        srjt.report(folder)
     (folder / "summary.json").unlink()
     with pytest.raises(SrjtError, match=r"is not the folder of an audit \(it contains no summary\.json\)"):
         audit_page(folder)

@@ -16,7 +16,7 @@ from srjt.cli.output import OptionsReporter, check_outputs, say, show, writing
 from srjt.cli.samples import NearDuplicates, Source, as_words, check_settings, grouped, layered_settings
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
-from srjt.files import write_atomically, write_output
+from srjt.files import as_csv, write_atomically, write_output
 from srjt.inference.options import COMPUTING
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def readers(
         tables.write_readers_folder(out, facts=facts, tables=contents, overwrite=force)
     if listed is not None and worklist is not None:
         with writing(worklist):
-            write_output(worklist, listed.to_csv(index=False).encode("utf-8", "surrogateescape"))
+            write_output(worklist, as_csv(listed))
     page = readers_page(facts, out)
     if out is not None:
         write_page(page, out / "report.html", write=write_atomically)

@@ -139,7 +139,6 @@ def _describe(manifest: Manifest) -> Iterator[str]:
     import numpy as np
 
     from srjt.data.checks import SAMPLED, image_sizes
-    from srjt.data.splits import unused_split_column
 
     if manifest.patients is not None:
         counts = sorted(Counter(manifest.patients).values())
@@ -149,8 +148,6 @@ def _describe(manifest: Manifest) -> Iterator[str]:
     if "split" in manifest.table:
         sides = Counter(side or "none" for side in manifest.table["split"])
         yield "Published split: " + ", ".join(f"{side} {count:,}" for side, count in sides.items())
-    elif (column := unused_split_column(manifest)) is not None:
-        yield f"There is a column {column}: use --split-column {column}."
     if sizes := Counter(image_sizes(manifest)):
         common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
         others = f" and {count_of(len(sizes) - 4, 'other size')}" if len(sizes) > 4 else ""

@@ -131,9 +131,8 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
     line of its own: both can be copied. before: what the sentence begins with ("srjt: "), which announces no command.
     style: as for ``typer.style``.
     """
-    text = "\n".join(
-        map(printable, as_typed(text).split("\n"))
-    )  # names in it may come from a file that was sent
+    # names in it may come from a file that was sent
+    text = "\n".join(map(printable, as_typed(text).split("\n")))
     if is_terminal(err=err):
         sentence, command = COMMAND.fullmatch(text).groups()  # type: ignore[union-attr]
         width = shutil.get_terminal_size().columns
@@ -180,9 +179,7 @@ def warnings_as_sentences() -> Iterator[None]:
     shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(
-            category, DeprecationWarning
-        ):  # of one library to another: a user can do nothing about it
+        if issubclass(category, DeprecationWarning):  # of one library to another
             return
         if str(message) not in shown:
             shown.add(str(message))

@@ -143,7 +143,7 @@ class Splitting:
         if self.official_split:
             return official_split(manifest)
         if not self.chosen:
-            return own_split(manifest, all_samples="--no-official-split")
+            return own_split(manifest)
         if self.splits is not None:
             parts = read_splits(self.splits, manifest, allow_missing=skipping)
         elif self.hold_out is not None:
@@ -225,9 +225,7 @@ def layered_settings(
     for layer in (load_config(file) if file else {}, options, parse_overrides(assignments or [])):
         for name, value in layer.items():
             below = whole.get(name)
-            if isinstance(below, dict) and isinstance(
-                value, dict
-            ):  # settings inside a setting, such as method_options
+            if isinstance(below, dict) and isinstance(value, dict):  # such as method_options
                 whole[name] = {**below, **value}
             elif value is not None or layer is not options:
                 whole[name] = value

@@ -207,27 +207,26 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = 
         if len(set(listed)) < max(len(listed), 2):
             raise SrjtError(f"`grades` must list at least two grades, each once; got {listed}.")
         classes = np.array(listed, dtype=object if y.dtype == object else None)
-    code_of = {grade: code for code, grade in enumerate(classes.tolist())}
-    unknown = [label for label in present.tolist() if label not in code_of]
-    if unknown:
-        raise SrjtError(
-            f"The label {unknown[0]!r} is not among the grades {classes.tolist()}. (cross_val_predict replaces strings "
-            "by numbers in alphabetical order when it computes probabilities: use integer labels there.)"
-        )
-    return classes, np.array([code_of[label] for label in y.tolist()], dtype=np.int64)
+    advice = (
+        ". (cross_val_predict replaces strings by numbers in alphabetical order when it computes probabilities: use "
+        "integer labels there.)"
+    )
+    return classes, _positions(y.tolist(), classes, what="label", advice=advice)
 
 
 def verified_codes(verified: Any, classes: Array) -> Ints:
     """(N,) the position of each verified grade among the classes; −1 where it is None or nan."""
-    code_of = {grade: code for code, grade in enumerate(classes.tolist())}
     cells = [None if pd.isna(grade) else grade for grade in np.asarray(verified, dtype=object).tolist()]
-    unknown = [grade for grade in cells if grade is not None and grade not in code_of]
-    if unknown:
-        raise SrjtError(
-            f"The verified grade {unknown[0]!r} is not among the grades {classes.tolist()}; use None or nan for rows "
-            "that were not verified."
-        )
-    return np.array([-1 if grade is None else code_of[grade] for grade in cells], dtype=np.int64)
+    advice = "; use None or nan for rows that were not verified."
+    return _positions(cells, classes, what="verified grade", advice=advice)
+
+
+def _positions(labels: list[Any], classes: Array, *, what: str, advice: str) -> Ints:
+    code_of = {None: -1, **{grade: code for code, grade in enumerate(classes.tolist())}}
+    for label in labels:
+        if label not in code_of:
+            raise SrjtError(f"The {what} {label!r} is not among the grades {classes.tolist()}{advice}")
+    return np.array([code_of[label] for label in labels], dtype=np.int64)
 
 
 def ordered_categories(y: Any) -> list[Any] | None:

@@ -436,7 +436,9 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
     >>> srjt.data.write_problems(reading.problems, Path("problems.csv"))
     """
     rows = [(p.severity, p.kind, neutralise_formula(p.where), neutralise_formula(p.detail)) for p in problems]
-    write_output(Path(path), as_csv(pd.DataFrame(rows, columns=["severity", "kind", "where", "detail"])))
+    columns = ["severity", "kind", "where", "detail"]
+    # dtype: text of pandas 3 cannot hold a file name that is not UTF-8
+    write_output(Path(path), as_csv(pd.DataFrame(rows, columns=columns, dtype=object)))
 
 
 def drop_unusable(

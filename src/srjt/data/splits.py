@@ -19,7 +19,6 @@ from srjt import noise
 from srjt.data.duplicates import group_duplicates
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import LeakageWarning, Manifest, warn_about_formulas
-from srjt.data.sources.assemble import SPLIT_NAMES
 from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn
 from srjt.files import as_csv, check_regular_file, write_output
 
@@ -30,7 +29,6 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 BY = ("random", "stratified")
 SIDES = ("train", "validation", "test")
-SPLIT_COLUMNS = ("split", "part", "set", "subset", "fold", "phase", "partition", "usage", "dataset", "side")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +156,10 @@ def official_split(manifest: Manifest) -> Split:
     array([2])
     """
     if "split" not in manifest.table:
-        unused = unused_split_column(manifest)
-        hint = "" if unused is None else f" There is a column {unused}: use `split_column={unused!r}`."
-        raise SrjtError(f"The data have no published split: there is no split column.{hint}")
+        raise SrjtError(
+            "The data have no published split: no column of the table holds train, validation and test. Name it with "
+            "`split_column`."
+        )
     split = _of_sides(manifest.table["split"].to_numpy(dtype=object))
     if not len(split.train):
         raise SrjtError("The published split has no training samples.")
@@ -173,17 +172,6 @@ def official_split(manifest: Manifest) -> Split:
         )
     _warn_of_shared_images(manifest, {"The published split": split})
     return split
-
-
-def unused_split_column(manifest: Manifest) -> str | None:
-    """A column that holds train, validation and test by any of their names but is not read as the split."""
-    for name in map(str, manifest.table.columns):
-        if name.casefold() in SPLIT_COLUMNS:
-            values = {str(value).strip().casefold() for value in manifest.table[name]} - {""}
-            sides = {SPLIT_NAMES.get(value, "") for value in values}
-            if "" not in sides and "train" in sides and len(sides) > 1:
-                return name
-    return None
 
 
 def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> None:
@@ -247,24 +235,21 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     """
     path = Path(path)
     rows = _read_sides(path)
-    row_of = {sample: row for row, sample in enumerate(manifest.ids)}
     splits = []
     for fold, sides in rows.groupby("fold"):
-        known = sides["id"].isin(row_of)
-        if not known.all() and not allow_missing:
+        side_of = sides.drop_duplicates("id").set_index("id")["split"].reindex(manifest.ids)
+        unknown, left_out = sides["id"][~sides["id"].isin(side_of.index)], side_of.index[side_of.isna()]
+        if len(unknown) and not allow_missing:
             raise SrjtError(
-                f"{path} is not a split of these data: it has {count_of(int((~known).sum()), 'unknown id')}, "
-                f"for example {sides['id'][~known].iloc[0]!r}."
+                f"{path} is not a split of these data: it has {count_of(len(unknown), 'unknown id')}, "
+                f"for example {unknown.iloc[0]!r}."
             )
-        side_of = dict(zip(sides["id"], sides["split"], strict=True))
-        left_out = [sample for sample in row_of if sample not in side_of]
-        if left_out:
+        if len(left_out):
             raise SrjtError(
                 f"{path} is not a split of these data: its fold {fold} lacks "
                 f"{count_of(len(left_out), 'sample')}, for example {left_out[0]!r}."
             )
-        column = np.array([side_of[sample] for sample in row_of], dtype=object)
-        split = _of_sides(column, held_out=str(sides["held_out"].iloc[0]))
+        split = _of_sides(side_of.to_numpy(dtype=object), held_out=str(sides["held_out"].iloc[0]))
         shared = _on_two_sides(manifest.patients, split)
         if len(shared):
             raise SrjtError(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError
 from srjt.files import explain_write_errors, write_atomically
 
 # Drawing primitives of :mod:`srjt.data.synthetic`: dots, smooth noise, rotations, ramps.
@@ -366,14 +366,9 @@ def generate(
     folder = [f"p{p:03d}" for p in patient]
     number = pd.Series(patient).groupby(patient).cumcount()
     image = [f"{f}/{n:04d}.png" for f, n in zip(folder, number, strict=True)]
+    grade = severity.astype(np.int64)
     table = pd.DataFrame(
-        {
-            "id": image,
-            "image": image,
-            "grade": severity.astype(np.int64),
-            "patient": folder,
-            "severity": severity,
-        }
+        {"id": image, "image": image, "grade": grade, "patient": folder, "severity": severity}
     )
     return Manifest(table=table, grades=tuple(str(g) for g in range(grades)), arrays=arrays)
 
@@ -432,20 +427,15 @@ def check_empty(folder: Path) -> None:
 
 
 def _check(*, images: int, patients: int, size: int, grades: int, seed: int) -> None:
-    if not 2 <= grades <= 10:
-        raise SrjtError(f"The synthetic data can have 2 to 10 grades, not {grades}.")
-    if not 32 <= size <= 256:
-        raise SrjtError(f"Synthetic images can have 32 to 256 pixels per side, not {size}.")
-    if seed < 0:
-        raise SrjtError(f"The seed must be 0 or larger, not {seed}.")
-    if images < grades:
-        raise SrjtError(
-            f"{count_of(images, 'image is', 'images are')} too few for {grades} grades: use at least {grades}."
-        )
-    if not 1 <= patients <= images:
-        raise SrjtError(
-            f"{images} images need between 1 and {images} patients, not {patients}: every patient has an image."
-        )
+    for possible, sentence in (
+        (2 <= grades <= 10, f"The synthetic data can have 2 to 10 grades, not {grades}."),
+        (32 <= size <= 256, f"Synthetic images can have 32 to 256 pixels per side, not {size}."),
+        (seed >= 0, f"The seed must be 0 or larger, not {seed}."),
+        (images >= grades, f"{grades} grades need at least {grades} images, not {images}."),
+        (1 <= patients <= images, f"{images} images need between 1 and {images} patients, not {patients}."),
+    ):
+        if not possible:
+            raise SrjtError(sentence)
 
 
 def _population(
@@ -459,7 +449,8 @@ def _population(
     ladder = np.concatenate([g + (np.arange(n) + 0.5) / n for g, n in enumerate(counts)])
     severity = np.empty(images)
     for similarity in np.arange(1, 0, -0.05):  # of the images of a patient
-        tendency = similarity * _triangular(rng, patients)[patient] + 0.8 * _triangular(rng, images)
+        of_patients = rng.random(patients) + rng.random(patients)
+        tendency = similarity * of_patients[patient] + 0.8 * (rng.random(images) + rng.random(images))
         # Only the order of the tendencies is used: each grade gets its exact share, evenly spread.
         severity[np.argsort(tendency, kind="stable")] = np.floor(ladder * 1e6) / 1e6
         # In a small dataset one or two patients may have all images of a rare grade, and no split could put it on
@@ -480,10 +471,6 @@ def _counts(images: int, grades: int) -> list[int]:
     counts = [floor + int((images - grades * floor) * w / sum(weights)) for w in weights]
     counts[0] += images - sum(counts)
     return counts
-
-
-def _triangular(rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]:
-    return rng.random(n) + rng.random(n)
 
 
 def stream(seed: int, *key: int) -> np.random.Generator:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import expit, logit  # type: ignore[import-untyped]
 
@@ -26,13 +26,13 @@ _LARGEST = 30.0  # log odds beyond any probability that matters
 
 
 def label_quality(
-    labels: npt.ArrayLike,
-    probabilities: npt.ArrayLike,
+    labels: ArrayLike,
+    probabilities: ArrayLike,
     *,
-    transition: npt.ArrayLike | None = None,
-    prior: npt.ArrayLike | None = None,
+    transition: ArrayLike | None = None,
+    prior: ArrayLike | None = None,
     groups: Groups = None,
-    verified: npt.ArrayLike | None = None,
+    verified: ArrayLike | None = None,
     rate: float | None = None,
 ) -> Floats:
     """The probability (N,) that each label is right, given the image and the label; low is bad.
@@ -58,15 +58,15 @@ def label_quality(
 
 
 def true_grade_posterior(
-    labels: npt.ArrayLike,
-    probabilities: npt.ArrayLike,
+    labels: ArrayLike,
+    probabilities: ArrayLike,
     *,
-    transition: npt.ArrayLike | None = None,
-    prior: npt.ArrayLike | None = None,
+    transition: ArrayLike | None = None,
+    prior: ArrayLike | None = None,
     groups: Groups = None,
-    verified: npt.ArrayLike | None = None,
+    verified: ArrayLike | None = None,
     rate: float | None = None,
-    same_image: npt.ArrayLike | None = None,
+    same_image: ArrayLike | None = None,
 ) -> Floats:
     """p(true grade | image, label) (N, C); the suggested grade is the largest entry of a row.
 
@@ -132,9 +132,9 @@ def true_grade_posterior(
 
 
 def suggestion_shares(
-    labels: npt.ArrayLike,
-    probabilities: npt.ArrayLike,
-    suggested: npt.ArrayLike,
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    suggested: ArrayLike,
     *,
     estimate: NoiseEstimate,
     groups: Groups = None,
@@ -152,15 +152,6 @@ def suggestion_shares(
 
     labels, probabilities, groups: as for ``true_grade_posterior``. suggested: (N,) the grade that would be suggested
     for each sample. estimate: from the same labels and probabilities.
-
-    Examples
-    --------
-    >>> labels = np.array([0, 0, 1, 1, 1, 0] * 20)
-    >>> probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.2, 0.8], [0.1, 0.9]] * 20)
-    >>> from srjt.noise import estimate_noise
-    >>> estimate = estimate_noise(labels, probabilities, bootstrap=20)
-    >>> suggestion_shares(labels, probabilities, probabilities.argmax(axis=1), estimate=estimate).shape
-    (120,)
     """
     from sklearn.isotonic import IsotonicRegression
 
@@ -211,7 +202,7 @@ def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified |
     return np.asarray(others / others.sum(axis=1, keepdims=True))
 
 
-def _contradictory(labels: Ints, same_image: npt.ArrayLike | None) -> list[Ints]:
+def _contradictory(labels: Ints, same_image: ArrayLike | None) -> list[Ints]:
     """The rows of each image that has two labels."""
     if same_image is None:
         return []
@@ -270,14 +261,8 @@ class NoiseBounds:
         return float(self.highest()[_distance(self.joint) >= grades].sum())
 
 
-def given_noise(transition: npt.ArrayLike, shares: npt.ArrayLike) -> NoiseBounds:
-    """Noise of a known transition matrix (C, C); shares: of the labels, (C,).
-
-    Examples
-    --------
-    >>> given_noise([[0.9, 0.1], [0.0, 1.0]], [0.45, 0.55]).joint.round(2).tolist()
-    [[0.45, 0.05], [0.0, 0.5]]
-    """
+def given_noise(transition: ArrayLike, shares: ArrayLike) -> NoiseBounds:
+    """Noise of a known transition matrix (C, C); shares: of the labels, (C,)."""
     matrix, labelled = np.asarray(transition, dtype=np.float64), np.asarray(shares, dtype=np.float64)
     prior = np.maximum(np.linalg.lstsq(matrix.T, labelled, rcond=None)[0], 1e-6)
     joint = (prior / prior.sum())[:, None] * matrix
@@ -348,29 +333,19 @@ _STEPS = 50  # of the expectation maximisation for the prior
 
 
 def highest_grade_posterior(
-    labels: npt.ArrayLike,
-    units: npt.ArrayLike,
-    transition: npt.ArrayLike,
-    *,
-    certain: npt.ArrayLike | None = None,
+    labels: ArrayLike, units: ArrayLike, transition: ArrayLike, *, certain: ArrayLike | None = None
 ) -> Floats:
     """p(highest true grade | labels) (M, C) of each patient.
 
     labels: (N,) grades of the images, possibly wrong. units: (N,) the patient of each image, 0 … M − 1. transition:
     (C, C) P[i, j] = Pr(label = j | true grade = i). certain: (N,) of bool, labels that are known to be right.
-
-    Examples
-    --------
-    >>> highest_grade_posterior([0, 1, 0], [0, 0, 1], [[1, 0], [0, 1]]).tolist()
-    [[0.0, 1.0], [1.0, 0.0]]
     """
     y, u = np.asarray(labels, dtype=np.int64), np.asarray(units, dtype=np.int64)
     matrix = np.asarray(transition, dtype=np.float64)
     classes = len(matrix)
     if y.shape != u.shape or not len(y) or matrix.shape != (classes, classes):
         raise SrjtError(
-            f"Labels and units must be lists of one length, and the matrix square; got {y.shape}, {u.shape} and "
-            f"{matrix.shape}."
+            f"Labels and units are lists of one length, the matrix is square; got {y.shape}, {u.shape}, {matrix.shape}."
         )
     seen = matrix[:, y].T  # (N, C): probability of the label by true grade
     if certain is not None:
@@ -387,21 +362,12 @@ def highest_grade_posterior(
 
 
 def highest_grade_weights(
-    labels: npt.ArrayLike,
-    units: npt.ArrayLike,
-    transition: npt.ArrayLike,
-    *,
-    certain: npt.ArrayLike | None = None,
+    labels: ArrayLike, units: ArrayLike, transition: ArrayLike, *, certain: ArrayLike | None = None
 ) -> Floats | None:
     """Weights (M, C) of each patient's highest grade whose mean, over the labels, is 1 for the true one, else 0.
 
     None where the matrix cannot be inverted, or the products of many images overflow. With one image per patient: rows
     of the inverse matrix. The arguments are those of ``highest_grade_posterior``.
-
-    Examples
-    --------
-    >>> highest_grade_weights([0, 0], [0, 0], [[0.75, 0.25], [0.25, 0.75]]).tolist()
-    [[2.25, -1.25]]
     """
     y, u = np.asarray(labels, dtype=np.int64), np.asarray(units, dtype=np.int64)
     matrix = np.asarray(transition, dtype=np.float64)

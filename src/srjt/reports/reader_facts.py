@@ -40,7 +40,8 @@ def reader_facts(
 
     probabilities: a network's file, and its SHA-256; worklist: what to read next; review_command: how to read it.
     """
-    readings = table.readings
+    readings, columns = table.readings, table.columns
+    of_images = bool(columns.group) or columns.noun == "image"
     names = np.array(readings.readers, dtype=object)
     pairs = agreement.pairs.sort_values("items", ascending=False, kind="stable")
     pairs = pairs.assign(first=names[pairs["first"]], second=names[pairs["second"]])
@@ -48,18 +49,14 @@ def reader_facts(
     facts = {
         "srjt": __version__,
         "source": source,
-        "noun": table.columns.noun,
+        "noun": columns.noun,
         "grades": list(readings.grades),
         "grade_names": dict(grade_names),
         "probabilities": probabilities,
         "probabilities_sha256": probabilities_sha256,
         "items": len(readings.items),
         "number_of_readings": len(readings),
-        "resampled": "patients"
-        if table.columns.patient is not None
-        else "images"
-        if table.columns.group or table.columns.noun == "image"
-        else "items",
+        "resampled": "patients" if columns.patient is not None else "images" if of_images else "items",
         "agreement": {n: ends(v) for n, v in overall.items()} if agreement.shared_items else None,
         "pairs": _without_empty(pairs, "low", "high"),
         "readers": _readers(readings, agreement, agreed),
@@ -70,9 +67,7 @@ def reader_facts(
         "unused_columns": unused_columns(table),
         "offered_reference": offered_reference(table),
         "notes": list(table.notes),
-        "problems": [
-            {name: getattr(p, name) for name in ("kind", "where", "detail")} for p in table.problems
-        ],
+        "problems": [{"kind": p.kind, "where": p.where, "detail": p.detail} for p in table.problems],
         "next": worklist,
         "review_command": review_command,
     }
@@ -139,18 +134,21 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
     """The counts of the grades, how certain they are, and the least certain items with who said what."""
     least = np.argsort(agreed.certainty, kind="stable")[:DOUBTFUL]
     least = least[agreed.certainty[least] < 0.999]
-    said: dict[int, list[list[str]]] = {int(item): [] for item in least}
-    for row in np.flatnonzero(np.isin(readings.item, least)).tolist():
-        reader, grade = readings.readers[readings.reader[row]], readings.grades[readings.grade[row]]
-        said[int(readings.item[row])].append([reader, grade])
-    low, high = agreed.overall_noise_rate_interval
+    wrong = Interval(agreed.overall_noise_rate, *agreed.overall_noise_rate_interval)
+
+    def said(item: int) -> list[list[str]]:
+        rows = np.flatnonzero(readings.item == item)
+        return [
+            [readings.readers[readings.reader[row]], readings.grades[readings.grade[row]]] for row in rows
+        ]
+
     return {
         "counts": np.bincount(agreed.grade, minlength=len(readings.grades)),
         "determined": agreed.determined,
         "reason": agreed.reason,
         "assumption": agreed.assumption,
         "expected_wrong": float((1 - agreed.certainty).sum()),
-        "wrong_readings": ends(Interval(agreed.overall_noise_rate, low, high)),
+        "wrong_readings": ends(wrong),
         "uncertain": int((agreed.certainty < 0.6).sum()),
         "single": int((np.bincount(readings.item, minlength=len(readings.items)) == 1).sum()),
         "changed": int((agreed.grade[readings.item] != readings.grade).sum()),
@@ -159,7 +157,7 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
                 "id": readings.items[item],
                 "grade": readings.grades[agreed.grade[item]],
                 "certainty": float(agreed.certainty[item]),
-                "said": said[item],
+                "said": said(item),
             }
             for item in least.tolist()
         ],
@@ -171,15 +169,13 @@ def _doubtful_readings(readings: Readings, agreed: Consensus) -> pd.DataFrame:
     probability = agreed.posterior[readings.item, readings.grade]
     rows = np.argsort(probability, kind="stable")[:DOUBTFUL]
     item, names = readings.item[rows], np.array(readings.grades, dtype=object)
-    return pd.DataFrame(
-        {
-            "id": np.array(readings.items, dtype=object)[item],
-            "reader": np.array(readings.readers, dtype=object)[readings.reader[rows]],
-            "grade": names[readings.grade[rows]],
-            "consensus": names[agreed.grade[item]],
-            "probability": probability[rows],
-        }
-    )
+    return pd.DataFrame({
+        "id": np.array(readings.items, dtype=object)[item],
+        "reader": np.array(readings.readers, dtype=object)[readings.reader[rows]],
+        "grade": names[readings.grade[rows]],
+        "consensus": names[agreed.grade[item]],
+        "probability": probability[rows],
+    })  # fmt: skip
 
 
 def _reference(readings: Readings) -> dict[str, Any] | None:

@@ -48,9 +48,7 @@ def read_image(path: Path, *, size: int, resize: str) -> Array:
     width, height = picture.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
-    box = (
-        (left, top, left + side, top + side) if resize == "crop" else None
-    )  # else the whole image is squashed
+    box = (left, top, left + side, top + side) if resize == "crop" else None  # None: all of it is squashed
     return np.array(picture.resize((size, size), Image.Resampling.BILINEAR, box=box))
 
 

@@ -19,8 +19,8 @@ import torch
 from srjt import networks as backbones
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
-from srjt.data.manifest import LeakageWarning, Manifest, as_features
-from srjt.data.splits import Split, official_split, unused_split_column
+from srjt.data.manifest import Manifest, as_features
+from srjt.data.splits import Split, official_split
 from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
@@ -53,20 +53,9 @@ def split_or_own(split: SplitChoice) -> SplitMaker | None:
     )
 
 
-def own_split(manifest: Manifest, *, all_samples: str = 'split="all"') -> Split:
-    """The data's own split, if they have one: test samples are not trained on unless the user asks for it.
-
-    all_samples: how the user asks for it, for a warning.
-    """
-    if "split" in manifest.table:
-        return official_split(manifest)
-    if (column := unused_split_column(manifest)) is not None:
-        warn(
-            f"All samples are used for training, but there is a column {column}: use `split_column={column!r}`, or "
-            f"{all_samples} to train on all of them.",
-            LeakageWarning,
-        )
-    return train_on(np.arange(len(manifest)))
+def own_split(manifest: Manifest) -> Split:
+    """The data's own split, if they have one: test samples are not trained on unless the user asks for it."""
+    return official_split(manifest) if "split" in manifest.table else train_on(np.arange(len(manifest)))
 
 
 def train_on(rows: npt.NDArray[np.int64]) -> Split:

@@ -72,6 +72,7 @@ def read_dicom(path: Path) -> UInt8Array:
     try:
         from pydicom import dcmread
         from pydicom.errors import InvalidDicomError
+        from pydicom.pixels.decoders.base import get_decoder
         from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
     except ImportError:
         raise missing_extra("pydicom", "dicom", f"Reading the DICOM file {path}") from None
@@ -87,7 +88,11 @@ def read_dicom(path: Path) -> UInt8Array:
     frames = int(data.get("NumberOfFrames", 1) or 1)
     if frames > 1:
         raise ValueError(f"the DICOM file has {frames} frames; export the graded frame as an image file")
-    _check_compression(data)
+    syntax = data.file_meta.TransferSyntaxUID
+    if (
+        syntax.is_encapsulated and not get_decoder(syntax).is_available
+    ):  # pydicom buries it in a list of plugins
+        raise ValueError(f'it is compressed as {syntax.name}; to read it: pip install "pylibjpeg[all]"')
 
     pixels = data.pixel_array  # pydicom converts YBR to RGB
     if data.PhotometricInterpretation == "PALETTE COLOR":
@@ -107,15 +112,6 @@ def read_patient_id(path: Path) -> str:
         return " ".join(str(header.get("PatientID") or "").replace("\0", " ").split())
     except Exception:  # also without pydicom: what is wrong is said when the image is read
         return ""
-
-
-def _check_compression(data: Any) -> None:
-    """Raise an error that names the missing package, which pydicom's message buries in a list of plugins."""
-    from pydicom.pixels.decoders.base import get_decoder
-
-    syntax = data.file_meta.TransferSyntaxUID
-    if syntax.is_encapsulated and not get_decoder(syntax).is_available:
-        raise ValueError(f'it is compressed as {syntax.name}; to read it: pip install "pylibjpeg[all]"')
 
 
 def _scale_colours(colours: npt.NDArray[Any], *, bits: int) -> UInt8Array:

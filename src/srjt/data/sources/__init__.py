@@ -202,11 +202,13 @@ def unlabelled_samples(
     wanted: Sequence[str] = (),
     columns: Sequence[str] = (),
     grades: tuple[str, ...] = ("0", "1"),
+    progress: ProgressOption = False,
+    **options: Any,
 ) -> LoadedData:
     """The samples to predict; each gets the mildest grade as a placeholder.
 
     features: whether rows of features are wanted, or images; wanted: the names of the features, if they have names.
-    columns: further columns to keep, where there are some.
+    columns: further columns to keep, where there are some. options: of ``read_images`` or ``read_ungraded_features``.
     """
     if isinstance(data, LoadedData):
         return data
@@ -217,11 +219,12 @@ def unlabelled_samples(
         if not sources:
             raise SrjtError("The list of paths is empty.")
         if not features:
-            return folders.read_images(sources, columns=columns, grades=grades)
+            options = {"progress": progress, "columns": columns, **options}
+            return folders.read_images(sources, grades=grades, **options)
         if len(sources) > 1:
-            raise SrjtError("This run reads features: pass one file of features.")
+            raise SrjtError("This run reads features: give one file of features at a time.")
         source = sources[0] if isinstance(sources[0], pd.DataFrame) else Path(sources[0])
-        manifest = read_ungraded_features(source, wanted=wanted, columns=columns, grades=grades)
+        manifest = read_ungraded_features(source, wanted=wanted, columns=columns, grades=grades, **options)
     else:
         array = assemble.dataset_arrays(data)[0] if assemble.is_dataset(data) else data
         if not isinstance(array, np.ndarray):

@@ -237,7 +237,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     # not "adjudicated" or "consensus": such grades exist for the difficult images, and a random sample is needed
     "verified_grade": ("verifiedgrade", "verifiedlabel", "gradeverified", "labelverified"),
     "true_grade": ("truegrade", "truelabel", "cleangrade", "cleanlabel"),
-    "split": ("split", "officialsplit", "subset", "partition", "set", "usage"),
+    "split": ("split", "officialsplit", "subset", "partition", "set", "usage", "part", "phase", "dataset"),
 }
 REQUIRED = ("image", "grade")
 SHOWN = 12  # columns that an error lists

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,7 @@ from srjt.readers.readings import ENOUGH
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
-from srjt.reports.pages.audit import gallery, thumbnail
+from srjt.reports.pages.audit import doubtful_section, thumbnail
 from srjt.reports.reader_facts import ends
 from srjt.reports.table import Table, between, data_table
 
@@ -127,33 +126,24 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
 
 def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
     """The page for the facts that ``reader_facts`` has collected. folder: that of srjt readers, for the images."""
-    f = page_facts(facts)
-    frame = pd.DataFrame(facts["readers"])
-    readers = Section(
-        "readers",
-        "Readers",
-        tables=[_readers(frame.head(READERS), len(frame))],
-        figures=_reader_figures(facts),
-    )
+    f, frame, figure, few, sections = page_facts(facts), pd.DataFrame(facts["readers"]), None, None, []
+    if not f.nothing_learnt:
+        figure, few = _bias(frame), _readers(frame.head(IN_TERMINAL), len(frame))
+        every = _readers(frame.head(READERS), len(frame))
+        readers = Section("readers", "Readers", tables=[every], figures=_reader_figures(facts))
+        sections = [readers, *_doubtful(facts, folder), *_agreement(facts)]
+    if facts["next"] is not None:
+        sections.append(_next(facts, f, folder))
     return Page(
         kind="Several readers",
         title=str(facts["source"]),
         lead=first_sentence(LEAD, f),
         key_numbers=_key_numbers(facts, f),
-        figure=None if f.nothing_learnt else _bias(frame),
-        figure_table=None if f.nothing_learnt else _readers(frame.head(IN_TERMINAL), len(frame)),
+        figure=figure,
+        figure_table=few,
         warnings=sentences(WARNINGS, f),
         remarks=sentences(REMARKS, f),
-        sections=[
-            *filter(
-                None,
-                [
-                    *([] if f.nothing_learnt else [readers, *_doubtful(facts, folder), *_agreement(facts)]),
-                    None if facts["next"] is None else _next(facts, f, folder),
-                    _understood(facts),
-                ],
-            )
-        ],
+        sections=[*sections, _understood(facts)],
     )
 
 
@@ -177,30 +167,25 @@ def agreement_page(found: Agreement) -> Page:
 def consensus_page(found: Consensus) -> Page:
     """The page of ``srjt.readers.consensus``."""
     single = bool(found.evidence.single.all())  # of nobody anything is known
-    wrong_low, wrong_high = found.noise_rate_interval
-    frame = pd.DataFrame(
-        {
-            "name": found.readers,
-            "readings": found.readings,
-            "right": 1 - found.noise_rate,
-            "right_low": 1 - wrong_high,
-            "right_high": 1 - wrong_low,
-            "bias": found.bias,
-            "bias_low": found.bias_interval[0],
-            "bias_high": found.bias_interval[1],
-        }
-    ).sort_values("readings", ascending=False, kind="stable")
+    (wrong_low, wrong_high), (low, high) = found.noise_rate_interval, found.bias_interval
+    frame = pd.DataFrame({
+        "name": found.readers, "readings": found.readings,
+        "right": 1 - found.noise_rate, "right_low": 1 - wrong_high, "right_high": 1 - wrong_low,
+        "bias": found.bias, "bias_low": low, "bias_high": high,
+    }).sort_values("readings", ascending=False, kind="stable")  # fmt: skip
     few, every = (
         _readers(frame.head(most), len(frame), than="the true grades") for most in (IN_TERMINAL, READERS)
     )
-    wrong = Interval(found.overall_noise_rate, *found.overall_noise_rate_interval)
-    error = Interval(found.error, *found.error_interval)
+    numbers = {
+        "wrong readings": Interval(found.overall_noise_rate, *found.overall_noise_rate_interval),
+        "wrong consensus grades": Interval(found.error, *found.error_interval),
+    }
     facts = SimpleNamespace(
-        nothing_learnt=single, noun="item", exact=None, wrong=wrong.value, consensus_wrong=error.value
-    )
+        nothing_learnt=single, noun="item", exact=None, wrong=found.overall_noise_rate, consensus_wrong=found.error
+    )  # fmt: skip
+    matrices = [_matrices(found.readers, found.matrices, found.grades)]
+    readers = [] if single else [Section("readers", "Readers", tables=[every], figures=matrices)]
     counts = zip(found.grades, np.bincount(found.grade, minlength=len(found.grades)).tolist(), strict=True)
-    numbers = {"wrong readings": wrong, "wrong consensus grades": error}
-    matrices = _matrices(found.readers, found.matrices, found.grades)
     return Page(
         kind="Consensus",
         title=f"{count_of(len(found.items), 'item')}, {count_of(int(found.readings.sum()), 'reading')}",
@@ -209,28 +194,15 @@ def consensus_page(found: Consensus) -> Page:
         figure_table=None if single else few,
         warnings=[] if found.determined else [found.reason],
         remarks=[] if single else [found.assumption],
-        sections=[
-            *filter(
-                None,
-                [
-                    None if single else Section("readers", "Readers", tables=[every], figures=[matrices]),
-                    Section("consensus", "Consensus", counts=list(counts), counted="items"),
-                ],
-            )
-        ],
+        sections=[*readers, Section("consensus", "Consensus", counts=list(counts), counted="items")],
     )
 
 
 def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber]:
-    names = [reader["name"] for reader in facts["readers"]]
-    by = "" if names == [NO_READER] else f" by {count_of(len(names), 'reader')}"
-    numbers = [
-        KeyNumber(
-            "readings",
-            f"{facts['number_of_readings']:,}",
-            compared=f"of {count_of(facts['items'], facts['noun'])}{by}",
-        )
-    ]
+    crowd = [reader["name"] for reader in facts["readers"]] == [NO_READER]
+    of = f"of {count_of(facts['items'], facts['noun'])}"
+    by = "" if crowd else f" by {count_of(len(facts['readers']), 'reader')}"
+    numbers = [KeyNumber("readings", f"{facts['number_of_readings']:,}", compared=of + by)]
     if f.nothing_learnt:
         return numbers
     numbers += _overall(facts["agreement"] or {})
@@ -238,20 +210,17 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
     if repeated:  # of a crowd without names: two readings of the same item
         count = sum(reader["repeated"] for reader in repeated)
         share = sum(reader["repeated"] * reader["repeated_exact"] for reader in repeated) / count
-        label = "same grade" if names == [NO_READER] else "same grade, read again"
+        label = "same grade" if crowd else "same grade, read again"
         numbers.append(KeyNumber(label, f"{share:.0%}", compared=count_of(count, facts["noun"])))
-    found, known = facts["consensus"], facts["reference"]
-    uncertain = f"{found['uncertain']:,} less than 60 % certain"
-    numbers += _number("wrong readings", found["wrong_readings"], ".0%")
+    consensus, reference = facts["consensus"], facts["reference"]
+    uncertain = f"{consensus['uncertain']:,} less than 60 % certain"
+    numbers += _number("wrong readings", consensus["wrong_readings"], ".0%")
     numbers.append(KeyNumber("wrong consensus grades", f"{f.consensus_wrong:.0%}", compared=uncertain))
-    if known is not None:
-        label, value = (
-            f"equal to {count_of(known['items'], 'trusted grade')}",
-            f"{known['consensus_equal']:.0%}",
-        )
-        errors = f"off by {known['consensus_error']:.2f} and {known['readings_error']:.2f} grades"
-        compared = f"single readings: {known['readings_equal']:.0%}; {errors}"
-        numbers.append(KeyNumber(label, value, compared=compared))
+    if reference is not None:
+        label = f"equal to {count_of(reference['items'], 'trusted grade')}"
+        errors = f"off by {reference['consensus_error']:.2f} and {reference['readings_error']:.2f} grades"
+        compared = f"single readings: {reference['readings_equal']:.0%}; {errors}"
+        numbers.append(KeyNumber(label, f"{reference['consensus_equal']:.0%}", compared=compared))
     return numbers
 
 
@@ -351,44 +320,32 @@ def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
     def picture(item: str) -> str:
         return thumbnail(folder, images[item]) if folder is not None and images.get(item) else ""
 
-    readings = pd.DataFrame(facts["doubtful_readings"]).assign(
-        grade=lambda f: f["grade"].map(grades.show), consensus=lambda f: f["consensus"].map(grades.show)
-    )
-    items = pd.DataFrame(
-        [
-            (item["id"], grades.show(item["grade"]), item["certainty"], _said(item["said"], grades))
-            for item in facts["consensus"]["doubtful"]
-        ],
-        columns=[noun, "consensus", "certainty", "readings"],
-    )
-    least = f"The {len(items)} least certain {noun}s" if len(items) else "Consensus"
-    titles = f"The {len(readings)} most doubtful readings", least
-    shown = [picture(name) for name in readings["id"]], [picture(name) for name in items[noun]]
-    counts = list(zip(grades.shown, facts["consensus"]["counts"], strict=True))
-    consensus = Section("uncertain", titles[1], counts=counts, counted=f"{noun}s, by consensus")
-    if any(map(any, shown)):
-        hint = "A → B: read as A, consensus B; the number is the probability that the reading is right."
-        as_labels = readings.rename(columns={"consensus": "suggested", "probability": "quality"})
-        tiles = [
-            Tile(picture=picture, title=grade, number=f"{sure:.2f}", share=sure, detail=said, text=name)
-            for picture, (name, grade, sure, said) in zip(
-                shown[1], items.itertuples(index=False), strict=True
-            )
-        ]
-        doubtful = Section("doubtful", titles[0], hint=hint, tiles=gallery(as_labels, shown[0]))
-        return [doubtful, replace(consensus, tiles=tiles)]
-    names = {"id": noun, "grade": "read as", "probability": "right"}
-    tables = [
-        data_table(
-            readings.rename(columns=names), title="", slug="readings", caption="All are in readings.csv."
-        ),
-        data_table(
-            items, title="", slug="items", caption="All are in consensus.csv.", formats={"certainty": ".2f"}
-        ),
+    readings = pd.DataFrame(facts["doubtful_readings"])
+    readings = readings.rename(columns={"consensus": "suggested", "probability": "quality"})
+    readings = readings.assign(image=readings["id"], **readings[["grade", "suggested"]].map(grades.show))
+    items = [
+        (item["id"], grades.show(item["grade"]), item["certainty"], _said(item["said"], grades))
+        for item in facts["consensus"]["doubtful"]
     ]
+    pictures = [picture(name) for name, *_ in items]
+    tiles, tables = [], []
+    if any(pictures):
+        tiles = [
+            Tile(picture=shown, title=grade, number=f"{sure:.2f}", share=sure, detail=said, text=name)
+            for shown, (name, grade, sure, said) in zip(pictures, items, strict=True)
+        ]
+    elif items:
+        frame = pd.DataFrame(items, columns=[noun, "consensus", "certainty", "readings"])
+        caption, formats = "All are in consensus.csv.", {"certainty": ".2f"}
+        tables = [data_table(frame, title="", slug="items", caption=caption, formats=formats)]
+    heading = f"The {len(items)} least certain {noun}s" if items else "Consensus"
+    counts, counted = (
+        list(zip(grades.shown, facts["consensus"]["counts"], strict=True)),
+        f"{noun}s, by consensus",
+    )
     return [
-        Section("doubtful", titles[0], tables=tables[:1]),
-        replace(consensus, tables=tables[1:] if len(items) else []),
+        doubtful_section(readings, facts["number_of_readings"], "reading", picture),
+        Section("uncertain", heading, counts=counts, counted=counted, tiles=tiles, tables=tables),
     ]
 
 
@@ -408,20 +365,23 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
     kappa = both.pivot_table(index="first", columns="second", values="quadratic", aggfunc="first")
     kappa = kappa.reindex(index=names, columns=names)
     few = pairs.head(PAIRS)
-    frame = pd.DataFrame(
-        {
-            "reader": few["first"].astype(str),
-            "and": few["second"].astype(str),
-            "both": few["items"],
-            "quadratic κ": few["quadratic"].astype(float),
-            "95 % interval": _between(few, ".2f"),
-            "linear κ": few["linear"].astype(float),
-            "same": few["exact"].astype(float),
-            "within one": few["within_one"].astype(float),
-            "difference": few["difference"].astype(float),
-            "limits": _between(few, "+.1f", "limit_"),
-        }
-    )
+    few = few.assign(interval=_between(few, ".2f"), limits=_between(few, "+.1f", "limit_"))
+    formats = {  # column → its heading, and how it is written
+        "quadratic": ("quadratic κ", ".2f"),
+        "linear": ("linear κ", ".2f"),
+        "exact": ("same", ".0%"),
+        "within_one": ("within one", ".0%"),
+        "difference": ("difference", "+.2f"),
+    }
+    headings = {
+        "first": "reader",
+        "second": "and",
+        "items": "both",
+        "quadratic": "",
+        "interval": "95 % interval",
+    }
+    headings |= {name: heading for name, (heading, _) in formats.items()} | {"limits": "limits"}
+    frame = few[list(headings)].astype({"first": str, "second": str, **dict.fromkeys(formats, float)})
     overall = {name: facts["agreement"][key] for key, name in COEFFICIENTS.items() if facts["agreement"][key]}
     values = pd.DataFrame.from_dict(overall, orient="index").astype(float).rename_axis("coefficient")
     values["95 % interval"] = _between(values, ".2f")
@@ -434,16 +394,11 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
     )
     more = f", {len(few)} of {len(pairs):,}" if len(few) < len(pairs) else ""
     table = data_table(
-        frame,
+        frame.rename(columns=headings),
         title=f"Pairs of readers{more}",
         slug="pairs",
         caption="Difference: first − second, in grades; limits: of agreement, by Bland and Altman.",
-        formats={
-            **dict.fromkeys(("quadratic κ", "linear κ"), ".2f"),
-            "same": ".0%",
-            "within one": ".0%",
-            "difference": "+.2f",
-        },
+        formats=dict(formats.values()),
     )
     figure = CaptionedFigure(
         name="kappa",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,34 +18,19 @@ from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import StudyResults
 
 LEAD: list[Rule[SamplePlan]] = [
-    (
-        lambda f: f.metric == "noise-rate",
-        "Verify {f.images:,} labels at random to know the share of wrong ones within ± {f.half_width:g}.",
-    ),
-    (
-        lambda f: f.images == f.patients,
-        "{f.patients:,} patients give an interval of ± {f.half_width:g}, {f.source}.",
-    ),
-    (
-        lambda f: True,
-        "{f.patients:,} patients ({f.images:,} images) give an interval of ± {f.half_width:g}, {f.source}.",
-    ),
-]
+    (lambda f: f.metric == "noise-rate", "Verify {f.images:,} labels at random to know the share of wrong ones within "
+     "± {f.half_width:g}."),
+    (lambda f: True, "{f.patients:,} patients ({f.images:,} images) give an interval of ± {f.half_width:g}, "
+     "{f.source}."),
+]  # fmt: skip
 NOTES: list[Rule[SamplePlan]] = [
     (lambda f: 0 < f.pilot < 30, "A pilot of {f.pilot} patients is small: the number may be far off."),
-    (
-        lambda f: f.pilot > 0,
-        "The deviation of the pilot is taken for that of all patients; another clinic may differ.",
-    ),
-    (
-        lambda f: f.metric == "qwk" and not f.pilot,
-        "The deviation of κ is taken as that of a correlation coefficient.",
-    ),
-    (
-        lambda f: f.metric != "noise-rate",
-        "More patients do not help against wrong labels: have images read several times, or verify a random part.",
-    ),
-]
+    (lambda f: f.pilot > 0, "The deviation of the pilot is taken for that of all patients; another clinic may "
+     "differ."),
+    (lambda f: f.metric == "qwk" and not f.pilot, "The deviation of κ is taken as that of a correlation coefficient."),
+    (lambda f: f.metric != "noise-rate", "More patients do not help against wrong labels: have images read several "
+     "times, or verify a random part."),
+]  # fmt: skip
 
 
 @page_of.register(SamplePlan)
@@ -60,11 +46,11 @@ def plan_page(plan: SamplePlan) -> Page:
     sections = [Section("widths", "Other half-widths", tables=[table])]
     if len(plan.readings):
         enough = plan.readings.loc[plan.readings["wrong"] <= plan.half_width, "readings"]
-        text = "Even nine readings of an image leave more wrong grades than the half-width."
-        if len(enough):
-            text = (
-                f"{enough.iloc[0]:.0f} readings of each image leave fewer wrong grades than the half-width."
-            )
+        few = (
+            f"{enough.iloc[0]:.0f} readings of an image leave fewer"
+            if len(enough)
+            else "Nine readings leave more"
+        )
         readings = data_table(
             plan.readings.rename(columns={"wrong": "wrong medians"}),
             title="Readings of each image",
@@ -72,6 +58,7 @@ def plan_page(plan: SamplePlan) -> Page:
             formats={"wrong medians": ".1%", "readings": ".0f"},
             slug="readings",
         )
+        text = f"{few} wrong grades than the half-width."
         sections.append(Section("readings", "Readings", text=[text], tables=[readings], brief=True))
     return Page(
         kind="Plan",
@@ -120,43 +107,30 @@ class Gain(NamedTuple):
         return "{:+.3f} ({:+.3f} to {:+.3f} over the folds)".format(*self).replace("-", "−")
 
 
-class CurveFacts(NamedTuple):
-    """What the sentences are about."""
-
-    metric: str
-    method: str
-    doubling: Gain  # all training patients instead of half of them
-    better: Gain  # with better labels
-    labels: str  # what these are
-    learnt: bool  # whether the networks beat one grade for all
-
-
-VERDICT: list[Rule[CurveFacts]] = [
-    (
-        lambda f: not f.learnt,
-        "What would help is not shown: the networks are no better than one grade for all samples.",
-    ),
-    (
-        lambda f: math.isnan(f.better.mean),
-        "Whether better labels would help more cannot be told: no noise was injected, and the data have no column "
-        "true_grade or verified_grade.",
-    ),
+VERDICT: list[Rule[Any]] = [
+    (lambda f: not f.learnt, "What would help is not shown: the networks are no better than one grade for all "
+     "samples."),
+    (lambda f: math.isnan(f.better.mean), "Whether better labels would help more cannot be told: no noise was "
+     "injected, and the data have no column true_grade or verified_grade."),
     (lambda f: f.better.least > f.doubling.most, "Better labels help more than more images."),
     (lambda f: f.doubling.least > f.better.most, "More images help more than better labels."),
     (lambda f: True, "Whether more images or better labels help more is not shown: the folds differ."),
-]
-GAINS: list[Rule[CurveFacts]] = [
-    (
-        lambda f: not math.isnan(f.doubling.mean),
-        "Twice the training patients improve the {f.metric} of {f.method} by {f.doubling!s}. A further doubling "
-        "usually gains less; it was not measured.",
-    ),
+]  # fmt: skip
+GAINS: list[Rule[Any]] = [
+    (lambda f: not math.isnan(f.doubling.mean), "Twice the training patients improve the {f.metric} of {f.method} by "
+     "{f.doubling!s}. A further doubling usually gains less; it was not measured."),
     (lambda f: not math.isnan(f.better.mean), "{f.labels} improve it by {f.better!s}."),
-]
+]  # fmt: skip
 
 
-def curve_facts(results: StudyResults, noise: str, method: tuple[str, str], *, metric: str) -> CurveFacts:
-    """Of one method, by name and variant, and one noise without a share."""
+def curve_facts(
+    results: StudyResults, noise: str, method: tuple[str, str], *, metric: str
+) -> SimpleNamespace:
+    """Of one method, by name and variant, and one noise without a share.
+
+    doubling: all training patients instead of half of them; better: better labels, which ``labels`` names; learnt:
+    whether the networks beat one grade for all.
+    """
     scores = results.scores
     own = scores[(scores["split"] == "test") & (scores["metric"] == metric)]
     own = own[(own["method"] == method[0]) & (own["variant"] == method[1])]
@@ -172,14 +146,13 @@ def curve_facts(results: StudyResults, noise: str, method: tuple[str, str], *, m
     better = better_labels(parse_noise(noise))
     naive = results.naive[(results.naive["noise"] == noise) & (results.naive["metric"] == metric)]["value"]
     score = own.loc[own["noise"] == noise, "value"].mean()
-    return CurveFacts(
+    halved, true = "Labels with half of the noise", "True or verified grades as labels"
+    return SimpleNamespace(
         metric=METRICS[metric].long_name,
         method=method[0],
         doubling=gain(f"{noise}@0.5", noise),
         better=gain(noise, better),
-        labels="True or verified grades as labels"
-        if better == CORRECTED
-        else "Labels with half of the noise",
+        labels=true if better == CORRECTED else halved,
         learnt=bool(naive.empty or sign * (naive.mean() - score) > 0),
     )
 
@@ -195,7 +168,7 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> Section | N
     table = (
         own.groupby(["method", "variant", "noise"], sort=False)["value"].agg(["mean", "std"]).reset_index()
     )
-    table["training"] = [noise_label(text) for text in table["noise"]]
+    table["training"] = table["noise"].map(noise_label)
     shown = table[["method", "training", "mean", "std"]].rename(
         columns={"mean": metric_heading(metric), "std": "± over folds"}
     )

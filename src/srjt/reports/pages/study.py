@@ -16,29 +16,11 @@ from srjt.errors import count_of, duration
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.figures.canvas import CaptionedFigure
-from srjt.reports.figures.study import (
-    ablation_figures,
-    mae_against_rate,
-    noise_figures,
-    noise_matrix,
-    score_curves,
-    study_noises,
-)
+from srjt.reports import study_tables
+from srjt.reports.figures import study as study_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, first_sentence, page_of, sentences
 from srjt.reports.pages.sample_size import learning_curve_section
 from srjt.reports.sections import settings_section
-from srjt.reports.study_tables import (
-    METRIC_NAMES,
-    NAIVE_LABEL,
-    PAPER_METRICS,
-    StudyTables,
-    finished,
-    networks_phrase,
-    noise_name,
-    noise_phrase,
-    study_tables,
-)
 from srjt.reports.table import MISSING, Table, TableCell, data_table
 from srjt.studies.config import parse_noise
 from srjt.studies.results import StudyResults, display_name
@@ -50,18 +32,16 @@ TRACEBACK = 6000  # characters; the end of a traceback has the error
 STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
 
 TITLE: list[Rule[Any]] = [
-    (lambda f: f.leader and f.won < f.noises, "{f.best} mean {f.metric}: {f.leader} ({f.won} of {f.noises} "
-     "noises{f.each})"),
-    (lambda f: f.leader, "{f.best} mean {f.metric}: {f.leader}"),
+    (lambda f: f.leader, "{f.best} mean {f.metric}: {f.leader}{f.won}"),
     (lambda f: True, "{f.name}"),
-]  # fmt: skip
+]
 LEAD: list[Rule[Any]] = [
     (lambda f: not f.runs, "No runs are planned."),
     (lambda f: not f.done, "No run has finished yet."),
     (lambda f: not f.test, "There are no test results: the splits have no test side."),
-    (lambda f: f.winners, "{f.winners}. {f.composition}."),
+    (lambda f: f.leader, "{f.best} mean {f.metric}: {f.leader}{f.won}. {f.composition}."),
     (lambda f: True, "{f.composition}."),
-]  # fmt: skip
+]
 # condition, template, the name of the details
 WARNINGS: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda f: f.failed, "{f.failed} failed.", "tracebacks"),
@@ -95,7 +75,7 @@ NOISE_COLUMNS = {  # those without a value are left out
 def study_facts(results: StudyResults) -> SimpleNamespace:
     """What the rules know of a study: numbers, and lists that are empty where there is nothing to say."""
     runs, study, noise = results.runs, results.facts, noise_rates(results)
-    status, noises = Counter(runs["status"]), study_noises(results)
+    status, noises = Counter(runs["status"]), study_figures.study_noises(results)
     unfinished = status["left"] + status["running"]
     purpose: Purpose = study["config"].get("optimise") or "mae"
     metric = METRICS[purpose]
@@ -116,9 +96,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
     return SimpleNamespace(
         name=str(study.get("name") or results.folder.name or "Study"),
         leader=", ".join(leaders),
-        won=most,
-        each=" each" if len(leaders) > 1 else "",
-        noises=len(cells),
+        won=f" ({most} of {len(cells)} noises{' each' * (len(leaders) > 1)})" if most < len(cells) else "",
         runs=len(runs),
         done=status["done"],
         failed=_of_runs(status["failed"], len(runs)),
@@ -131,11 +109,6 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         best="Lowest" if metric.lower_is_better else "Highest",
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_cells=cells,
-        winners="; ".join(
-            f"{noise_name(noise)}: {name} {cell.text}"
-            + (f", plain training {others['plain training']}" if "plain training" in others else "")
-            for noise, (name, cell, others) in cells.items()
-        ),
         not_better=_listed(not_better),
         all_not_better=[("All of them", "\n".join(not_better))] if len(not_better) > NAMED else [],
         tracebacks=_tracebacks(runs[runs["status"] == "failed"]),
@@ -177,11 +150,13 @@ def _composition(results: StudyResults) -> str:
 def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, dict[str, str]]]:
     """Noise → the method with the best mean, its cell, and the means of plain training and of one grade for all; no
     noise if only one method is compared."""
-    scores = finished(results.scores, results.runs)
+    scores = study_tables.finished(results.scores, results.runs)
     if metric not in set(scores.loc[scores["split"] == "test", "metric"]):
         return {}
-    tables = StudyTables(scores=results.scores, runs=results.runs, metrics=[metric], naive=results.naive)
-    beside = {display_name("standard"): "plain training", NAIVE_LABEL.capitalize(): "one grade"}
+    tables = study_tables.StudyTables(
+        scores=results.scores, runs=results.runs, metrics=[metric], naive=results.naive
+    )
+    beside = {display_name("standard"): "plain training", study_tables.NAIVE_LABEL.capitalize(): "one grade"}
     cells = {}
     for table in tables.comparison():
         for place, column in enumerate(table.columns):
@@ -199,12 +174,12 @@ def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, Table
 
 def _not_better(results: StudyResults, purpose: Purpose) -> list[str]:
     """Methods and noises whose mean on the test side does not beat the naive one on the same runs."""
-    scores = finished(results.scores, results.runs)
+    scores = study_tables.finished(results.scores, results.runs)
     scores = scores[(scores["split"] == "test") & (scores["metric"] == purpose)]
     both = scores.merge(results.naive, on=["noise", "fold", "seed", "metric"], suffixes=("", "_naive"))
     means = both.groupby(["noise", "method", "variant"], sort=False)[["value", "value_naive"]].mean()
     return [
-        f"{display_name(method, variant)} {noise_phrase(noise)} ({score:.3f}, naive {naive:.3f})"
+        f"{display_name(method, variant)} {study_tables.noise_phrase(noise)} ({score:.3f}, naive {naive:.3f})"
         for (noise, method, variant), (score, naive) in zip(means.index, means.to_numpy(), strict=True)
         if not_beaten(float(score), float(naive), purpose=purpose)
     ]
@@ -224,7 +199,9 @@ def _singular(results: StudyResults) -> str:
     """The noises whose matrix is badly inverted; "" if there are none."""
     condition = results.noise["condition_number"].astype(float)
     worst = condition[condition > ILL_CONDITIONED].groupby(results.noise["noise"], sort=False).max()
-    return "; ".join(f"{noise_name(str(name))}: condition number {n:.0f}" for name, n in worst.items())
+    return "; ".join(
+        f"{study_tables.noise_name(str(name))}: condition number {n:.0f}" for name, n in worst.items()
+    )
 
 
 def noise_rates(results: StudyResults) -> pd.DataFrame:
@@ -243,7 +220,7 @@ def noise_rates(results: StudyResults) -> pd.DataFrame:
 def study_page(
     results: StudyResults,
     *,
-    metrics: Sequence[str] = PAPER_METRICS,
+    metrics: Sequence[str] = study_tables.PAPER_METRICS,
     grade_names: Mapping[str, str] | None = None,
 ) -> Page:
     """The page of a study, finished or not. grade_names: instead of the study's own."""
@@ -251,7 +228,11 @@ def study_page(
     shown = Grades(map(str, results.facts["grades"]), names).shown
     results = replace(results, facts={**results.facts, "grades": shown})
     facts = study_facts(results)
-    first = [*mae_against_rate(results), *_curves(results)][:1]
+    curves = (
+        study_figures.score_curves(results, noise, metric="mae")
+        for noise in study_figures.study_noises(results)
+    )
+    first = [*study_figures.mae_against_rate(results), *filter(None, curves)][:1]
     warnings = study_warnings(facts)
     return Page(
         kind=f"Study: {facts.name}",
@@ -279,14 +260,9 @@ def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
     for noise, (name, best, others) in list(facts.best_cells.items())[:NAMED]:
         beside = "; ".join([name, *(f"{label}: {mean}" for label, mean in others.items())])
         mean, _, std = best.text.partition(" ± ")
-        label = f"{facts.metric}, {noise_name(noise)}"
+        label = f"{facts.metric}, {study_tables.noise_name(noise)}"
         numbers.append(KeyNumber(label, mean, f"± {std}" if std else "", beside))
     return numbers
-
-
-def _curves(results: StudyResults) -> list[CaptionedFigure]:
-    curves = (score_curves(results, noise, metric="mae") for noise in study_noises(results))
-    return [curve for curve in curves if curve is not None]
 
 
 def study_warnings(facts: SimpleNamespace) -> dict[str, Sequence[tuple[str, str]]]:
@@ -300,21 +276,17 @@ def study_warnings(facts: SimpleNamespace) -> dict[str, Sequence[tuple[str, str]
 
 def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
     kinds: dict[str, list[Table]] = {"comparison": [], "ablation": [], "pooled": [], "paired": []}
-    for table in study_tables(results, metrics=metrics):
+    for table in study_tables.study_tables(results, metrics=metrics):
         of_kind = kinds[table.slug.split("-")[0]]
         if of_kind and of_kind[-1].caption == table.caption:
             of_kind[-1] = replace(of_kind[-1], caption="")  # said once, below the last table
         of_kind.append(replace(table, title=table.title.split(": ", 1)[-1]))
-    figures = [figure for noise in study_noises(results) for figure in ablation_figures(results, noise)]
-    tests = [*kinds["pooled"], *kinds["paired"]]
+    held_out, tests = f"Each {_column(results)} held out", [*kinds["pooled"], *kinds["paired"]]
+    noises = study_figures.study_noises(results)
+    figures = [figure for noise in noises for figure in study_figures.ablation_figures(results, noise)]
     sections = [
         Section("tables", "Results", tables=kinds["comparison"], brief=True),
-        Section(
-            "held-out",
-            f"Each {_column(results)} held out",
-            tables=_held_out(results),
-            brief=True,
-        ),
+        Section("held-out", held_out, tables=_held_out(results), brief=True),
         Section("ablation", "Selection and updating", tables=kinds["ablation"], figures=figures),
         Section("paired", "Paired tests", tables=tests, closed=True),
     ]
@@ -332,21 +304,21 @@ def _held_out(results: StudyResults) -> list[Table]:
     if not names:
         return []
     purpose = str(results.facts.get("config", {}).get("optimise", "mae"))
-    scores = finished(results.scores, results.runs)
+    scores = study_tables.finished(results.scores, results.runs)
     scores = scores[(scores["split"] == "test") & (scores["metric"] == purpose)]
     tables: list[Table] = []
-    for noise in study_noises(results):
+    for noise in study_figures.study_noises(results):
         of_noise = scores[scores["noise"] == noise]
         means = of_noise.groupby(["method", "variant", "fold"], sort=False)["value"].mean()
         naive = results.naive[(results.naive["noise"] == noise) & (results.naive["metric"] == purpose)]
         by_method = means.unstack("fold")
         rows = {display_name(*row): by_method.loc[row] for row in by_method.index.to_list()}
         if len(naive):
-            rows[NAIVE_LABEL.capitalize()] = naive.groupby("fold")["value"].mean()
+            rows[study_tables.NAIVE_LABEL.capitalize()] = naive.groupby("fold")["value"].mean()
         frame = pd.DataFrame(rows).T.reindex(columns=range(len(names)))
         frame = frame.set_axis(names, axis=1).rename_axis("method").reset_index()
         caption = f"Trained on the others; {count_of(len(results.facts.get('seeds', [0])), 'seed')}."
-        title = f"Test {METRICS[purpose].long_name} {noise_phrase(noise)}"
+        title = f"Test {METRICS[purpose].long_name} {study_tables.noise_phrase(noise)}"
         tables.append(data_table(frame, title=title, caption=caption, slug=f"held-out-{len(tables)}"))
     return tables
 
@@ -354,11 +326,11 @@ def _held_out(results: StudyResults) -> list[Table]:
 def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
     """but: the names of figures that stand elsewhere."""
     parts = []
-    for number, noise in enumerate(study_noises(results)):
-        shown = [figure for figure in noise_figures(results, noise) if figure.name not in but]
+    for number, noise in enumerate(study_figures.study_noises(results)):
+        shown = [figure for figure in study_figures.noise_figures(results, noise) if figure.name not in but]
         if shown:
-            parts.append(Section(f"figures-{number}", noise_name(noise), figures=shown))
-    if further := [figure for figure in mae_against_rate(results) if figure.name not in but]:
+            parts.append(Section(f"figures-{number}", study_tables.noise_name(noise), figures=shown))
+    if further := [figure for figure in study_figures.mae_against_rate(results) if figure.name not in but]:
         parts.append(Section("figures-rate", "Error against noise rate", figures=further))
     return [Section("figures", "Figures", parts=parts)] if parts else []
 
@@ -366,22 +338,16 @@ def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
 def _noise(results: StudyResults) -> Section:
     """How much was injected, and which rate the methods used."""
     noise = noise_rates(results)
-    given = noise["matrix"].notna() & ~noise.get("matrix_estimated", pd.Series(False, noise.index)).astype(
-        bool
-    )
+    estimated = noise.get("matrix_estimated", pd.Series(False, noise.index)).astype(bool)
+    given = noise["matrix"].notna() & ~estimated
     injected = noise["noise"].map(lambda name: parse_noise(name).kind != "none")
     # of labels as given, a matrix that was given, but not used, has none
     noise["condition_number"] = noise["condition_number"].where(injected | given)
-    columns = {name: label for name, label in NOISE_COLUMNS.items() if noise[name].notna().any()}
-    frame = pd.DataFrame(
-        {
-            "noise": [noise_name(name) for name in study_noises(results)],
-            **{
-                label: [_spread(noise.loc[noise["noise"] == of, name], name) for of in study_noises(results)]
-                for name, label in columns.items()
-            },
-        }
-    )
+    noises = study_figures.study_noises(results)
+    frame = pd.DataFrame({"noise": map(study_tables.noise_name, noises)})
+    for name, label in NOISE_COLUMNS.items():
+        if noise[name].notna().any():
+            frame[label] = [_spread(noise.loc[noise["noise"] == of, name], name) for of in noises]
     table = data_table(
         frame,
         title="Share of wrong labels among the training samples",
@@ -390,9 +356,8 @@ def _noise(results: StudyResults) -> Section:
         f"(smallest … largest). Above a condition number of {ILL_CONDITIONED:.0f}, methods that invert the matrix are "
         "unreliable.",
     )
-    matrices = [noise_matrix(results, name) for name in study_noises(results)]
-    figures = [figure for figure in matrices if figure is not None]
-    return Section("noise", "Noise", tables=[table], figures=figures)
+    matrices = filter(None, (study_figures.noise_matrix(results, name) for name in noises))
+    return Section("noise", "Noise", tables=[table], figures=list(matrices))
 
 
 def _spread(values: pd.Series[float], name: str) -> str:
@@ -409,28 +374,25 @@ def _runs(results: StudyResults) -> Section:
         index="key", columns="metric", values="value", aggfunc="last"
     )
     runs, held_out = results.runs, dict(enumerate(results.facts.get("held_out") or []))
-    names = {METRIC_NAMES[metric][0]: metric for metric in PAPER_METRICS}
-    frame = pd.DataFrame(
-        {
-            "method": [display_name(*row) for row in runs[["method", "variant"]].itertuples(index=False)],
-            **{name: runs[name].to_numpy() for name in ("noise", "fold")},
-            **({"held out": [held_out.get(fold, "") for fold in runs["fold"]]} if held_out else {}),
-            "seed": runs["seed"].to_numpy(),
-            "status": [STATUSES.get(status, str(status)) for status in runs["status"]],
-            "minutes": pd.to_numeric(runs["seconds"]).to_numpy(float) / 60,
-            **{
-                name: test.reindex(columns=[metric])[metric].reindex(runs["key"]).to_numpy(float)
-                for name, metric in names.items()
-            },
-        }
-    )
-    total = float(pd.to_numeric(runs["seconds"]).sum())
+    frame = pd.DataFrame({
+        "method": [display_name(*row) for row in runs[["method", "variant"]].itertuples(index=False)],
+        "noise": runs["noise"].to_numpy(),
+        "fold": runs["fold"].to_numpy(),
+        **({"held out": [held_out.get(fold, "") for fold in runs["fold"]]} if held_out else {}),
+        "seed": runs["seed"].to_numpy(),
+        "status": [STATUSES.get(status, str(status)) for status in runs["status"]],
+        "minutes": pd.to_numeric(runs["seconds"]).to_numpy(float) / 60,
+    })  # fmt: skip
+    for metric in study_tables.PAPER_METRICS:
+        of_runs = test.reindex(index=runs["key"], columns=[metric])[metric]
+        frame[study_tables.METRIC_NAMES[metric][0]] = of_runs.to_numpy(float)
+    total, networks = float(pd.to_numeric(runs["seconds"]).sum()), study_tables.networks_phrase(results.facts)
     table = data_table(
         frame,
         title="Every run",
         slug="runs",
-        caption=f"Test side, mean over the last ten epochs (all, if fewer){networks_phrase(results.facts)}; "
-        f"{duration(total)} of training in all.",
+        caption=f"Test side, mean over the last ten epochs (all, if fewer){networks}; {duration(total)} of training "
+        "in all.",
         formats={"minutes": lambda minutes: "< 0.1" if 0 < minutes < 0.05 else f"{minutes:.1f}"},
     )
     return Section("runs", "Runs", tables=[table], closed=True)
