@@ -390,11 +390,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     ]
     problems = [
         f"{len(keys)} {what} ({few(keys)})"
-        for keys, what in (
-            (missing, "missing"),
-            (unexpected, "unexpected"),
-            (reshaped, "of another shape"),
-        )
+        for keys, what in ((missing, "missing"), (unexpected, "unexpected"), (reshaped, "of another shape"))
         if keys
     ]
     if problems:
@@ -523,12 +519,7 @@ def build(
         return nn.Sequential(OrderedDict(backbone=backbone, head=head(features)))
 
 
-def fetch_weights(
-    network: str | Maker,
-    pretrained: Weights,
-    *,
-    in_shape: tuple[int, ...],
-) -> str | None:
+def fetch_weights(network: str | Maker, pretrained: Weights, *, in_shape: tuple[int, ...]) -> str | None:
     """Raise the error for weights that ``build`` will not find or that do not fit, and download those that it needs.
 
     Parameters
