@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,17 +13,14 @@ import pytest
 
 from srjt.errors import SrjtError
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "evidence" / "compare.py"
+SCRIPTS = Path(__file__).parents[1] / "benchmarks" / "evidence"
 Compare = Callable[..., str]
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    spec = importlib.util.spec_from_file_location("compare", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "compare", module)
-    spec.loader.exec_module(module)
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    module = importlib.import_module("compare")
     monkeypatch.setattr(module, "RESAMPLES", 200)
     return module
 
@@ -175,7 +171,7 @@ def test_what_cannot_be_compared_is_one_sentence(compare: Compare, tables: Path,
 
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    monkeypatch.syspath_prepend(str(SCRIPTS))
     return importlib.import_module("page")
 
 
@@ -202,30 +198,6 @@ def test_a_table_that_no_page_shows_is_a_file_without_marks(page: ModuleType) ->
     assert kept == made - names
     text = (page.ROOT / "docs/evidence-tables.md").read_text()
     assert [name for name in kept if f"`{name.removesuffix('-ten-views')}`" not in text] == []
-
-
-def test_labels_that_several_networks_judge_are_one_set(page: ModuleType, tmp_path: Path) -> None:
-    row = {"family": "uniform", "true rate": 0.2, "rate": 0.2, "low": 0.1, "high": 0.3, "cleanlab": 0.3}
-    rows = pd.DataFrame(
-        [{**row, "kind": kind} for _ in range(2) for kind in ("true", "over-confident", "labels")]
-    )
-    rows.to_csv(tmp_path / "noise_rates.csv", index=False)
-    rows.assign(family="nominal").to_csv(tmp_path / "noise_rates_untuned.csv", index=False)
-    said = page.stored_tables.noise_rates(tmp_path).splitlines()[2:]
-    assert [line.split(" | ")[1] for line in said] == ["2", "2"]
-
-
-def test_differences_leave_out_noisy_test_grades_and_the_folds_of_the_search(page: ModuleType) -> None:
-    rows = [
-        {"set": name, "noise": "any", "fold": fold, "method": method, "MAE": ahead * (method == "other")}
-        for name, fold, ahead in [
-            ("deepdrid", 0, 9.0), ("deepdrid", 2, 0.3), ("deepdrid", 3, 0.1), ("eyepacs", 2, 9.0), ("eyepacs", 3, 9.0)
-        ]
-        for method in ("srjt", "other")
-    ]  # fmt: skip
-    found = page.stored_tables.lead(pd.DataFrame(rows), "other", "MAE")
-    assert found.n == 2
-    assert found.difference == pytest.approx(-0.2)
 
 
 @pytest.mark.slow

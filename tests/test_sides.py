@@ -221,32 +221,6 @@ def test_an_audit_judges_no_patient_that_it_was_trained_on(tmp_path: Path, used:
         assert not set(table.loc[list(ids), "patient"]) & set(table.loc[list(held_out), "patient"])
 
 
-def corrected(labels: Path, out: Path) -> Path:
-    """The table with five other grades, as after a review."""
-    table = pd.read_csv(labels)
-    table.loc[::18, "grade"] = (table.loc[::18, "grade"] + 1) % 4
-    table.to_csv(out, index=False)
-    return out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["true_grade", "no patients"])
-def test_corrected_labels_leave_every_sample_on_its_side(kind: str, tmp_path: Path) -> None:
-    labels, how = make_table(kind, tmp_path / "data")
-    sides, fold = sides_of(labels, how, tmp_path)
-    clean = corrected(labels, labels.with_name("features_clean.csv"))
-    (tmp_path / "clean").mkdir()
-    assert sides_of(clean, how, tmp_path / "clean")[0] == sides
-    runs = [tmp_path / "before", tmp_path / "after"]
-    for run, table in zip(runs, (labels, clean), strict=True):
-        options = ["--noise-rate", "0.3", "-q", "--network", "linear"]
-        succeeds("train", table, *how, *fold, "--out", run, *options, *FIT)
-    said = succeeds("compare", *runs)
-    assert f"{len(sides['test'])} test samples" in said
-    if kind != "true_grade":
-        assert "of after" in said
-
-
 def test_a_run_gives_its_sides_to_others(tmp_path: Path, used: Used) -> None:
     """Sides of an earlier version, or from Python, are those of its folder."""
     labels, how = make_table("plain", tmp_path / "data")

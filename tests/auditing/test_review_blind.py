@@ -138,13 +138,6 @@ def test_a_bad_answer_is_refused(session: BlindSession, client: Client, body: An
     assert session.answers() == [None] * 8
 
 
-def test_only_the_page_may_answer(session: BlindSession, client: Client) -> None:
-    good = {"position": 0, "grade": 0}
-    assert client.post("/api/answer", good, origin="http://evil.example")[0] == 403
-    assert client.post("/api/answer", good, cookie="")[0] == 403
-    assert session.answers() == [None] * 8
-
-
 def test_the_export_has_the_verified_grades_and_the_labels_as_they_were(
     session: BlindSession, audit_folder: Path, tmp_path: Path, srjt: Callable[..., tuple[int, str]]
 ) -> None:
@@ -271,12 +264,6 @@ def test_other_tables_are_refused(readers: Path, text: str, message: str) -> Non
         worklist_lines(readers / "other.csv", read_readers_folder(readers), reviewer="anna")
 
 
-def test_without_image_files_the_sentence_says_what_to_do(readers: Path) -> None:
-    pd.DataFrame({"id": NAMES, "image": NAMES}).to_csv(readers / "consensus.csv", index=False)
-    with pytest.raises(SrjtError, match=r"no image files to show: .*--images DIR"):
-        worklist_lines(readers / "worklist.csv", read_readers_folder(readers), reviewer="anna")
-
-
 def test_answers_become_readings_and_no_verified_grades(readers: Path) -> None:
     source = read_readers_folder(readers)
     decisions = Decisions(readers / "decisions.sqlite")
@@ -339,25 +326,18 @@ def test_a_worklist_is_read_in_the_browser(readers: Path, serve: Callable[..., A
     try:
         tab = browser.tab()
         tab.open(served.address)
-        shown = "document.querySelector('#view > img')?.complete"
         for position, key in enumerate("12"):
-            tab.wait(f"document.body.classList.contains('ready') && {shown}")
-            body = str(tab.js("document.body.innerText"))
-            assert not any(name in body for name in NAMES)
-            names = [
-                text.split()
-                for text in tab.js("[...document.querySelectorAll('.grade')].map((b) => b.innerText)")
-            ]
-            assert names == [[key, "Grade", key] for key in "123"]  # not twice the key
+            tab.wait(
+                "document.body.classList.contains('ready') && document.querySelector('#view > img')?.complete"
+            )
+            names = tab.js("[...document.querySelectorAll('.grade')].map((b) => b.innerText)")
+            assert [name.split() for name in names] == [
+                [key, "Grade", key] for key in "123"
+            ]  # not twice the key
             tab.press(key)
             tab.wait(f"document.querySelector('#progress').textContent === '{position + 1} of 2 answered'")
         tab.wait("!document.querySelector('#finished').hidden")
-        text = str(tab.js("document.querySelector('#finished').innerText"))
-        assert "2 of 2 images have a grade." in text
-        assert "verified" not in text
-        assert tab.complaints() == []
+        assert "2 of 2 images have a grade." in str(tab.js("document.querySelector('#finished').innerText"))
     finally:
         browser.close()
-    said = served.interrupt()
-    assert "Read: 2 of 2 images." in said
-    assert "--readings" in said
+    assert "Read: 2 of 2 images." in served.interrupt()

@@ -206,11 +206,11 @@ def test_only_the_page_itself_may_decide(read_only: Client, origin: str | None) 
     ["/image/../audit.json", "/image/..%2f..%2fetc%2fpasswd", "/image//etc/passwd", "/image/%2Fetc%2Fpasswd",
      "/image/-1", "/image/16", "/image/1e1", "/image/0/../../audit.csv", "/thumb/99999999999999999999",
      "/page/../server.py", "/page/..%2fserver.py", "/page/%2e%2e/server.py", "/audit.csv",
-     "/decisions.sqlite", "/api/neighbours/16"],
+     "/decisions.sqlite", "/api/neighbours/16", "/%00", "/page/%00", "/image/%ff%fe"],
 )  # fmt: skip
 def test_other_files_are_not_served(read_only: Client, path: str) -> None:
     status, _, body = read_only.ask(path)
-    assert status == 404
+    assert status in (400, 404)
     assert b"root:" not in body
 
 
@@ -350,16 +350,15 @@ def test_an_invalid_request_decides_nothing(read_only: Client, change: dict[str,
         "action": "keep",
         "seen": 0,
         "since": 0,
-        **change,
-    }
+    } | change
     assert read_only.post("/api/decide", given)[0] == status
     assert read_only.session.decisions.log() == []
 
 
 def test_invalid_bodies_and_methods(read_only: Client) -> None:
-    assert read_only.post("/api/decide", b"{")[0] == 400
-    assert read_only.post("/api/decide", b"[]")[0] == 400
-    assert read_only.post("/api/decide", b"[" * 10_000)[0] == 400  # deeper than Python follows
+    strange = (b"{", b"[]", b"[" * 10_000, b"\xff\xfe", b"\0", b'{"line": %s}' % (b"9" * 5000))
+    for body in (*strange, b'{"line": -1e999, "seen": NaN}'):  # also deeper than Python follows
+        assert read_only.post("/api/decide", body)[0] == 400
     assert read_only.post("/api/decide", b"x" * 20_000)[0] == 413
     assert read_only.ask("/api/decide")[0] == 405
     assert read_only.ask("/image/0", method="DELETE")[0] == 403
@@ -473,18 +472,10 @@ def test_a_strange_number_is_refused(client: Client) -> None:
 
 
 @pytest.mark.slow
-def test_a_strange_body_or_length_is_refused(client: Client) -> None:
-    for body in (b'{"line": %s}' % (b"9" * 5000), b'{"line": -1e999, "seen": NaN}', b"\xff\xfe", b"\0"):
-        assert client.post("/api/decide", body)[0] == 400
+def test_a_strange_length_is_refused(client: Client) -> None:
     for length in ("9" * 19, "9" * 5000, "-1", "1,2"):
         assert client.ask("/api/decide", method="POST", body=b"{}", content_length=length)[0] in (400, 413)
         assert client.ask("/api/samples")[0] == 200
-
-
-@pytest.mark.slow
-def test_a_strange_path_is_refused(client: Client) -> None:
-    for path in ("/%00", "/page/%00", "/image/%00", "/page/" + "a" * 60_000, "/image/%ff%fe"):
-        assert client.ask(path)[0] in (400, 404)
 
 
 @pytest.mark.slow

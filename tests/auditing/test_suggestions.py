@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from srjt import noise
-from srjt.auditing.folder import read_audit
 from srjt.auditing.scores import network_scores, score, summarise
 from srjt.data import from_arrays
 from srjt.training.crossfit import CrossFit
@@ -100,15 +96,3 @@ def test_scores_of_the_networks_by_hand() -> None:
     assert (found["naive_accuracy"], found["naive_mae"]) == (0.6, 0.5)
     assert [row["recall"] for row in found["grades"]] == [pytest.approx(2 / 3, abs=1e-4), 1.0, 0.0]
     assert [row["recognised"] for row in found["grades"]] == [True, True, False]
-
-
-def test_the_review_reads_that_nothing_is_suggested(
-    make_audit_folder: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = make_audit_folder(tmp_path / "audit")
-    scores = pd.read_csv(folder / "audit.csv", dtype=str, keep_default_na=False)
-    scores.loc[0, "suggested"] = ""
-    scores.to_csv(folder / "audit.csv", index=False)
-    found = read_audit(folder)
-    assert found.suggested[0] == -1
-    assert (found.suggested[1:] >= 0).all()

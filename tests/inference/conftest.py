@@ -1,6 +1,9 @@
-"""A run on features, for what is fitted after training."""
+"""A run on features, for what is fitted after training, and one on images."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,3 +36,18 @@ def run(features: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Trained
         network="mlp", epochs=15, learning_rate=0.02, batch_size=32, noise_rate=0.2, device="cpu",
         keep_columns=("centre", "eye"),
     )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def image_folder(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "run"
+    srjt.train(
+        data.manifest, out=out, split=data.split, noise_rate=0.2, network="tiny", image_size=32, crop=28, epochs=3,
+        batch_size=16, learning_rate=1e-3, device="cpu",
+    )  # fmt: skip
+    return out
+
+
+@pytest.fixture(scope="session")
+def image_run(image_folder: Path) -> Trained:
+    return srjt.load_run(image_folder, device="cpu")

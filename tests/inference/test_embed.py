@@ -37,6 +37,8 @@ def test_features_are_the_backbone_s_of_the_centre_crop(data: Any) -> None:
     seen: list[tuple[int, int]] = []
     made, skipped = embed(data.manifest, embedded=lambda done, total: seen.append((done, total)), **SMALL)
     assert made.are_features
+    with pytest.raises(SrjtError, match="already features"):
+        embed(made, **SMALL)
     assert skipped == []
     assert made.arrays is not None
     assert made.arrays.dtype == np.float32
@@ -95,12 +97,6 @@ def test_bad_images_as_everywhere(labels: Path, tmp_path: Path) -> None:
 def test_mistakes(data: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SrjtError, match=message):
         embed(data.manifest, **{**SMALL, **settings})
-
-
-def test_features_of_features(data: Any) -> None:
-    made, _ = embed(data.manifest.select(range(4)), **SMALL)
-    with pytest.raises(SrjtError, match="already features"):
-        embed(made, **SMALL)
 
 
 KILLED = """

@@ -12,14 +12,15 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from torch import nn
 
 import srjt
 from srjt import noise
+from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.inference import export as exporting
 from srjt.inference.export import config_hash
 from srjt.inference.predict import predict
+from srjt.inference.prepare import prepare
 from srjt.training.config import TrainConfig
 from srjt.training.train import train
 from srjt.training.trained import Trained
@@ -28,18 +29,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="session")
-def run(data: Any) -> Trained:
-    return train(
-        data.manifest, split=data.split, noise_rate=0.4, network="tiny", image_size=32, crop=28, epochs=2,
-        batch_size=16, learning_rate=1e-3, device="cpu",
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def exported(run: Trained, data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(image_run: Trained, data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its ONNX file, in a folder of its own; written once, because that takes seconds."""
     path = tmp_path_factory.mktemp("exported") / "model.onnx"
-    written = srjt.export(run, path, samples=data.manifest.arrays)
+    written = srjt.export(image_run, path, samples=data.manifest.arrays)
     assert (written.checked, written.format) == (130, "onnx")
     assert written.difference < 1e-5
     return path
@@ -50,13 +43,22 @@ def answers(path: Path, samples: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(session.run(["probabilities", "grade", "severity"], {session.get_inputs()[0].name: samples}))
 
 
-def test_onnx_predicts_as_srjt_predict(run: Trained, exported: Path, data: Any) -> None:
-    table = predict(run, data.manifest)
+def test_onnx_predicts_as_srjt_predict(image_run: Trained, exported: Path, data: Any) -> None:
+    table = predict(image_run, data.manifest)
     probabilities, grade, severity = answers(exported, data.manifest.arrays)
     assert (probabilities.dtype, grade.dtype, severity.dtype) == (np.float32, np.int64, np.float32)
     assert probabilities == pytest.approx(table.filter(regex="^p_").to_numpy(), abs=1e-4)
-    assert [run.grades[g] for g in grade] == table["grade"].tolist()
+    assert [image_run.grades[g] for g in grade] == table["grade"].tolist()
     assert severity == pytest.approx(table["expected_grade"].to_numpy(), abs=1e-4)
+
+
+def test_recalibration_is_inside_the_file(run: Trained, features: Manifest, tmp_path: Path) -> None:
+    written = srjt.export(run, tmp_path / "model.onnx", samples=features.arrays)
+    assert written.metadata["recalibration"] == str(prepare(run).recalibration)
+    probabilities, _, _ = answers(tmp_path / "model.onnx", features.arrays)
+    assert probabilities == pytest.approx(predict(run, features).filter(regex="^p_").to_numpy(), abs=1e-4)
+    raw = srjt.export(run, tmp_path / "raw.onnx", samples=features.arrays, recalibrate=False)
+    assert "recalibration" not in raw.metadata
 
 
 def test_the_batch_is_free_and_the_file_is_whole(exported: Path, data: Any) -> None:
@@ -69,7 +71,7 @@ def test_the_batch_is_free_and_the_file_is_whole(exported: Path, data: Any) -> N
         assert alone[0] == pytest.approx(together[row], abs=1e-6)
 
 
-def test_the_file_has_metadata(run: Trained, exported: Path) -> None:
+def test_the_file_has_metadata(image_run: Trained, exported: Path) -> None:
     session = onnxruntime.InferenceSession(exported)
     (images,) = session.get_inputs()
     assert (images.name, images.type, images.shape[1:]) == ("images", "tensor(uint8)", [32, 32, 3])
@@ -78,7 +80,7 @@ def test_the_file_has_metadata(run: Trained, exported: Path) -> None:
     assert json.loads(meta["grades"]) == ["0", "1", "2", "3"]
     assert json.loads(meta["input_shape"]) == [32, 32, 3]
     assert (meta["srjt"], meta["method"], meta["network"]) == (srjt.__version__, "srjt", "tiny")
-    assert meta["config_hash"] == config_hash(run.config)
+    assert meta["config_hash"] == config_hash(image_run.config)
 
 
 def test_the_hash_is_of_what_determines_the_result() -> None:
@@ -88,18 +90,18 @@ def test_the_hash_is_of_what_determines_the_result() -> None:
     assert len(one) == 16
 
 
-def test_torch_export(run: Trained, data: Any, tmp_path: Path) -> None:
-    srjt.export(run, tmp_path / "model.pt2", decoding="argmax")
+def test_torch_export(image_run: Trained, data: Any, tmp_path: Path) -> None:
+    srjt.export(image_run, tmp_path / "model.pt2", decoding="argmax")
     module = torch.export.load(tmp_path / "model.pt2").module()
     with torch.no_grad():
         probabilities, grade, _ = module(torch.from_numpy(data.manifest.arrays))
-    own, _ = run.probabilities(data.manifest.arrays)
+    own, _ = image_run.probabilities(data.manifest.arrays)
     assert probabilities.numpy() == pytest.approx(own.mean(axis=0), abs=1e-5)
     assert grade.tolist() == own.mean(axis=0).argmax(axis=1).tolist()
 
 
 def test_a_wrong_file_is_not_written(
-    run: Trained, data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image_run: Trained, data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A centre crop that is one pixel off: the answers differ, and an older good file stays."""
     target = tmp_path / "model"
@@ -112,13 +114,13 @@ def test_a_wrong_file_is_not_written(
 
     monkeypatch.setattr(exporting.ExportModule, "__init__", shifted)
     with pytest.raises(SrjtError, match=r"does not predict what the run predicts .* nothing was written"):
-        srjt.export(run, target, format="torch.export", samples=data.manifest.arrays)
+        srjt.export(image_run, target, format="torch.export", samples=data.manifest.arrays)
     assert target.read_bytes() == b"the good one"
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
-def test_networks_that_answer_nan_are_not_written(run: Trained, tmp_path: Path) -> None:
-    broken = exporting.on_cpu(run)
+def test_networks_that_answer_nan_are_not_written(image_run: Trained, tmp_path: Path) -> None:
+    broken = exporting.on_cpu(image_run)
     with torch.no_grad():
         next(broken.networks.parameters()).fill_(float("nan"))
     with pytest.raises(SrjtError, match="nothing was written"):
@@ -126,7 +128,7 @@ def test_networks_that_answer_nan_are_not_written(run: Trained, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_frozen_batch_is_noticed(run: Trained, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_batch_is_noticed(image_run: Trained, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = exporting._READERS["torch.export"]
 
     def frozen(content: bytes) -> Any:
@@ -134,30 +136,13 @@ def test_a_frozen_batch_is_noticed(run: Trained, data: Any, monkeypatch: pytest.
 
     monkeypatch.setitem(exporting._READERS, "torch.export", frozen)
     with pytest.raises(ValueError, match=r"nothing was written|could not be broadcast"):
-        srjt.export(run, "never.pt2", samples=data.manifest.arrays)
+        srjt.export(image_run, "never.pt2", samples=data.manifest.arrays)
 
 
-class Own(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(3, 8, 3, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.body(x)
-
-
-def test_a_network_of_your_own(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
-    settings |= {"network": Own, "epochs": 1, "out": tmp_path / "run"}
-    train(data.manifest, **settings)
-    run = srjt.load_run(tmp_path / "run", network=Own)
-    srjt.export(run, tmp_path / "own.pt2", samples=data.manifest.arrays)
-    assert (tmp_path / "own.pt2").exists()
-
-
-def test_your_own_transform_is_refused(run: Trained, tmp_path: Path) -> None:
-    own = dataclasses.replace(run, preprocess=dataclasses.replace(run.preprocess, eval_transform=torch.relu))
+def test_your_own_transform_is_refused(image_run: Trained, tmp_path: Path) -> None:
+    own = dataclasses.replace(
+        image_run, preprocess=dataclasses.replace(image_run.preprocess, eval_transform=torch.relu)
+    )
     with pytest.raises(SrjtError, match="eval_transform cannot be exported"):
         srjt.export(own, tmp_path / "model.onnx")
 
@@ -195,19 +180,19 @@ def test_features_and_a_method_with_its_own_probabilities(method: str, tmp_path:
         ("model.onnx", "onx", "Unknown format 'onx': did you mean 'onnx'?"),
     ],
 )
-def test_unknown_formats(name: str, format: Any, said: str, run: Trained, tmp_path: Path) -> None:
+def test_unknown_formats(name: str, format: Any, said: str, image_run: Trained, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=said.replace("?", r"\?")):
-        srjt.export(run, tmp_path / name, format=format)
+        srjt.export(image_run, tmp_path / name, format=format)
 
 
 def test_a_missing_extra_names_its_line(
-    run: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image_run: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     with pytest.raises(
         SrjtError, match=r'Writing ONNX needs onnxscript, .*pip install "onnx>=1\.17" "onnxru'
     ):
-        srjt.export(run, tmp_path / "model.onnx")
+        srjt.export(image_run, tmp_path / "model.onnx")
 
 
 @pytest.mark.slow
@@ -224,7 +209,9 @@ def test_a_resnet_of_the_papers_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [24, 300])
-def test_sizes_that_synthetic_images_do_not_have(run: Trained, size: int) -> None:
-    other = dataclasses.replace(run, config=dataclasses.replace(run.config, image_size=size, crop=20))
+def test_sizes_that_synthetic_images_do_not_have(image_run: Trained, size: int) -> None:
+    other = dataclasses.replace(
+        image_run, config=dataclasses.replace(image_run.config, image_size=size, crop=20)
+    )
     samples = exporting._synthetic_samples(other)
     assert (samples.shape, samples.dtype) == ((8, size, size, 3), np.uint8)

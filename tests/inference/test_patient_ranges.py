@@ -207,24 +207,36 @@ def test_the_conservative_range_allows_for_every_label_of_a_patient() -> None:
 # ---------------------------------------------------------------------- runs
 
 
-@pytest.mark.parametrize("pool", ["highest", "mean", "learned"])
-def test_predict_and_evaluate_per_patient(run: Trained, features: Manifest, pool: Any) -> None:
+@pytest.mark.parametrize("pool", [None, "highest", "mean", "learned"])
+def test_predict_and_evaluate_per_image_or_patient(run: Trained, features: Manifest, pool: Any) -> None:
     test = features.select(folds(features)[0].test)
-    how: dict[str, Any] = {"coverage": 0.8, "per": "patient", "pool": pool, "label_noise": "none"}
+    per: dict[str, Any] = {} if pool is None else {"per": "patient", "pool": pool}
+    how: dict[str, Any] = {"coverage": 0.8, "label_noise": "none", **per}
     table = srjt.predict(run, test, **how)
-    assert list(table.columns[:5]) == ["patient", "images", "grade", "grade_low", "grade_high"]
+    first = ["image", "patient"] if pool is None else ["patient", "images"]
+    assert list(table.columns[:5]) == [*first, "grade", "grade_low", "grade_high"]
     low, grade, high = (table[name].astype(int).to_numpy() for name in ("grade_low", "grade", "grade_high"))
     assert ((low <= grade) & (grade <= high)).all()
-    assert "at least 80% of new patients, each by the highest of its images" in table.attrs["ranges"]
+    whose = (
+        "random images of new patients" if pool is None else "new patients, each by the highest of its images"
+    )
+    assert f"at least 80% of {whose}" in table.attrs["ranges"]
     assert "Calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
-    plain = srjt.predict(run, test, per="patient", pool=pool, label_noise="none")
+    plain = srjt.predict(run, test, label_noise="none", **per)
+    assert plain.attrs["ranges"] == ""
     pd.testing.assert_frame_equal(plain, table.drop(columns=["grade_low", "grade_high"]), check_exact=True)
     found = srjt.evaluate(run, test, resamples=20, **how)
-    truth = pd.Series(test.true_labels).groupby(test.patients, sort=False).max().to_numpy()
+    truth = test.true_labels
+    if pool is not None:
+        truth = pd.Series(truth).groupby(test.patients, sort=False).max().to_numpy()
     assert found.ranges is not None
-    assert found.ranges.coverage.value == pytest.approx(((low <= truth) & (truth <= high)).mean())
+    coverage = found.ranges.coverage
+    assert coverage.value == pytest.approx(((low <= truth) & (truth <= high)).mean())
+    assert coverage.low <= coverage.value <= coverage.high
     assert found.ranges.width.value == pytest.approx((high - low + 1).mean())
-    assert [count for count, _ in found.ranges.grades] == np.bincount(truth, minlength=4).tolist()
+    counts = np.bincount(truth, minlength=4).tolist()
+    assert [count for count, _ in found.ranges.grades] == counts
+    assert found.to_dict()["ranges"]["grades"][0]["samples"] == counts[0]
     assert found.ranges.promise == table.attrs["ranges"]
 
 
@@ -249,9 +261,12 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
         srjt.predict(run, test, calibrate_on=without, **how)
 
 
-def test_for_each_value_of_a_column_and_each_grade(run: Trained, features: Manifest) -> None:
+@pytest.mark.parametrize("per", [(), ("patient",)])
+def test_for_each_value_of_a_column_and_each_grade(
+    run: Trained, features: Manifest, per: tuple[str, ...]
+) -> None:
     validation = features.select(folds(features)[0].validation)
-    how: dict[str, Any] = {"coverage": 0.6, "per": ("patient",), "label_noise": "none", "recalibrate": False}
+    how: dict[str, Any] = {"coverage": 0.6, "per": per, "label_noise": "none", "recalibrate": False}
     table = srjt.predict(run, features, coverage_by="centre", calibrate_on=validation, **how)
     for centre in ("A", "B"):
         rows = validation.select((validation.table["centre"] == centre).to_numpy())
@@ -260,8 +275,16 @@ def test_for_each_value_of_a_column_and_each_grade(run: Trained, features: Manif
         both = table[table["patient"].isin(alone["patient"])]
         assert both["grade_low"].tolist() == alone["grade_low"].tolist()
         assert both["grade_high"].tolist() == alone["grade_high"].tolist()
-    with pytest.raises(SrjtError, match="eye need one value per patient; one of them has 'L' and 'R'"):
-        srjt.predict(run, features, coverage_by="eye", calibrate_on=validation, **how)
+    own = srjt.predict(run, features, coverage_by="centre", **how)  # the validation side has the column, too
+    assert own["grade_low"].tolist() == table["grade_low"].tolist()
+    with pytest.raises(SrjtError, match="need the column camera of the calibration samples: give"):
+        srjt.predict(run, features, coverage_by="camera", **how)
+    nowhere = replace(features, table=features.table.drop(columns="centre"))
+    with pytest.raises(SrjtError, match="need the column centre in the samples to predict"):
+        srjt.predict(run, nowhere, coverage_by="centre", **how)
+    if per:
+        with pytest.raises(SrjtError, match="eye need one value per patient; one of them has 'L' and 'R'"):
+            srjt.predict(run, features, coverage_by="eye", calibrate_on=validation, **how)
     each = prepare(run, Answering(coverage_by="grade", **how)).ranges
     assert isinstance(each, RangeRule)
     assert "for each true grade" in str(each)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import srjt
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
-from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare, recalibration_of
 from srjt.inference.ranges import (
     RangeRule,
@@ -250,25 +248,6 @@ def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands
 # ---------------------------------------------------------------------- runs
 
 
-def test_predict_gives_ranges_that_hold_the_grade(run: Trained, features: Manifest) -> None:
-    table = srjt.predict(run, features, coverage=0.9)
-    assert list(table.columns[:5]) == ["image", "patient", "grade", "grade_low", "grade_high"]
-    low, grade, high = (table[name].astype(int) for name in ("grade_low", "grade", "grade_high"))
-    assert ((low <= grade) & (grade <= high)).all()
-    assert "Calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
-    plain = srjt.predict(run, features)
-    assert plain.attrs["ranges"] == ""
-    pd.testing.assert_frame_equal(plain, table.drop(columns=["grade_low", "grade_high"]), check_exact=True)
-
-
-def test_an_opened_run_gives_the_same(run: Trained, features: Manifest) -> None:
-    assert run.folder is not None
-    opened = srjt.load_run(run.folder, device="cpu")
-    pd.testing.assert_frame_equal(
-        srjt.predict(opened, features, coverage=0.8), srjt.predict(run, features, coverage=0.8)
-    )
-
-
 def test_the_noise_of_a_run_is_estimated_once(
     run: Trained, features: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,22 +277,6 @@ def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Man
     assert (before.recalibration, after.recalibration) == ("", str(fitted.recalibration))
 
 
-def test_evaluate_reports_coverage_and_width(run: Trained, features: Manifest) -> None:
-    test = features.select(folds(features)[0].test)
-    found = srjt.evaluate(run, test, coverage=0.9, resamples=50)
-    assert found.ranges is not None
-    table = srjt.predict(run, test, coverage=0.9)
-    low, high = (table[name].astype(int).to_numpy() for name in ("grade_low", "grade_high"))
-    inside = (low <= test.true_labels) & (test.true_labels <= high)
-    assert found.ranges.coverage.value == pytest.approx(inside.mean())  # patients have as many images each
-    assert found.ranges.width.value == pytest.approx((high - low + 1).mean())
-    assert found.ranges.coverage.low <= found.ranges.coverage.value <= found.ranges.coverage.high
-    assert [count for count, _ in found.ranges.grades] == np.bincount(test.true_labels, minlength=4).tolist()
-    plain = found.to_dict()["ranges"]
-    assert plain["coverage"]["value"] == found.ranges.coverage.value
-    assert plain["grades"][0]["samples"] == found.ranges.grades[0][0]
-
-
 def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features: Manifest) -> None:
     bare = replace(run, held_out={})
     assert srjt.predict(bare, features).attrs["recalibration"] == ""
@@ -322,60 +285,3 @@ def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features:
     validation = features.select(folds(features)[0].validation)
     table = srjt.predict(bare, features, coverage=0.9, calibrate_on=validation)
     assert "Calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
-
-
-def test_for_each_value_of_a_column(run: Trained, features: Manifest) -> None:
-    validation = features.select(folds(features)[0].validation)
-    how: dict[str, Any] = {"coverage": 0.7, "coverage_by": "centre", "label_noise": "none"}
-    table = srjt.predict(run, features, calibrate_on=validation, recalibrate=False, **how)
-    for centre in ("A", "B"):
-        of = (features.table["centre"] == centre).to_numpy()
-        rows = validation.select((validation.table["centre"] == centre).to_numpy())
-        alone = prepare(
-            run, Answering(coverage=0.7, calibrate_on=rows, label_noise="none", recalibrate=False)
-        )
-        both = prepare(run, Answering(calibrate_on=validation, recalibrate=False, **how))
-        assert alone.ranges is not None
-        assert both.ranges is not None
-        assert both.ranges.parts[centre].thresholds.tolist() == alone.ranges.thresholds.tolist()
-        kept = srjt.predict(
-            run, features.select(of), coverage=0.7, calibrate_on=rows, label_noise="none", recalibrate=False
-        )
-        assert kept["grade_low"].tolist() == table["grade_low"][of].tolist()
-    own = srjt.predict(run, features, recalibrate=False, **how)  # the validation side has the column, too
-    assert own["grade_low"].tolist() == table["grade_low"].tolist()
-    with pytest.raises(SrjtError, match="need the column camera of the calibration samples: give"):
-        srjt.predict(run, features, **{**how, "coverage_by": "camera"})
-    nowhere = replace(features, table=features.table.drop(columns="centre"))
-    with pytest.raises(SrjtError, match="need the column centre in the samples to predict"):
-        srjt.predict(run, nowhere, calibrate_on=validation, **how)
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({"coverage": 1.0}, r"coverage lies in \(0, 1\)"),
-        ({"coverage_by": "grade"}, "give a `coverage`, too"),
-        ({"coverage": 0.9, "label_noise": "some"}, "label_noise"),
-    ],
-)
-def test_bad_input_gets_one_sentence(
-    run: Trained, features: Manifest, how: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(SrjtError, match=said):
-        srjt.predict(run, features, **how)
-
-
-@pytest.mark.slow
-def test_onnx_recalibrates_as_predict_does(run: Trained, features: Manifest, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    written = srjt.export(run, tmp_path / "model.onnx", samples=features.arrays)
-    assert written.metadata["recalibration"] == str(prepare(run).recalibration)
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    p, grade, severity = session.run(None, {"features": features.arrays})
-    table = srjt.predict(run, features)
-    assert p == pytest.approx(table[[f"p_{c}" for c in range(4)]].to_numpy(), abs=1e-4)
-    assert severity == pytest.approx(table["expected_grade"].to_numpy(), abs=1e-3)
-    assert (grade == table["grade"].astype(int)).mean() > 0.99  # elsewhere rounding decides
-    raw = srjt.export(run, tmp_path / "raw.onnx", samples=features.arrays, recalibrate=False)
-    assert "recalibration" not in raw.metadata

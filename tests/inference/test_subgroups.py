@@ -15,7 +15,7 @@ import srjt
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
-from srjt.inference.populations import TOO_FEW, Subgroup, Subgroups, group_by, judge_subgroups
+from srjt.inference.populations import TOO_FEW, Subgroups, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
 from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import sentences
@@ -172,12 +172,3 @@ def test_evaluate_by_columns(run: Trained, features: Manifest) -> None:
     assert plain["groups"][0]["gaps"]["mae"]["adjusted"] == found.subgroups.groups[0].gaps["mae"].adjusted
     assert per.subgroups is not None
     assert [group.name for group in per.subgroups.groups] == ["(several)"]
-    page = found.report()
-    assert [section.slug for section in page.sections if "subgroup" in section.slug] == [
-        "subgroups",
-        "subgroup-scores",
-    ]
-
-
-def test_a_group_is_named_by_its_column() -> None:
-    assert str(Subgroup(column="site", name="x", samples=1, patients=1, scores={}, gaps={})) == "site x"

@@ -38,14 +38,6 @@ class LeftColumn(nn.Module):
         return torch.stack([torch.zeros_like(seen), seen], dim=-1)
 
 
-class Everywhere(nn.Module):
-    """A mean over the whole crop, the same for its mirror image."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        seen = x.mean(dim=(1, 2, 3))
-        return torch.stack([torch.zeros_like(seen), seen], dim=-1)
-
-
 class Thresholds(nn.Module):
     """Ordinal logits that follow the brightness of the left column: one bright view among dark ones."""
 
@@ -55,18 +47,10 @@ class Thresholds(nn.Module):
         return torch.logit(above)
 
 
-@pytest.fixture(scope="module")
-def trained(data: Any) -> Trained:
-    return srjt.train(
-        data.manifest, split=data.split, noise_rate=0.2, network="tiny", image_size=SIZE, crop=CROP, epochs=1,
-        batch_size=16, learning_rate=1e-3, device="cpu",
-    )  # fmt: skip
-
-
-def with_networks(trained: Trained, *networks: nn.Module, method: methods.Method | None = None) -> Trained:
+def with_networks(image_run: Trained, *networks: nn.Module, method: methods.Method | None = None) -> Trained:
     method = method or methods.create("standard", num_classes=2)
     grades = Grades(str(grade) for grade in range(method.num_classes))
-    return replace(trained, networks=StackedNetworks(networks), method=method, grades=grades)
+    return replace(image_run, networks=StackedNetworks(networks), method=method, grades=grades)
 
 
 def sloping(down: int, right: int) -> npt.NDArray[np.uint8]:
@@ -92,9 +76,9 @@ def upper(brightness: float, *, weight: float) -> float:
     ],
 )
 def test_the_average_is_the_one_by_hand(
-    trained: Trained, views: int, flip: bool, places: list[tuple[int, int]], ways: int
+    image_run: Trained, views: int, flip: bool, places: list[tuple[int, int]], ways: int
 ) -> None:
-    run = with_networks(trained, LeftColumn(1.0), LeftColumn(-3.0))
+    run = with_networks(image_run, LeftColumn(1.0), LeftColumn(-3.0))
     run = replace(run, config=run.config.replace(flip=flip))
     found, grades = run.probabilities(sloping(2, 5), views=views)
     for k, weight in enumerate((1.0, -3.0)):
@@ -106,7 +90,7 @@ def test_the_average_is_the_one_by_hand(
         assert grades[k, 0] == (np.mean(expected) > 0.5)
 
 
-def test_the_grade_is_that_of_the_average_and_not_that_of_most_views(trained: Trained) -> None:
+def test_the_grade_is_that_of_the_average_and_not_that_of_most_views(image_run: Trained) -> None:
     """The centre predicts 0 with p = 0.55, its mirror image 1 with p = 1."""
 
     class Torn(nn.Module):
@@ -114,16 +98,16 @@ def test_the_grade_is_that_of_the_average_and_not_that_of_most_views(trained: Tr
             sure = x[:, 0, 0, 0] > x[:, 0, 0, -1]
             return torch.where(sure[:, None], torch.tensor([-9.0, 9.0]), torch.tensor([0.55, 0.45]).log())
 
-    run = with_networks(trained, Torn())
+    run = with_networks(image_run, Torn())
     assert run.probabilities(sloping(0, 5))[1].tolist() == [[0]]
     probabilities, grades = run.probabilities(sloping(0, 5), views=2)
     assert probabilities[0, 0].tolist() == pytest.approx([0.275, 0.725], abs=1e-5)
     assert grades.tolist() == [[1]]
 
 
-def test_an_ordinal_head_counts_thresholds_of_the_average_too(trained: Trained) -> None:
+def test_an_ordinal_head_counts_thresholds_of_the_average_too(image_run: Trained) -> None:
     method = methods.create("garg", num_classes=4, transition=np.eye(4))
-    run = with_networks(trained, Thresholds(), method=method)
+    run = with_networks(image_run, Thresholds(), method=method)
     assert run.probabilities(sloping(0, 8))[1].tolist() == [[1]]  # the dark side: only 0.62 is above ½
     probabilities, grades = run.probabilities(sloping(0, 8), views=2)
     # Pr(grade > k) is 0.76, 0.525, 0.45: two thresholds are passed, though grade 3 is the likeliest
@@ -133,58 +117,47 @@ def test_an_ordinal_head_counts_thresholds_of_the_average_too(trained: Trained) 
     assert predict(run, images, views=2)["grade"].tolist() == ["2"]
 
 
-@pytest.mark.slow
-def test_a_symmetric_network_predicts_the_same_for_both(trained: Trained, data: Any) -> None:
-    run = with_networks(trained, Everywhere())
+def test_one_view_is_the_centre_bit_for_bit_as_in_training(image_run: Trained, data: Any) -> None:
     images = data.manifest.arrays
-    assert run.probabilities(images, views=2)[0] == pytest.approx(run.probabilities(images)[0], abs=1e-6)
-    mirrored = np.ascontiguousarray(images[:, :, ::-1])
-    ten = trained.probabilities(images, views=10)[0]
-    assert ten == pytest.approx(trained.probabilities(mirrored, views=10)[0], abs=1e-6)
-    assert not np.allclose(trained.probabilities(images)[0], trained.probabilities(mirrored)[0], atol=1e-4)
-
-
-def test_one_view_is_the_centre_bit_for_bit_as_in_training(trained: Trained, data: Any) -> None:
-    images = data.manifest.arrays
-    default, one = trained.probabilities(images), trained.probabilities(images, views=1)
+    default, one = image_run.probabilities(images), image_run.probabilities(images, views=1)
     edge = MARGIN // 2
     cut = np.ascontiguousarray(images[:, edge:-edge, edge:-edge])
-    for a, b, c in zip(default, one, trained.probabilities(cut), strict=True):
+    for a, b, c in zip(default, one, image_run.probabilities(cut), strict=True):
         assert np.array_equal(a, b)
         assert np.array_equal(a, c)
 
 
 @pytest.mark.slow
-def test_tables_and_judgements_say_how_many_views_they_are_of(trained: Trained, data: Any) -> None:
-    table = predict(trained, data.manifest, views=10)
+def test_tables_and_judgements_say_how_many_views_they_are_of(image_run: Trained, data: Any) -> None:
+    table = predict(image_run, data.manifest, views=10)
     assert table.attrs["views"] == 10
-    own = trained.probabilities(data.manifest.arrays, views=10)[0].mean(axis=0)
+    own = image_run.probabilities(data.manifest.arrays, views=10)[0].mean(axis=0)
     assert table[["p_0", "p_1", "p_2", "p_3"]].to_numpy() == pytest.approx(own)
-    found = evaluate(trained, data.manifest, views=10, decoding="argmax", resamples=20)
+    found = evaluate(image_run, data.manifest, views=10, decoding="argmax", resamples=20)
     right = (own.argmax(axis=1) == data.manifest.true_labels).mean()
     assert found.intervals["accuracy"].value == pytest.approx(right)
     assert found.to_dict()["views"] == 10
-    assert evaluate(trained, data.manifest, resamples=20).to_dict()["views"] == 1
-    sided = replace(trained, config=trained.config.replace(flip=False))
+    assert evaluate(image_run, data.manifest, resamples=20).to_dict()["views"] == 1
+    sided = replace(image_run, config=image_run.config.replace(flip=False))
     assert predict(sided, data.manifest, views=10).attrs["views"] == 5
 
 
 @pytest.mark.parametrize("views", [0, 5])
-def test_other_numbers_of_views(trained: Trained, data: Any, views: int) -> None:
+def test_other_numbers_of_views(image_run: Trained, data: Any, views: int) -> None:
     with pytest.raises(SrjtError, match=rf"views is 1 \(the centre crop\), 2 .* or 10 .*; got {views}\.$"):
-        predict(trained, data.manifest, views=views)
+        predict(image_run, data.manifest, views=views)
 
 
-def test_where_there_are_no_views(trained: Trained, data: Any) -> None:
-    sided = replace(trained, config=trained.config.replace(flip=False))
+def test_where_there_are_no_views(image_run: Trained, data: Any) -> None:
+    sided = replace(image_run, config=image_run.config.replace(flip=False))
     with pytest.raises(SrjtError, match=r"2 views need mirror images, and .* without them \(flip=false\)"):
         evaluate(sided, data.manifest, views=2)
-    whole = replace(trained, config=trained.config.replace(crop=SIZE), preprocess=Preprocess(crop=SIZE))
+    whole = replace(image_run, config=image_run.config.replace(crop=SIZE), preprocess=Preprocess(crop=SIZE))
     with pytest.raises(SrjtError, match=r"The crop is the whole image.*: use 1 view or 2, not 10"):
         whole.probabilities(data.manifest.arrays, views=10)
     assert whole.probabilities(data.manifest.arrays, views=2)[0].shape == (2, len(data.manifest), 4)
     own = Preprocess(crop=CROP, eval_transform=lambda images: images[:, :, :CROP, :CROP].float() / 255)
-    transformed = replace(trained, preprocess=own)
+    transformed = replace(image_run, preprocess=own)
     assert transformed.probabilities(data.manifest.arrays)[0].shape == (2, len(data.manifest), 4)
     with pytest.raises(SrjtError, match=r"eval_transform gives one view .*: use 1, not 2\."):
         transformed.probabilities(data.manifest.arrays, views=2)

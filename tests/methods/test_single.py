@@ -52,7 +52,7 @@ def test_sord() -> None:
     assert total("sord", label_matrix=rows) == pytest.approx(expected)
 
 
-def test_label_smoothing_of_a_tenth_over_all_grades() -> None:
+def test_label_smoothing_forward_correction_and_reweighting() -> None:
     each = 0.1 / 3
     first = 0.9 * log(4) + each * (log(2) + 2 * log(4))
     second = 0.9 * log(4 / 3) + each * (2 * log(8) + log(4 / 3))
@@ -61,14 +61,8 @@ def test_label_smoothing_of_a_tenth_over_all_grades() -> None:
     theirs = torch.nn.functional.cross_entropy(LOGITS[0], LABELS, label_smoothing=0.1)
     assert total("label-smooth") == pytest.approx(float(theirs), rel=1e-6)
     assert total("label-smooth", smoothing=0.0) == pytest.approx(total("standard"))
-
-
-def test_forward_correction() -> None:
     # Pr(label 1) = ½·0.2 + ¼·0.7 + ¼·0.3 = 0.35; Pr(label 2) = ⅛·0 + ⅛·0.2 + ¾·0.7 = 0.55
     assert total("f-correction") == pytest.approx(-(log(0.35) + log(0.55)) / 2)
-
-
-def test_reweight() -> None:
     expected = (0.25 / 0.35 * log(4) + 0.75 / 0.55 * log(4 / 3)) / 2
     assert total("reweight") == pytest.approx(expected)
 
@@ -232,7 +226,7 @@ def test_impossible_options_are_one_sentence(name: str, options: dict, message: 
         create(name, **options)
 
 
-def test_the_recipe_is_forward_correction_and_agreement_on_all_samples() -> None:
+def test_the_recipe_is_forward_correction_and_agreement_on_all_samples_and_remembers() -> None:
     both = torch.stack([LOGITS[0], LOGITS[0].flip(-1)])
     method = create("srjt", transition=P3, co_lambda=0.5)
     own = [forward_corrected(z, LABELS, transition=torch.tensor(P3)).mean() for z in both]
@@ -249,9 +243,6 @@ def test_the_recipe_is_forward_correction_and_agreement_on_all_samples() -> None
     assert loss.selected.all()
     twins = create("srjt", transition=P3).loss(LOGITS.expand(2, -1, -1), LABELS)
     assert float(twins.total) == pytest.approx(-(log(0.35) + log(0.55)))  # forward correction, twice
-
-
-def test_who_remembers() -> None:
     for name in methods.names():
         method = create(name, noise_rate=0.1, transition=P3)
         assert bool(method.memory(4)) == (name in ("elr", "eae", "srjt"))
@@ -398,12 +389,9 @@ def test_ordered_thresholds_decide_the_same_through_probabilities(raw: np.ndarra
         assert torch.equal(method.grades_of(method.probabilities(logits)), method.grades(logits))
 
 
-def test_a_sigmoid_of_exactly_one_half_is_not_above_one_half() -> None:
+def test_a_sigmoid_of_one_half_is_not_above_it_and_a_singular_matrix_is_an_error() -> None:
     logits = torch.tensor([[[0.0, 0.0, 0.0], [1e-3, 0.0, -1.0], [9.0, 9.0, 9.0]]])
     assert create_garg().grades(logits).tolist() == [[0, 1, 3]]
-
-
-def test_a_singular_matrix_is_an_error() -> None:
     with pytest.raises(SrjtError, match="this one is singular"):
         methods.create("garg", num_classes=2, transition=[[0.5, 0.5], [0.5, 0.5]])
 

@@ -291,7 +291,7 @@ def test_the_parts_of_an_estimate_agree_and_survive_json(quasi) -> None:
 @pytest.mark.parametrize(
     ("labels", "probabilities", "sentence"),
     [
-        ([0, 1], [[0.5, 0.5]], "same N"),
+        ([0, 1], [[0.5, 0.5]], "C ≥ 2"),
         ([0, 2], [[0.5, 0.5], [0.5, 0.5]], "0 … 1"),
         ([0.0, 1.0], [[0.5, 0.5], [0.5, 0.5]], "whole grades"),
         ([0, 1], [[3.0, -1.0], [0.5, 0.5]], "softmax"),

@@ -172,15 +172,11 @@ def test_a_rate_that_is_known_moves_every_quality_and_leaves_their_order() -> No
 
 @pytest.mark.parametrize("seed", range(2))
 def test_of_two_labels_of_one_image_at_most_one_is_probably_right(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    truth = rng.integers(0, 4, 400)
-    probabilities = np.exp(-1.5 * np.abs(np.arange(4) - truth[:, None]) + rng.normal(size=(400, 4)))
-    probabilities /= probabilities.sum(axis=1, keepdims=True)
-    labels = np.clip(truth + (rng.random(400) < 0.3) * rng.choice([-1, 1], 400), 0, 3)
+    true, labels, probabilities, matrix = observed(400, seed=seed)
     image = np.arange(400)
     image[200:300] = image[:100]  # the same images with labels of their own
     probabilities[200:300] = probabilities[:100]
-    matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.15)
+    labels[200:300] = noise.corrupt(true[:100], matrix, seed=seed + 10)
     posterior = true_grade_posterior(labels, probabilities, transition=matrix, same_image=image)
     quality = posterior[np.arange(400), labels]
     differ = labels[:100] != labels[200:300]

@@ -188,9 +188,7 @@ def test_the_decision_curve_counts_what_it_says(samples: list[tuple[bool, int]])
     assert (curve.model <= y.mean() + 1e-12).all()  # a perfect model reaches the prevalence
 
 
-@given(
-    samples=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=40),
-)
+@given(samples=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=40))
 def test_risk_and_coverage(samples: list[tuple[int, bool]]) -> None:
     confidence, wrong = (np.array(column, dtype=float) for column in zip(*samples, strict=True))
     coverage, risk = decisions.risk_coverage_curve(confidence, wrong)

@@ -50,23 +50,14 @@ def test_by_hand() -> None:
 
 
 @given(distributions)
-def test_the_median_minimises_expected_absolute_error_and_is_the_lowest_that_does(weights: list[int]) -> None:
+def test_each_rule_is_the_best_for_its_error_and_the_mildest_that_is(weights: list[int]) -> None:
+    p = normalised(weights)
+    assert int(decode(p)) == weights.index(max(weights))
+    squares = [sum(w * (c - g) ** 2 for c, w in enumerate(weights)) for g in range(len(weights))]
+    assert squares[int(decode(p, "expected"))] == min(squares)
+    assert float(expected_grade(p)) == pytest.approx(sum(w * c for c, w in enumerate(weights)) / sum(weights))
     costs = [sum(w * abs(c - g) for c, w in enumerate(weights)) for g in range(len(weights))]
-    assert int(decoding.median_grade(normalised(weights))) == costs.index(min(costs))
-
-
-@given(distributions)
-def test_the_rounded_mean_minimises_expected_squared_error(weights: list[int]) -> None:
-    costs = [sum(w * (c - g) ** 2 for c, w in enumerate(weights)) for g in range(len(weights))]
-    chosen = int(decode(normalised(weights), "expected"))
-    assert costs[chosen] == min(costs)
-    mean = sum(w * c for c, w in enumerate(weights)) / sum(weights)
-    assert float(expected_grade(normalised(weights))) == pytest.approx(mean)
-
-
-@given(distributions)
-def test_argmax_maximises_expected_accuracy_and_is_the_mildest_that_does(weights: list[int]) -> None:
-    assert int(decode(normalised(weights))) == weights.index(max(weights))
+    assert int(decoding.median_grade(p)) == costs.index(min(costs))
 
 
 # Rules by purpose: the best one for the expected metric, whatever the labels say.
@@ -85,12 +76,6 @@ def expected_value(purpose: str, grades: np.ndarray, probabilities: np.ndarray) 
     counts = probabilities.T @ np.eye(probabilities.shape[1])[grades]
     value = METRICS[purpose](counts)
     return -value if METRICS[purpose].lower_is_better else value
-
-
-def test_thresholds_at_the_halves_round() -> None:
-    p = drawn(200, 5, 0)
-    halves = torch.arange(4) + 0.5
-    assert torch.equal(decoding.grade_by_thresholds(p, halves), decode(p, "expected"))
 
 
 @given(st.integers(0, 10**6), st.integers(1, 30))
@@ -123,6 +108,8 @@ def test_the_order_of_the_samples_does_not_matter() -> None:
     order = np.random.default_rng(0).permutation(80)
     one = fit_thresholds(severity, p, purpose="macro_f1")
     assert fit_thresholds(severity[order], p[order], purpose="macro_f1") == pytest.approx(one)
+    halves, probabilities = torch.arange(3) + 0.5, torch.from_numpy(p)  # they round
+    assert torch.equal(decoding.grade_by_thresholds(probabilities, halves), decode(probabilities, "expected"))
 
 
 def test_for_kappa_the_thresholds_follow_the_closed_form() -> None:
@@ -289,14 +276,11 @@ def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst:
     assert likelihood("learned") > likelihood("mean") - 0.01
 
 
-def test_certain_probabilities_are_labels() -> None:
+def test_certain_probabilities_are_labels_and_few_patients_stay_near_the_prior() -> None:
     p, units, grade = draw_patients(np.random.default_rng(2), 40, worst=True)
     assert decoding.fit_pooling(p, units, np.eye(3)[grade]) == pytest.approx(
         decoding.fit_pooling(p, units, grade)
     )
-
-
-def test_few_patients_stay_near_the_prior() -> None:
     one = decoding.fit_pooling([[0.5, 0.5]], [0], [1])
     assert 2 < one.exponent < 8
     assert 0.5 < one.weight < 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -143,24 +142,13 @@ def test_what_is_not_known_has_no_interval() -> None:
         assert math.isnan(p_value)
 
 
-def coverage_of(interval_of: Callable[[list[float], list[list[float]]], tuple[float, float]]) -> float:
-    """How often an interval contains the difference 0 of two methods with three trainings each, on 60 patients.
-
-    A patient is as hard for both methods, a training is as good for all patients, and the rest is chance.
-    """
-    rng, inside = np.random.default_rng(0), 0
-    weights = np.concatenate(list(metrics.patient_draws(60, 80, seed=0))) / 60
-    for _ in range(400):
-        hard, good = rng.normal(0, 1, 60), rng.normal(0, 0.15, (2, 3, 1))
-        drawn = weights @ (hard + good + rng.normal(0, 0.5, (2, 3, 60))).transpose(2, 0, 1).reshape(60, 6)
-        off = drawn[:, :3].mean(axis=1) - drawn[:, 3:].mean(axis=1)
-        low, high = interval_of(off.tolist(), [drawn[0, :3].tolist(), drawn[0, 3:].tolist()])
-        inside += low <= 0 <= high
-    return inside / 400
-
-
-def test_intervals_with_seeds_cover_and_those_without_do_not() -> None:
-    with_seeds = coverage_of(lambda off, own: tuple(t_interval(off, patients=60, trainings=own)[0][1:]))
-    without = coverage_of(lambda off, own: tuple(metrics.percentile_interval(off)[1:]))
-    assert 0.93 <= with_seeds <= 0.99
-    assert without < 0.7
+def test_patients_and_trainings_together_have_satterthwaites_degrees() -> None:
+    draws, first, second = [0.3, 0.1, 0.5], [0.5, 0.6, 0.55], [0.4, 0.38, 0.45, 0.43]
+    interval, p_value = t_interval([0.2, *draws], patients=12, trainings=[first, second])
+    own = np.var(draws, ddof=1) * 12 / 11
+    between = (2 * np.var(first, ddof=1) + 3 * np.var(second, ddof=1)) / 5 * (1 / 3 + 1 / 4)
+    degrees = (own + between) ** 2 / (own**2 / 11 + between**2 / 5)
+    error = math.sqrt(own + between)
+    half = student.ppf(0.975, degrees) * error
+    assert tuple(interval) == pytest.approx((0.2, 0.2 - half, 0.2 + half))
+    assert p_value == pytest.approx(2 * student.sf(0.2 / error, degrees))

@@ -76,9 +76,6 @@ def test_labels_out_of_range_or_fractional_are_named(make) -> None:
         make(torch.tensor([1.0]), 4)
     with pytest.raises(SrjtError, match=r"not torch.bool"):
         make(torch.tensor([True]), 4)
-
-
-def test_impossible_settings_are_named() -> None:
     with pytest.raises(SrjtError, match="at least two grades, not 1"):
         losses.soft_label_matrix(1)
     with pytest.raises(SrjtError, match=r"between 0 and 1, not 1\.5"):
@@ -105,30 +102,22 @@ def value(loss: Tensor) -> float:
     return float(loss.detach())
 
 
-def test_hard_cross_entropy_by_hand() -> None:
+def test_cross_entropy_by_hand() -> None:
     logits = logits_of(0.5, 0.25, 0.25) + 7.0  # a constant changes nothing
     label = torch.tensor([1])
     assert value(losses.hard_cross_entropy(logits, label)) == pytest.approx(log(4))
     # τ = ½ squares the probabilities: (¼, 1/16, 1/16) / (6/16) = (2/3, 1/6, 1/6)
     assert value(losses.hard_cross_entropy(logits, label, temperature=0.5)) == pytest.approx(log(6))
-
-
-def test_soft_cross_entropy_by_hand() -> None:
-    logits = logits_of(0.5, 0.25, 0.25)
     target = torch.tensor([[0.2, 0.3, 0.5]])
     assert value(losses.soft_cross_entropy(logits, target)) == pytest.approx(0.2 * log(2) + 0.8 * log(4))
 
 
-def test_jeffreys_by_hand() -> None:
+def test_divergences_by_hand() -> None:
     p, q = logits_of(0.75, 0.25), logits_of(0.25, 0.75)
     # ½ · ln 3 from either grade
     assert value(losses.jeffreys(p, q)) == pytest.approx(log(3))
     # τ = ½: (0.9, 0.1) and (0.1, 0.9)
     assert value(losses.jeffreys(p, q, temperature=0.5)) == pytest.approx(1.6 * log(9))
-
-
-def test_reverse_jensen_shannon_by_hand() -> None:
-    p, q = logits_of(0.75, 0.25), logits_of(0.25, 0.75)
     # m = (½, ½): KL(m‖p) = ½ ln(½/¾) + ½ ln(½/¼) = ½ ln(4/3), the same for q
     assert value(losses.reverse_jensen_shannon(p, q)) == pytest.approx(0.5 * log(4 / 3))
     # τ = ½: ½ ln(¼ / 0.09)
@@ -176,8 +165,7 @@ def test_reweighting_by_hand_with_no_gradient_through_the_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "expected"),
-    [(0, log(4) + log(1.25)), (1, log(4 / 3) + log(1.25)), (2, log(4 / 3) + log(5))],
+    ("label", "expected"), [(0, log(4) + log(1.25)), (1, log(4 / 3) + log(1.25)), (2, log(4 / 3) + log(5))]
 )
 def test_coral_by_hand(label: int, expected: float) -> None:
     logits = torch.tensor([[log(3), -log(4)]], dtype=torch.float64)  # above 0: ¾, above 1: 1/5
@@ -411,11 +399,7 @@ def test_exactly_the_smallest_are_kept_per_class_the_same_share_of_each_grade_ro
     mask = losses.select_smallest(torch.tensor(scores), keep=keep, labels=torch.tensor(labels))
     assert indices(mask) == expected
     assert set(labels) == {labels[i] for i in indices(mask)}  # no grade is starved
-
-
-def test_ties_go_to_the_earlier_sample_at_any_size() -> None:
-    """Unstable sorting shows only in larger batches."""
-    scores = torch.zeros(1000)
+    scores = torch.zeros(1000)  # ties go to the earlier sample; unstable sorting shows only in larger batches
     assert indices(losses.select_smallest(scores, keep=300)) == set(range(300))
     labels = torch.arange(1000) % 4
     assert indices(losses.select_smallest(scores, keep=300, labels=labels)) == set(range(300))

@@ -93,13 +93,10 @@ def test_many_matrices_at_once(drawn: list[list[tuple[int, int]]]) -> None:
         np.testing.assert_array_equal(metric.function(counts), [metric(one) for one in counts])
 
 
-def test_kappa_of_a_single_grade_is_undefined_and_of_a_perfect_prediction_one() -> None:
+def test_what_cannot_be_measured_is_said() -> None:
     assert math.isnan(METRICS["qwk"]([[4, 0], [0, 0]]))
     assert METRICS["qwk"]([[4, 0], [0, 3]]) == 1.0
     assert METRICS["qwk"]([[0, 4], [4, 0]]) == -1.0
-
-
-def test_what_cannot_be_measured_is_said() -> None:
     with pytest.raises(SrjtError, match="The confusion matrix is empty"):
         METRICS["accuracy"](np.zeros((3, 3)))
     with pytest.raises(SrjtError, match=r"square \(C, C\); this one has shape \(2, 3\)"):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
-from srjt import methods
+from srjt import files, methods
 from srjt._version import __version__
 from srjt.auditing import scores as scoring
 from srjt.auditing.folder import FORMAT, TRAININGS, AuditFolder, image_file
@@ -31,14 +31,6 @@ from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.data.sources.readings import select_readings
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.files import (
-    explain_write_errors,
-    is_inside,
-    lock_folder,
-    save_arrays,
-    write_atomically,
-    write_json,
-)
 from srjt.inference.explain import network_maps, overlay, resized_square, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.progress import Reported, Reporter, html_block, html_pictures, html_table, html_text
@@ -320,7 +312,7 @@ def audit(
     folder = None if out is None else Path(out)
     if folder is not None:
         prepare_folder(folder)
-    with lock_folder(folder), reporter_in_python(reporter, progress=progress) as watching:
+    with files.lock_folder(folder), reporter_in_python(reporter, progress=progress) as watching:
         setup = Setup(device=device, cache=cache, on_bad_image=on_bad_image, reporter=watching)
         # without verified grades: with more of them the finished trainings are still valid
         unverified = replace(manifest, table=manifest.table.drop(columns="verified_grade", errors="ignore"))
@@ -399,7 +391,7 @@ def prepare_folder(folder: Path) -> None:
     ours = any((folder / name).exists() for name in (*TRAININGS, "audit.json"))
     if folder.is_dir() and not ours and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise SrjtError(f"{folder} contains other files: choose another `out`.")
-    with explain_write_errors(f"The audit cannot be written to {folder}"):
+    with files.explain_write_errors(f"The audit cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -419,22 +411,22 @@ def write_audit(folder: Path, found: Audit) -> None:
     order = pd.Index(samples.ids).get_indexer(pd.Index(found.scores["id"]))
     line_of_row = np.append(np.argsort(order), -1).astype(np.int32)  # row -1, "none", becomes line -1
     advice = "Free some space and run the same command again: the trainings are kept."
-    with explain_write_errors(f"The audit could not be written to {folder}", advice):
+    with files.explain_write_errors(f"The audit could not be written to {folder}", advice):
         if samples.arrays is not None and not samples.are_features:
             _write_images(folder / "images", samples.arrays)
         warn_about_formulas(found.scores, folder / "audit.csv")
         for name, table in (("audit.csv", found.scores), ("readings.csv", found.readings)):
             if table is not None:
                 content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
-                write_atomically(folder / name, content)
-        save_arrays(folder / "neighbours.npz", {"rows": line_of_row[neighbours[order]]})
-        write_json(folder / "summary.json", found.summary)
-        write_json(folder / "audit.json", {"format": FORMAT, **found.facts})
+                files.write_atomically(folder / name, content)
+        files.save_arrays(folder / "neighbours.npz", {"rows": line_of_row[neighbours[order]]})
+        files.write_json(folder / "summary.json", found.summary)
+        files.write_json(folder / "audit.json", {"format": FORMAT, **found.facts})
 
 
 def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
     """Write (N, H, W, 3) uint8 as PNG files, once: the file ``written`` holds the digest of the arrays."""
-    if not is_inside(folder, folder.parent):
+    if not files.is_inside(folder, folder.parent):
         raise SrjtError(f"{folder} is a link to another folder: remove the link, or choose another `out`.")
     digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(arrays).data)
@@ -450,4 +442,4 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(save, range(len(arrays))))
-    write_atomically(written, digest.hexdigest().encode())
+    files.write_atomically(written, digest.hexdigest().encode())

@@ -257,8 +257,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 def _read(folder: Path, name: str, model: type[BaseModel]) -> dict[str, Any]:
     if begun_audit(folder):
         # srjt train begins with a folder warmup, too
-        what = "The audit" if (folder / "fits").exists() else "What was begun"
-        raise SrjtError(f"{what} in {folder} is unfinished: run the same command again.")
+        raise SrjtError(f"What was begun in {folder} is unfinished: run the same command again.")
     if not (folder / name).exists():
         raise SrjtError(
             f"{folder} is not the folder of an audit (it contains no {name}): create one with "

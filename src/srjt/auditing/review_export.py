@@ -54,13 +54,10 @@ def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> CorrectedT
         notes.append(f"Decisions left out: {len(unknown):,}; this audit has no sample {min(unknown)}.")
     original = table[column].tolist()
     spellings = _grade_spellings(audit, original, lines)
-    grades, provenance = list(original), []
-    for row, line in enumerate(lines):
-        decision = None if line is None else decisions.get(audit.ids[line])
+    grades, decided = list(original), [None if n is None else decisions.get(audit.ids[n]) for n in lines]
+    for row, (line, decision) in enumerate(zip(lines, decided, strict=True)):
         if line is None or decision is None:
-            provenance.append(("", "", ""))
             continue
-        provenance.append((decision.reviewer, decision.at, decision.action))
         if decision.to_grade not in audit.grades:
             raise SrjtError(
                 f"The decision about {decision.id} has the grade {decision.to_grade!r}, which is not a grade of this "
@@ -68,16 +65,15 @@ def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> CorrectedT
             )
         if decision.to_grade != audit.grades[audit.labels[line]]:
             grades[row] = spellings[decision.to_grade]
-    corrected = table.assign(**{column: grades})
-    columns = dict(
-        zip(("reviewed_by", "reviewed_at", "decision"), zip(*provenance, strict=True), strict=True)
-    )
-    for name, values in {"original_grade": original, **columns}.items():
+    corrected, added = table.assign(**{column: grades}), {"original_grade": original}
+    for name, field in (("reviewed_by", "reviewer"), ("reviewed_at", "at"), ("decision", "action")):
+        added[name] = ["" if decision is None else getattr(decision, field) for decision in decided]
+    for name, values in added.items():
         # a second review of an exported table keeps the columns of the first
         candidates = (name if n == 1 else f"{name}_{n}" for n in itertools.count(1))
         unused = next(candidate for candidate in candidates if candidate not in corrected)
         corrected[unused] = [neutralise_formula(value) for value in values]
-    actions = [action for _, _, action in provenance if action]
+    actions = [decision.action for decision in decided if decision is not None]
     return CorrectedTable(
         table=corrected,
         changed=sum(new != old for new, old in zip(grades, original, strict=True)),

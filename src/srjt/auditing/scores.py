@@ -206,18 +206,11 @@ def error_rates(scores: pd.DataFrame, column: str) -> list[dict[str, Any]]:
     """For each value of a column: the number of labels, how many of them are expected to be wrong, and the error
     rate with its interval; the highest rate first (ties by name)."""
     rates = []
-    for value, group in scores.groupby(column, sort=True):
-        errors = float((1 - group["quality"]).sum())
-        low, high = wilson(errors, len(group))
-        rates.append(
-            {
-                column: str(value),
-                "samples": len(group),
-                "expected_errors": round(errors, 2),
-                "rate": round(errors / len(group), 4),
-                "interval": [round(low, 4), round(high, 4)],
-            }
-        )
+    for value, quality in scores.groupby(column, sort=True)["quality"]:
+        errors, count = float((1 - quality).sum()), len(quality)
+        interval = [round(end, 4) for end in wilson(errors, count)]
+        rate = {"expected_errors": round(errors, 2), "rate": round(errors / count, 4), "interval": interval}
+        rates.append({column: str(value), "samples": count, **rate})
     return sorted(rates, key=lambda row: -row["rate"])  # a stable sort: ties stay in the order of names
 
 

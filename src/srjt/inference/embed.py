@@ -16,22 +16,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from srjt import networks
+from srjt import files, networks
 from srjt._version import __version__
 from srjt.data.images.decode import OnBadImage, Resize
 from srjt.data.images.feed import open_feed
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Features, Manifest
 from srjt.errors import SrjtError
-from srjt.files import (
-    cache_folder,
-    explain_write_errors,
-    load_arrays,
-    remove_unfinished,
-    save_arrays,
-    wait_for_lock,
-)
-from srjt.networks import takes_rows
 from srjt.training.batches import Preprocess, view_batches
 from srjt.training.config import TrainConfig
 from srjt.training.devices import channels_last, choose_device, torch_flags, uses_channels_last
@@ -46,7 +37,7 @@ def load_chunks(folder: Path) -> list[Features]:
     """The chunks from row 0 up to the first that is missing or damaged."""
     chunks: list[Features] = []
     rows = 0
-    while (chunk := load_arrays(folder / f"{rows}.npz").get("features")) is not None and len(chunk):
+    while (chunk := files.load_arrays(folder / f"{rows}.npz").get("features")) is not None and len(chunk):
         chunks.append(chunk)
         rows += len(chunk)
     return chunks
@@ -58,8 +49,8 @@ def save_chunk(folder: Path, first: int, batches: Sequence[Features]) -> None:
         "Free some space and run the command again (finished images are kept), or set the environment variable "
         "SRJT_CACHE to another folder."
     )
-    with explain_write_errors(f"Features cannot be kept in {folder}", advice):
-        save_arrays(folder / f"{first}.npz", {"features": np.concatenate(batches)})
+    with files.explain_write_errors(f"Features cannot be kept in {folder}", advice):
+        files.save_arrays(folder / f"{first}.npz", {"features": np.concatenate(batches)})
 
 
 # Compute features of images with a frozen backbone: any method then trains a small head on them in seconds.
@@ -136,7 +127,7 @@ def embed(
     """
     if data.are_features:
         raise SrjtError("These data are already features.")
-    if takes_rows(backbone):
+    if networks.takes_rows(backbone):
         raise SrjtError(f"The network {backbone!r} reads features, so it cannot compute them from images.")
     if not 0 < crop <= image_size:
         raise SrjtError(f"`crop` ({crop}) must lie between 1 and `image_size` ({image_size}).")
@@ -186,7 +177,7 @@ def embed(
         # everything that changes a bit of the features
         facts = [store.path.name, store.skipped, settings, batch_size, target.type, "fp32"]
         key = hashlib.sha256(json.dumps(facts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-        folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "features" / key
+        folder = (Path(cache) if cache is not None else files.cache_folder()).expanduser() / "features" / key
     features = _compute(batches, total=len(store), folder=folder, progress=embedded)
     manifest = replace(store.manifest, arrays=features, made=json.dumps(settings))
     return manifest, store.skipped
@@ -205,8 +196,8 @@ def _compute(
         made: list[Features] = []
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(wait_for_lock(folder, waiting=lambda: None))
-            remove_unfinished(folder)
+            stack.enter_context(files.wait_for_lock(folder, waiting=lambda: None))
+            files.remove_unfinished(folder)
             made = load_chunks(folder)
         done = saved = sum(map(len, made))  # rows
         pending, last_save = len(made), time.monotonic()  # the first batch that is not saved

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import Grades
@@ -114,21 +113,6 @@ def find_overlaps(prepared: Prepared, data: Manifest, known: dict[str, int] | No
 # Beside the readers who graded the same samples, and against the true grades, where labels may be wrong.
 
 MOST_READERS = 200  # each needs a consensus of the others
-
-
-def _beside_readers(
-    readings: Readings, predicted: npt.NDArray[np.int64], *, resamples: int
-) -> tuple[NetworkComparison | None, str]:
-    """The network as one more reader; or None and why: what else is known of the network does not depend on it.
-
-    predicted: (N,) the network's grade of each sample.
-    """
-    if len(readings.readers) > MOST_READERS:
-        return None, f"The network is compared with at most {MOST_READERS} readers; there are more."
-    try:
-        return compare_network(readings, predicted, resamples=max(resamples, 1)), ""
-    except SrjtError as problem:
-        return None, str(problem)
 
 
 def _against_true_grades(
@@ -246,7 +230,7 @@ class Evaluation(populations.Scores, Reported):
     samples: int
     judged_by: str
     by_patient: bool
-    views: int
+    views: int = 1
     purpose: Purpose
     grade_rule: str
     ranked_probability_score: float
@@ -374,7 +358,14 @@ def evaluate(
         readings = select_readings(readings, manifest.ids)
         if readings.groups is None:
             readings = replace(readings, groups=manifest.groups)
-        compared, reason = _beside_readers(readings, images.grades, resamples=resamples)
+        try:  # what else is known of the network does not depend on it
+            if len(readings.readers) > MOST_READERS:
+                raise SrjtError(
+                    f"The network is compared with at most {MOST_READERS} readers; there are more."
+                )
+            compared = compare_network(readings, images.grades, resamples=max(resamples, 1))
+        except SrjtError as problem:
+            reason = str(problem)
         judged_by = judged_by.replace("given", "consensus")
     if manifest.true_labels is None and units is None:
         truly = _against_true_grades(prepared, images, manifest, readings, resamples=resamples)
@@ -438,7 +429,6 @@ def judge(
         samples=len(answers),
         judged_by=judged_by,
         by_patient=patients is not None,
-        views=1,
         purpose=prepared.options.optimise or run.config.optimise,
         grade_rule=prepared.grade_in_words,
         **vars(populations.scores_of(answers, resamples=resamples)),

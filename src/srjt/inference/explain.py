@@ -76,17 +76,13 @@ def _layout(network: nn.Module, output: Tensor) -> Callable[[Tensor], Tensor] | 
         return (lambda product: product.sum(dim=axis)) if min(places) > 1 else None
     if output.ndim != 3:
         return None
-    prefix = _prefix_tokens(network)
+    # tokens before the patches: the class token and registers of a vision transformer
+    counts = (getattr(module, "num_prefix_tokens", None) for module in network.modules())
+    prefix = next((count for count in counts if isinstance(count, int)), 0)
     side = math.isqrt(max(output.shape[1] - prefix, 0))
     if side < 2 or side * side != output.shape[1] - prefix:
         return None
     return lambda product: product[:, prefix:].sum(dim=2).view(-1, side, side)
-
-
-def _prefix_tokens(network: nn.Module) -> int:
-    """The number of tokens before the patches: the class token and registers of a vision transformer."""
-    counts = (getattr(module, "num_prefix_tokens", None) for module in network.modules())
-    return next((count for count in counts if isinstance(count, int)), 0)
 
 
 def rank_correlation(a: Floats, b: Floats) -> float | None:

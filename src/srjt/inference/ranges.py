@@ -402,9 +402,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints | No
         return None
     groups = None if known.groups is None else [known.groups[row] for row in rows]
     weights = np.eye(scores.shape[1])[known.verified[rows]]
-    thresholds = _thresholds(
-        scores[rows], weights, groups=groups, coverage=rule.coverage, by_grade=rule.by == "grade"
-    )
+    thresholds = _thresholds(rule, scores[rows], weights, groups)
     if not np.isfinite(thresholds).any():
         return None
     return replace(
@@ -420,13 +418,9 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints | No
 
 def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBounds | None) -> RangeRule:
     """The rule by labels that may be wrong."""
-    by_grade = rule.by == "grade"
     basis, why, thresholds = known.basis, known.why, rule.thresholds
     found = [
-        [
-            _thresholds(scores, weights, groups=known.groups, coverage=rule.coverage, by_grade=by_grade)
-            for weights in plausible
-        ]
+        [_thresholds(rule, scores, weights, known.groups) for weights in plausible]
         for plausible in known.candidates
         if plausible
     ]
@@ -434,6 +428,7 @@ def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBou
         thresholds = np.min([np.max(one, axis=0) for one in found], axis=0)
     if basis in ("corrected", "conservative"):
         assert noise is not None
+        by_grade = rule.by == "grade"
         safe = conservative_thresholds(scores, known, noise, coverage=rule.coverage, by_grade=by_grade)
         if 0 < noise.samples < FEW:
             basis, thresholds = "conservative", safe
@@ -463,12 +458,10 @@ def conservative_thresholds(
     return np.full(classes, found)
 
 
-def _thresholds(
-    scores: Floats, weights: Floats, *, groups: Sequence[str] | None, coverage: float, by_grade: bool
-) -> Floats:
+def _thresholds(rule: RangeRule, scores: Floats, weights: Floats, groups: Sequence[str] | None) -> Floats:
     """(C,) one threshold for all grades, or one for each."""
-    how: dict[str, Any] = {"coverage": coverage, "groups": groups}
-    if not by_grade:
+    how: dict[str, Any] = {"coverage": rule.coverage, "groups": groups}
+    if rule.by != "grade":
         return np.full(scores.shape[1], range_threshold(scores, weights, **how))
     return np.array([range_threshold(*pair, **how) for pair in zip(scores.T, weights.T, strict=True)])
 

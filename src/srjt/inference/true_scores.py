@@ -140,7 +140,12 @@ def true_scores(
     owner = patient_codes(groups, len(grade))
     answer = grade if referred is None else grade + num_classes * np.asarray(referred, dtype=np.int64)
     table = _Table(
-        answer=answer, owner=owner, classes=num_classes, refer_from=None if referred is None else refer_from
+        answer=answer,
+        owner=owner,
+        classes=num_classes,
+        refer_from=None if referred is None else refer_from,
+        resamples=resamples,
+        seed=seed,
     )
     if verified is not None:
         known = np.asarray(verified, dtype=np.int64)
@@ -150,12 +155,12 @@ def true_scores(
     if readings is not None:
         agreed = consensus(readings)
         if agreed.determined:
-            return _by_readings(table, grade, readings, agreed.evidence, agreed.variants, resamples, seed)
+            return _by_readings(table, grade, readings, agreed.evidence, agreed.variants)
     if noise is None or label_noise == "none":
         return None
     if noise.determined:
-        return _by_matrix(table, label, noise, label_noise, resamples, seed)
-    bounds = _bounds(table, label, noise, resamples, seed)
+        return _by_matrix(table, label, noise, label_noise)
+    bounds = _bounds(table, label, noise)
     return TrueScores(basis="share of wrong labels", scores=bounds, wrong=noise.rates)
 
 
@@ -168,6 +173,8 @@ class _Table:
     owner: Ints  # (N,) patients
     classes: int
     refer_from: int | None
+    resamples: int
+    seed: int
 
     @property
     def answers(self) -> int:
@@ -209,11 +216,11 @@ class _Table:
         np.add.at(own, (self.owner, self.answer), weights)
         return own.transpose(0, 2, 1)
 
-    def resampled(self, weights: Floats, *, resamples: int, seed: int) -> Scores:
+    def resampled(self, weights: Floats) -> Scores:
         """Each score with its interval over patients."""
         own = self.by_patient(weights)
         flat = own.reshape(len(own), -1)
-        drawn = [draw @ flat for draw in patient_draws(len(own), max(resamples, 1), seed=seed)]
+        drawn = [draw @ flat for draw in patient_draws(len(own), max(self.resamples, 1), seed=self.seed)]
         tables = np.concatenate(drawn).reshape(-1, *own.shape[1:])
         return {
             name: _inside(name, percentile_interval(score(tables))) for name, score in self.scores().items()
@@ -301,13 +308,7 @@ def _hull(cases: list[Scores]) -> Scores:
 
 
 def _by_readings(
-    table: _Table,
-    predicted: Ints,
-    readings: Readings,
-    evidence: Evidence,
-    variants: Variants,
-    resamples: int,
-    seed: int,
+    table: _Table, predicted: Ints, readings: Readings, evidence: Evidence, variants: Variants
 ) -> TrueScores:
     items = np.arange(len(predicted))
     joined = replace(
@@ -319,9 +320,8 @@ def _by_readings(
         times=None,
     )
     with_network = evidence_of(joined, repeats="one reading")
-    draws = min(DRAWS, max(resamples, 2))
-    apart = _refitted(table, with_network, fit_variants(with_network), draws, seed)
-    alike = _refitted(table, evidence, variants, draws, seed)
+    apart = _refitted(table, with_network, fit_variants(with_network))
+    alike = _refitted(table, evidence, variants)
     mean = sum(
         weight * fit.counts.sum(axis=0) for weight, fit in zip(variants.weights, variants.fits, strict=True)
     )
@@ -338,17 +338,17 @@ def _by_readings(
     return TrueScores(basis="readings", scores=_hull([*ends, *most]), apart=ends[0], alike=ends[1])
 
 
-def _refitted(table: _Table, evidence: Evidence, variants: Variants, draws: int, seed: int) -> Floats:
+def _refitted(table: _Table, evidence: Evidence, variants: Variants) -> Floats:
     """(1 + draws, C, K) the expected table, and those of fits to patients drawn with replacement.
 
     A draw has one variant of the model, as often as the variant is likely: their differences are part of the doubt.
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = np.random.Generator(np.random.PCG64(table.seed))
     posterior = variants.mean(lambda fit: fit.posterior)
     tables = [table.by_patient(posterior).sum(axis=0)]
     order = np.argsort(table.owner, kind="stable")
     samples = np.split(order, np.cumsum(np.bincount(table.owner))[:-1])
-    for _ in range(draws):
+    for _ in range(min(DRAWS, max(table.resamples, 2))):
         fit = variants.fits[int(rng.choice(len(variants.fits), p=variants.weights))]
         rows = np.concatenate([samples[one] for one in rng.integers(len(samples), size=len(samples))])
         own = refit(evidence, fit, rows)
@@ -366,20 +366,13 @@ def _normal(values: Floats) -> Interval:
     return Interval(float(values[0]), float(values[0]) - half, float(values[0]) + half)
 
 
-def _by_matrix(
-    table: _Table, labels: Ints, noise: NoiseBounds, label_noise: LabelNoise, resamples: int, seed: int
-) -> TrueScores:
+def _by_matrix(table: _Table, labels: Ints, noise: NoiseBounds, label_noise: LabelNoise) -> TrueScores:
     joints = [noise.lowest(), noise.joint, noise.highest()]
     inverse = [inverse_weights(labels, joint) for joint in joints]
-    apart = [
-        table.resampled(weights, resamples=resamples, seed=seed) for weights in inverse if weights is not None
-    ]
+    apart = [table.resampled(weights) for weights in inverse if weights is not None]
     alike = []
     if label_noise != "class-conditional" or not apart:
-        alike = [
-            table.resampled(posterior_weights(labels, joint), resamples=resamples, seed=seed)
-            for joint in joints
-        ]
+        alike = [table.resampled(posterior_weights(labels, joint)) for joint in joints]
     return TrueScores(
         basis="noise matrix",
         scores=_hull([*apart, *alike]),
@@ -389,9 +382,9 @@ def _by_matrix(
     )
 
 
-def _bounds(table: _Table, labels: Ints, noise: NoiseBounds, resamples: int, seed: int) -> Scores:
+def _bounds(table: _Table, labels: Ints, noise: NoiseBounds) -> Scores:
     """Whatever the errors depend on: the accuracy changes by at most their share, the MAE by their mean distance."""
-    by_label = table.resampled(np.eye(table.classes)[labels], resamples=resamples, seed=seed)
+    by_label = table.resampled(np.eye(table.classes)[labels])
     distance = sum(noise.wrong_by(grades) for grades in range(1, table.classes))
     most = {"accuracy": noise.rates[1], "mae": distance}
     found = {}

@@ -22,6 +22,7 @@ from srjt.ordinal.losses import Convention, log_probabilities
 from srjt.settings import check_types, setting, show
 
 Self = TypeVar("Self", bound="Method")
+Memory = dict[str, Tensor] | None  # what a method remembers, see ``Method.memory``
 
 
 class Loss(NamedTuple):

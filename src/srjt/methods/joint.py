@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError
-from srjt.methods.base import Loss, Method, as_rows
+from srjt.methods.base import Loss, Memory, Method, as_rows
 from srjt.ordinal import losses
 from srjt.settings import setting
 
@@ -87,9 +87,7 @@ class JointTraining(Method):
 
     def keep(self, epoch: int, batch_size: int) -> int:
         if self.noise_rate is None:
-            raise SrjtError(
-                "The number of samples to keep follows from the noise rate, which is not given here."
-            )
+            raise SrjtError("The number of samples to keep follows from the noise rate, which is not given.")
         rate = losses.keep_rate(
             epoch, noise_rate=self.noise_rate, ramp_epochs=self.ramp_epochs, convention=self.convention
         )
@@ -98,12 +96,9 @@ class JointTraining(Method):
     def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
         self.check_shapes(logits, targets)
         if targets.ndim != 1 and not self.takes_probabilities:
-            raise SrjtError(
-                f"Joint training with a hard update takes grades (B,), not targets of shape {tuple(targets.shape)}."
-            )
+            raise SrjtError(f"A hard update takes grades (B,), not targets of shape {tuple(targets.shape)}.")
         labels = targets if targets.ndim == 1 else targets.argmax(dim=-1)
-        if keep is None:
-            keep = len(targets)
+        keep = len(targets) if keep is None else keep
         # never an empty selection
         keep = keep.clamp(min=1) if isinstance(keep, Tensor) else max(1, keep)
         with torch.no_grad():  # a rank has no gradient
@@ -161,8 +156,7 @@ class JoCor(JointTraining):
         super().__post_init__()
         if self._weighted and self.co_lambda >= 1.0:
             raise SrjtError(
-                f"The convention {self.convention!r} weights the labels by 1 − co_lambda, so it is below 1; got "
-                f"{self.co_lambda:g}."
+                f"{self.convention!r} weights the labels by 1 − co_lambda, which is below 1; got {self.co_lambda:g}."
             )
 
     @property
@@ -258,7 +252,7 @@ class ForwardAgreement(Method):
         targets: Tensor,
         *,
         keep: int | Tensor | None = None,
-        memory: dict[str, Tensor] | None = None,
+        memory: Memory = None,
         rows: Tensor | None = None,
     ) -> Loss:
         """Without ``memory``, ``grows_with="training"`` is as at the end of the training."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from srjt.errors import SrjtError, warn
-from srjt.methods.base import SingleNetwork, as_rows
+from srjt.methods.base import Memory, SingleNetwork, as_rows
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import losses
 from srjt.ordinal.decoding import median_grade
@@ -235,20 +235,13 @@ class ExpectedAbsoluteError(SingleNetwork):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 <= self.move_from < self.move_to <= 1.0:
-            raise SrjtError(
-                f"eae takes 0 ≤ move_from < move_to ≤ 1; got {self.move_from:g} and {self.move_to:g}."
-            )
+            raise SrjtError(f"eae: 0 ≤ move_from < move_to ≤ 1; got {self.move_from:g} and {self.move_to:g}.")
 
     def memory(self, samples: int) -> dict[str, Tensor]:
         return {"progress": torch.zeros(())}
 
     def per_sample(
-        self,
-        logits: Tensor,
-        targets: Tensor,
-        *,
-        memory: dict[str, Tensor] | None = None,
-        rows: Tensor | None = None,
+        self, logits: Tensor, targets: Tensor, *, memory: Memory = None, rows: Tensor | None = None
     ) -> Tensor:
         """Without ``memory``: the expected absolute error, as after the warm-up."""
         error = losses.expected_absolute_error(logits, targets)
@@ -282,12 +275,7 @@ class EarlyLearning(SingleNetwork):
         return {"averages": torch.zeros(samples, self.num_classes)}
 
     def per_sample(
-        self,
-        logits: Tensor,
-        targets: Tensor,
-        *,
-        memory: dict[str, Tensor] | None = None,
-        rows: Tensor | None = None,
+        self, logits: Tensor, targets: Tensor, *, memory: Memory = None, rows: Tensor | None = None
     ) -> Tensor:
         """Without ``memory``: as at a sample's first step, when its running average is 0."""
         with torch.no_grad():

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from srjt.errors import SrjtError, count_of
 from srjt.noise import model
@@ -161,9 +161,13 @@ def explain(
         if (float(one.sum()) - likelihood) / repeated > _GAIN:
             fits[form], held_out[form] = fit, one
     log_prior = -np.log([sum(one in SYMMETRIC for one in fits) if form in SYMMETRIC else 1 for form in fits])
-    by_patient = np.array([np.bincount(patients, one) for one in held_out.values()])
     weights = _normalised(np.array([fit.log_evidence for fit in fits.values()]) + log_prior).tolist()
-    doubtful_weights = _doubtful_weights(by_patient, log_prior, repeated=repeated)
+    by_patient = np.array([np.bincount(patients, one) for one in held_out.values()])
+    off = by_patient - by_patient.mean(axis=1, keepdims=True)
+    draws = np.random.Generator(np.random.PCG64(0)).multivariate_normal(
+        by_patient.sum(axis=1) / repeated + log_prior, off @ off.T / repeated, size=1000, method="eigh"
+    )
+    doubtful_weights = _normalised(draws).mean(axis=0).tolist()
     every = tuple(
         WeightedForm(fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share)
         for fit, weight, doubtful in zip(fits.values(), weights, doubtful_weights, strict=True)
@@ -182,16 +186,6 @@ def _readers(form: str) -> list[tuple[float, float]]:
     if form == "banded" or form in ONE_SIDED:
         return [(0.0, 0.5)] + [(share, 0.5 * probability) for share, probability in unsure]
     return [(0.0, 1.0)]
-
-
-def _doubtful_weights(likelihood: Floats, log_prior: Floats, *, repeated: float) -> list[float]:
-    """Weights (F,) from held-out log-likelihoods (F, patients), averaged over the sampling error of their sums."""
-    off = likelihood - likelihood.mean(axis=1, keepdims=True)
-    draws = np.random.Generator(np.random.PCG64(0)).multivariate_normal(
-        likelihood.sum(axis=1) / repeated + log_prior, off @ off.T / repeated, size=1000, method="eigh"
-    )
-    mean: list[float] = _normalised(draws).mean(axis=0).tolist()
-    return mean
 
 
 def _normalised(logs: Floats) -> Floats:
@@ -219,7 +213,7 @@ def _normalised(logs: Floats) -> Floats:
 # The interval reaches from the one to the other, each with its sampling error. The point lies between: the
 # mean over the forms of noise that explain the labels (``explanations``).
 
-Groups = Sequence[Hashable] | npt.NDArray[Any] | None
+Groups = Sequence[Hashable] | NDArray[Any] | None
 
 _NOTHING_SAID = "the probabilities say nothing about the labels beyond how common each grade is."
 _SHARED = "errors that mislead the networks like the readers are neither in the rate nor in its interval."
@@ -306,11 +300,11 @@ class NoiseEstimate(Plain):
 
 
 def estimate_noise(
-    labels: npt.ArrayLike,
-    probabilities: npt.ArrayLike,
+    labels: ArrayLike,
+    probabilities: ArrayLike,
     *,
     groups: Groups = None,
-    verified: npt.ArrayLike | None = None,
+    verified: ArrayLike | None = None,
     bootstrap: int = 200,
     confidence: float = 0.95,
     seed: int = 0,
@@ -421,20 +415,15 @@ def estimate_noise(
     )
 
 
-def check_labels(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> tuple[Ints, Floats]:
+def check_labels(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Ints, Floats]:
     """(N,) and (N, C) as whole numbers and distributions, or an error that says what is wrong."""
     p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     if p.ndim != 2 or y.shape != p.shape[:1] or p.shape[1] < 2 or not len(y):
-        raise SrjtError(
-            f"Labels (N,) and probabilities (N, C) of the same N and of C ≥ 2 grades are needed; their shapes "
-            f"are {y.shape} and {p.shape}."
-        )
+        raise SrjtError(f"Labels (N,) and probabilities (N, C ≥ 2) are needed; got {y.shape} and {p.shape}.")
     if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(axis=1) - 1.0).max() > 1e-3:
         raise SrjtError("Each row of the probabilities must be positive and sum to 1: pass softmax outputs.")
     if y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= p.shape[1]:
-        raise SrjtError(
-            f"Labels must be whole grades 0 … {p.shape[1] - 1}, one for each row of probabilities."
-        )
+        raise SrjtError(f"Labels must be whole grades 0 … {p.shape[1] - 1}, one per row of probabilities.")
     return y.astype(np.int64), p / p.sum(axis=1, keepdims=True)
 
 

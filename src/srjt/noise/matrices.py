@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from srjt.errors import SrjtError, unknown_name
 
@@ -19,8 +19,8 @@ from srjt.errors import SrjtError, unknown_name
 # Matrices are (C, C) float64 arrays with P[i, j] = Pr(label = j | true grade = i). The families are one formula: off
 # the diagonal P_ij = ρ · w(|i − j|), and the diagonal is the rest of the row.
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 # Above this condition number P⁻¹ amplifies sampling noise so much that inverse corrections are unreliable.
 ILL_CONDITIONED = 20.0
@@ -113,7 +113,7 @@ def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
 
 
 def check_matrix(
-    matrix: npt.ArrayLike, *, num_classes: int | None = None, name: str = "transition matrix"
+    matrix: ArrayLike, *, num_classes: int | None = None, name: str = "transition matrix"
 ) -> Floats:
     """The matrix (C, C) as float64, or an error: it is not square, has another size, or a row does not sum to 1.
 
@@ -150,7 +150,7 @@ def transition_of(joint: Floats) -> Floats:
     return np.asarray(joint / np.maximum(joint.sum(axis=-1, keepdims=True), 1e-300))
 
 
-def expected_rate(matrix: npt.ArrayLike, *, class_counts: npt.ArrayLike) -> float:
+def expected_rate(matrix: ArrayLike, *, class_counts: ArrayLike) -> float:
     """The share of labels that a matrix makes wrong.
 
     Parameters
@@ -170,7 +170,7 @@ def expected_rate(matrix: npt.ArrayLike, *, class_counts: npt.ArrayLike) -> floa
     return float(counts @ (1.0 - np.diag(probabilities)) / counts.sum())
 
 
-def rho_for_rate(kind: str, *, rate: float, class_counts: npt.ArrayLike) -> float:
+def rho_for_rate(kind: str, *, rate: float, class_counts: ArrayLike) -> float:
     """The ρ whose expected noise rate on *this* class mix is ``rate``. The rate is linear in ρ.
 
     Parameters
@@ -200,9 +200,7 @@ def rho_for_rate(kind: str, *, rate: float, class_counts: npt.ArrayLike) -> floa
     return min(rate / per_rho, largest)
 
 
-def corrupt(
-    labels: npt.ArrayLike, matrix: npt.ArrayLike, *, seed: int, ids: Sequence[object] | None = None
-) -> Ints:
+def corrupt(labels: ArrayLike, matrix: ArrayLike, *, seed: int, ids: Sequence[object] | None = None) -> Ints:
     """Draw a noisy label (N,) of int64 for each true grade.
 
     Parameters
@@ -234,8 +232,7 @@ def corrupt(
         if len(uniform) != len(grades):
             raise SrjtError(f"{len(uniform)} ids for {len(grades)} labels: they must be as many.")
     # The last column is not compared: rounding may leave it just under 1.
-    noisy: Ints = (uniform[:, None] >= cumulative[grades, :-1]).sum(axis=1, dtype=np.int64)
-    return noisy
+    return np.asarray((uniform[:, None] >= cumulative[grades, :-1]).sum(axis=1, dtype=np.int64))
 
 
 def _keyed_uniform(ids: Sequence[object], seed: int) -> Floats:
@@ -278,7 +275,7 @@ class NoiseReport:
         return "\n".join(lines)
 
 
-def report(labels: npt.ArrayLike, noisy: npt.ArrayLike, matrix: npt.ArrayLike) -> NoiseReport:
+def report(labels: ArrayLike, noisy: ArrayLike, matrix: ArrayLike) -> NoiseReport:
     """Compare true grades with their noisy labels: nominal and realised rates, which ``print`` shows.
 
     Parameters
@@ -316,7 +313,7 @@ def report(labels: npt.ArrayLike, noisy: npt.ArrayLike, matrix: npt.ArrayLike) -
     )
 
 
-def _counts(class_counts: npt.ArrayLike, num_classes: int | None) -> Floats:
+def _counts(class_counts: ArrayLike, num_classes: int | None) -> Floats:
     counts = np.asarray(class_counts, dtype=np.float64)
     if counts.ndim != 1 or (num_classes is not None and len(counts) != num_classes):
         raise SrjtError(f"Class counts are one number per grade; got shape {counts.shape}.")
@@ -325,12 +322,10 @@ def _counts(class_counts: npt.ArrayLike, num_classes: int | None) -> Floats:
     return counts
 
 
-def _grades(labels: npt.ArrayLike, num_classes: int) -> Ints:
+def _grades(labels: ArrayLike, num_classes: int) -> Ints:
     array = np.asarray(labels)
     if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
-        raise SrjtError(
-            f"Labels are a one-dimensional array of whole grades; got {array.dtype} {array.shape}."
-        )
+        raise SrjtError(f"Labels are one-dimensional, of whole grades; got {array.dtype} {array.shape}.")
     grades = array.astype(np.int64)
     if grades.size and (grades.min() < 0 or grades.max() >= num_classes):
         raise SrjtError(
@@ -352,7 +347,7 @@ class PosteriorNoise(NamedTuple):
     posterior: Floats
 
 
-def noise_from_posterior(labels: npt.ArrayLike, posterior: npt.ArrayLike) -> PosteriorNoise:
+def noise_from_posterior(labels: ArrayLike, posterior: ArrayLike) -> PosteriorNoise:
     """The expected noise of labels, given the probability of each true grade.
 
     Parameters

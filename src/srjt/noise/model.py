@@ -4,7 +4,7 @@ between two grades, the fit, and the posterior probability of the true grade.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -67,11 +67,7 @@ def by_grade(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
 
 
 def by_severity(
-    labels: Ints,
-    probabilities: Floats,
-    transition: Floats,
-    readers: Sequence[float],
-    weights: Sequence[float],
+    labels: Ints, probabilities: Floats, transition: Floats, readers: list[float], weights: list[float]
 ) -> Floats:
     """(N, C): the mean, by ``weights``, over ``readers``, the reader's shares of the blur's variance.
 
@@ -144,6 +140,7 @@ def probits(probabilities: Floats) -> Floats:
 
 
 def _grades(cuts: Floats) -> Floats:
+    """(N, C): the probabilities of the grades between the cuts (N, C − 1) of a standard normal severity."""
     return np.asarray(np.diff(ndtr(cuts), axis=1, prepend=0.0, append=1.0).clip(min=0.0))
 
 
@@ -452,7 +449,8 @@ class Fit:
         rows = np.arange(len(centre))
         for node in _NODES:
             severity = centre + image_blur * node
-            graded = _between(ndtr((cuts - severity[:, None]) / reader_blur[:, None]))
+            below = ndtr((cuts - severity[:, None]) / reader_blur[:, None])
+            graded = np.diff(below, axis=1, prepend=0.0, append=1.0)
             own[rows, np.searchsorted(cuts, severity)] += graded / len(_NODES)
         return np.asarray(own @ self.transition())
 
@@ -553,7 +551,7 @@ class _Problem:
 
     def true_grades(self, theta: Floats, basis: Floats, width: Floats) -> Floats:
         cuts, g, scale = self.severity(theta, basis, width)
-        return _between(ndtr((cuts - g[:, None]) * scale[:, None])).clip(min=0.0)
+        return _grades((cuts - g[:, None]) * scale[:, None])
 
     def label_probabilities(self, theta: Floats) -> Floats:
         """(M, C): p(label | x) of each cell."""
@@ -575,7 +573,7 @@ class _Problem:
         basis, width = self._basis
         cuts, g, scale = self.severity(theta, basis, width)
         off = (cuts - g[:, None]) * scale[:, None]
-        t = _between(ndtr(off)).clip(min=0.0)
+        t = _grades(off)
         P = self._labelled(theta)
         q = t @ P
         density = np.exp(-0.5 * off**2) / np.sqrt(2.0 * np.pi)
@@ -595,13 +593,6 @@ class _Problem:
         flat = (-1, len(theta))
         information = weighted.reshape(flat).T @ change.reshape(flat) + self.prior_precision
         return self._penalised(theta, q), gradient, information
-
-
-def _between(below: Floats) -> Floats:
-    """(N, C): the probabilities of the grades, from those of lying below each threshold (N, C − 1)."""
-    ends = np.empty((len(below), below.shape[1] + 2))
-    ends[:, 0], ends[:, 1:-1], ends[:, -1] = 0.0, below, 1.0
-    return np.asarray(ends[:, 1:] - ends[:, :-1])
 
 
 def _climb(problem: _Problem, theta: Floats, *, steps: int) -> tuple[Floats, float]:

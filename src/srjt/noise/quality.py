@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import expit, logit  # type: ignore[import-untyped]
 
@@ -26,13 +26,13 @@ _LARGEST = 30.0  # log odds beyond any probability that matters
 
 
 def label_quality(
-    labels: npt.ArrayLike,
-    probabilities: npt.ArrayLike,
+    labels: ArrayLike,
+    probabilities: ArrayLike,
     *,
-    transition: npt.ArrayLike | None = None,
-    prior: npt.ArrayLike | None = None,
+    transition: ArrayLike | None = None,
+    prior: ArrayLike | None = None,
     groups: Groups = None,
-    verified: npt.ArrayLike | None = None,
+    verified: ArrayLike | None = None,
     rate: float | None = None,
 ) -> Floats:
     """The probability (N,) that each label is right, given the image and the label; low is bad.
@@ -58,15 +58,15 @@ def label_quality(
 
 
 def true_grade_posterior(
-    labels: npt.ArrayLike,
-    probabilities: npt.ArrayLike,
+    labels: ArrayLike,
+    probabilities: ArrayLike,
     *,
-    transition: npt.ArrayLike | None = None,
-    prior: npt.ArrayLike | None = None,
+    transition: ArrayLike | None = None,
+    prior: ArrayLike | None = None,
     groups: Groups = None,
-    verified: npt.ArrayLike | None = None,
+    verified: ArrayLike | None = None,
     rate: float | None = None,
-    same_image: npt.ArrayLike | None = None,
+    same_image: ArrayLike | None = None,
 ) -> Floats:
     """p(true grade | image, label) (N, C); the suggested grade is the largest entry of a row.
 
@@ -132,9 +132,9 @@ def true_grade_posterior(
 
 
 def suggestion_shares(
-    labels: npt.ArrayLike,
-    probabilities: npt.ArrayLike,
-    suggested: npt.ArrayLike,
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    suggested: ArrayLike,
     *,
     estimate: NoiseEstimate,
     groups: Groups = None,
@@ -202,7 +202,7 @@ def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified |
     return np.asarray(others / others.sum(axis=1, keepdims=True))
 
 
-def _contradictory(labels: Ints, same_image: npt.ArrayLike | None) -> list[Ints]:
+def _contradictory(labels: Ints, same_image: ArrayLike | None) -> list[Ints]:
     """The rows of each image that has two labels."""
     if same_image is None:
         return []
@@ -261,7 +261,7 @@ class NoiseBounds:
         return float(self.highest()[_distance(self.joint) >= grades].sum())
 
 
-def given_noise(transition: npt.ArrayLike, shares: npt.ArrayLike) -> NoiseBounds:
+def given_noise(transition: ArrayLike, shares: ArrayLike) -> NoiseBounds:
     """Noise of a known transition matrix (C, C); shares: of the labels, (C,)."""
     matrix, labelled = np.asarray(transition, dtype=np.float64), np.asarray(shares, dtype=np.float64)
     prior = np.maximum(np.linalg.lstsq(matrix.T, labelled, rcond=None)[0], 1e-6)
@@ -333,11 +333,7 @@ _STEPS = 50  # of the expectation maximisation for the prior
 
 
 def highest_grade_posterior(
-    labels: npt.ArrayLike,
-    units: npt.ArrayLike,
-    transition: npt.ArrayLike,
-    *,
-    certain: npt.ArrayLike | None = None,
+    labels: ArrayLike, units: ArrayLike, transition: ArrayLike, *, certain: ArrayLike | None = None
 ) -> Floats:
     """p(highest true grade | labels) (M, C) of each patient.
 
@@ -349,8 +345,7 @@ def highest_grade_posterior(
     classes = len(matrix)
     if y.shape != u.shape or not len(y) or matrix.shape != (classes, classes):
         raise SrjtError(
-            f"Labels and units must be lists of one length, and the matrix square; got {y.shape}, {u.shape} and "
-            f"{matrix.shape}."
+            f"Labels and units are lists of one length, the matrix is square; got {y.shape}, {u.shape}, {matrix.shape}."
         )
     seen = matrix[:, y].T  # (N, C): probability of the label by true grade
     if certain is not None:
@@ -367,11 +362,7 @@ def highest_grade_posterior(
 
 
 def highest_grade_weights(
-    labels: npt.ArrayLike,
-    units: npt.ArrayLike,
-    transition: npt.ArrayLike,
-    *,
-    certain: npt.ArrayLike | None = None,
+    labels: ArrayLike, units: ArrayLike, transition: ArrayLike, *, certain: ArrayLike | None = None
 ) -> Floats | None:
     """Weights (M, C) of each patient's highest grade whose mean, over the labels, is 1 for the true one, else 0.
 

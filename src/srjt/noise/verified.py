@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 from scipy.special import betaincinv, gammaln  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
@@ -118,15 +118,13 @@ def _half_width(rate: float, size: float, confidence: float) -> float:
     return (high - low) / 2.0
 
 
-def read_verified(verified: npt.ArrayLike | None, *, samples: int, classes: int) -> Verified | None:
+def read_verified(verified: ArrayLike | None, *, samples: int, classes: int) -> Verified | None:
     """(N,) grades with −1 or nan where unknown → the known ones, or None if there are none."""
     if verified is None:
         return None
     grades = np.asarray(verified, dtype=np.float64)
     if grades.shape != (samples,):
-        raise SrjtError(
-            f"verified holds one grade for each of the {samples} labels; its shape is {grades.shape}."
-        )
+        raise SrjtError(f"verified holds one grade for each of the {samples} labels; got {grades.shape}.")
     rows = np.flatnonzero(~np.isnan(grades) & (grades != -1))
     true = grades[rows]
     if (true != true.round()).any() or (true < 0).any() or (true >= classes).any():

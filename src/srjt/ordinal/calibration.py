@@ -4,17 +4,16 @@ ranges of grades that contain the true one with a given probability.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
 from srjt.ordinal import patient_codes
-from srjt.ordinal.metrics import Floats, Ints
+from srjt.ordinal.metrics import Floats, Groups, Ints
 
 # Calibration of probabilities, and their score for ordered grades.
 
@@ -27,9 +26,7 @@ class CalibrationBin(NamedTuple):
     samples: int
 
 
-def calibration_bins(
-    probabilities: npt.ArrayLike, true: npt.ArrayLike, *, bins: int = 15
-) -> list[CalibrationBin]:
+def calibration_bins(probabilities: ArrayLike, true: ArrayLike, *, bins: int = 15) -> list[CalibrationBin]:
     """Bins of equal width over the probability of the predicted grade, without the empty ones.
 
     probabilities: (N, C). true: (N,) grades.
@@ -51,7 +48,7 @@ def calibration_bins(
     ]
 
 
-def expected_calibration_error(probabilities: npt.ArrayLike, true: npt.ArrayLike, *, bins: int = 15) -> float:
+def expected_calibration_error(probabilities: ArrayLike, true: ArrayLike, *, bins: int = 15) -> float:
     """Mean gap between confidence and accuracy over the bins, weighted by their samples.
 
     The arguments are those of ``calibration_bins``.
@@ -65,7 +62,7 @@ def expected_calibration_error(probabilities: npt.ArrayLike, true: npt.ArrayLike
     return sum(b.samples * abs(b.confidence - b.accuracy) for b in filled) / sum(b.samples for b in filled)
 
 
-def ranked_probability_score(probabilities: npt.ArrayLike, true: npt.ArrayLike) -> float:
+def ranked_probability_score(probabilities: ArrayLike, true: ArrayLike) -> float:
     """Squared distance of the cumulative distributions, summed over thresholds, averaged over samples: 0 is
     perfect.
 
@@ -112,7 +109,7 @@ class Recalibration:
     samples: int = 0  # labels that it was fitted to
     meaning: str = ""  # what the recalibrated probabilities are probabilities of, where it is known
 
-    def __call__(self, probabilities: npt.ArrayLike) -> Floats:
+    def __call__(self, probabilities: ArrayLike) -> Floats:
         """(..., C) → (..., C)."""
         logits = self.slope * _log(probabilities) + self.offsets
         return _softmax(logits)
@@ -129,11 +126,7 @@ class Recalibration:
 
 
 def fit_recalibration(
-    probabilities: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    *,
-    transition: npt.ArrayLike | None = None,
-    vector: bool = False,
+    probabilities: ArrayLike, labels: ArrayLike, *, transition: ArrayLike | None = None, vector: bool = False
 ) -> Recalibration:
     """Fit a temperature, or a temperature and one offset per grade, by maximum likelihood of the labels.
 
@@ -153,11 +146,11 @@ def fit_recalibration(
 
 
 def choose_recalibration(
-    probabilities: npt.ArrayLike,
-    labels: npt.ArrayLike,
+    probabilities: ArrayLike,
+    labels: ArrayLike,
     *,
-    transition: npt.ArrayLike | None = None,
-    groups: Sequence[Hashable] | None = None,
+    transition: ArrayLike | None = None,
+    groups: Groups = None,
     vector: bool = True,
 ) -> Recalibration | None:
     """No recalibration, a temperature, or vector scaling: the simplest that predicts held-out labels well.
@@ -202,23 +195,19 @@ def choose_recalibration(
 
 
 def _checked(
-    probabilities: npt.ArrayLike, labels: npt.ArrayLike, transition: npt.ArrayLike | None
+    probabilities: ArrayLike, labels: ArrayLike, transition: ArrayLike | None
 ) -> tuple[Floats, Ints, Floats]:
     log_p, y = _log(probabilities), np.asarray(labels, dtype=np.int64)
     if log_p.ndim != 2 or y.shape != log_p.shape[:1] or not len(y):
-        raise SrjtError(
-            f"Recalibration needs probabilities (N, C) and labels (N,); their shapes are {log_p.shape} and {y.shape}."
-        )
+        raise SrjtError(f"Pass probabilities (N, C) and labels (N,); got {log_p.shape} and {y.shape}.")
     classes = log_p.shape[1]
     matrix = np.eye(classes) if transition is None else np.asarray(transition, dtype=np.float64)
     if matrix.shape != (classes, classes):
-        raise SrjtError(
-            f"A transition matrix of {classes} grades is {classes} × {classes}, not {matrix.shape}."
-        )
+        raise SrjtError(f"The matrix of {classes} grades is {classes} × {classes}, not {matrix.shape}.")
     return log_p, y, matrix
 
 
-def _log(probabilities: npt.ArrayLike) -> Floats:
+def _log(probabilities: ArrayLike) -> Floats:
     return np.log(np.maximum(np.asarray(probabilities, dtype=np.float64), FLOOR))
 
 
@@ -289,7 +278,7 @@ def _fit(
 # the patients' total weight of that grade.
 
 
-def range_scores(probabilities: npt.ArrayLike) -> Floats:
+def range_scores(probabilities: ArrayLike) -> Floats:
     """The score (N, C) of every grade: the probability that the growing range holds before the grade enters.
 
     probabilities: (N, C). 0 for the most likely grade; ties go to the milder grade.
@@ -316,7 +305,7 @@ def range_scores(probabilities: npt.ArrayLike) -> Floats:
     return scores
 
 
-def patient_weights(groups: Sequence[Hashable] | None, samples: int) -> Floats:
+def patient_weights(groups: Groups, samples: int) -> Floats:
     """Weights (N,): one patient's images share the weight 1. groups: (N,) patients; None: every sample is its own.
 
     Examples
@@ -329,11 +318,7 @@ def patient_weights(groups: Sequence[Hashable] | None, samples: int) -> Floats:
 
 
 def range_threshold(
-    scores: npt.ArrayLike,
-    weights: npt.ArrayLike | None = None,
-    *,
-    coverage: float,
-    groups: Sequence[Hashable] | None = None,
+    scores: ArrayLike, weights: ArrayLike | None = None, *, coverage: float, groups: Groups = None
 ) -> float:
     """The threshold at which ranges have the promised coverage.
 
@@ -371,7 +356,7 @@ def range_threshold(
     return float(ordered[first]) if first < len(ordered) else float("inf")
 
 
-def grade_ranges(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> tuple[Ints, Ints]:
+def grade_ranges(scores: ArrayLike, thresholds: ArrayLike) -> tuple[Ints, Ints]:
     """The lowest and the highest grade (N,) of each range; the most likely grade alone where no grade enters.
 
     scores: (N, C) from ``range_scores``. thresholds: one for all grades, or (C,) or (N, C), one for each grade. Grades

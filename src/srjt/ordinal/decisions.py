@@ -5,15 +5,14 @@ the curves of such a decision; and which answers are left to a person.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from srjt.errors import SrjtError
 from srjt.ordinal import patient_codes
-from srjt.ordinal.metrics import Floats, Interval, patient_draws, percentile_interval
+from srjt.ordinal.metrics import Floats, Groups, Interval, patient_draws, percentile_interval
 
 # Decisions from predicted probabilities: refer or not, at which threshold, and when to abstain.
 #
@@ -23,7 +22,7 @@ from srjt.ordinal.metrics import Floats, Interval, patient_draws, percentile_int
 OPERATING_POINT = ("sensitivity", "specificity", "positive_predictive_value", "negative_predictive_value")
 
 
-def referral_probability(probabilities: npt.ArrayLike, *, refer_from: int) -> Floats:
+def referral_probability(probabilities: ArrayLike, *, refer_from: int) -> Floats:
     """p(grade ≥ ``refer_from``) (N,) of probabilities (N, C). refer_from: the mildest grade that is referred, 1
     … C − 1.
 
@@ -34,19 +33,12 @@ def referral_probability(probabilities: npt.ArrayLike, *, refer_from: int) -> Fl
     """
     p = np.asarray(probabilities, dtype=np.float64)
     if p.ndim != 2 or not 0 < refer_from < p.shape[1]:
-        raise SrjtError(
-            f"refer_from must lie in 1 … C − 1 for probabilities (N, C); got {refer_from} for {p.shape}."
-        )
-    reached: Floats = np.clip(p[:, refer_from:].sum(axis=1), 0.0, 1.0)  # rounding can exceed 1
-    return reached
+        raise SrjtError(f"refer_from must lie in 1 … C − 1 for probabilities {p.shape}; got {refer_from}.")
+    return np.asarray(np.clip(p[:, refer_from:].sum(axis=1), 0.0, 1.0))  # rounding can exceed 1
 
 
 def operating_point(
-    positive: npt.ArrayLike,
-    referred: npt.ArrayLike,
-    *,
-    groups: Sequence[Hashable] | None = None,
-    level: float = 0.95,
+    positive: ArrayLike, referred: ArrayLike, *, groups: Groups = None, level: float = 0.95
 ) -> dict[str, Interval]:
     """Sensitivity, specificity and predictive values of a decision, with intervals by patient.
 
@@ -62,9 +54,7 @@ def operating_point(
     """
     y, r = np.asarray(positive, dtype=bool), np.asarray(referred, dtype=bool)
     if y.ndim != 1 or y.shape != r.shape:
-        raise SrjtError(
-            f"Positive and referred samples must be lists of one length; got {y.shape} and {r.shape}."
-        )
+        raise SrjtError(f"Positives and referrals must be lists of one length; got {y.shape} and {r.shape}.")
     shares = (r[y], y), (~r[~y], ~y), (y[r], r), (~y[~r], ~r)  # (right, among which samples)
     return {
         name: proportion_interval(
@@ -77,11 +67,7 @@ def operating_point(
 
 
 def proportion_interval(
-    right: npt.ArrayLike,
-    *,
-    groups: Sequence[Hashable] | None = None,
-    weights: npt.ArrayLike | None = None,
-    level: float = 0.95,
+    right: ArrayLike, *, groups: Groups = None, weights: ArrayLike | None = None, level: float = 0.95
 ) -> Interval:
     """A share and Wilson's interval, with the number of samples that independent ones would need (Rao and
     Scott).
@@ -138,7 +124,7 @@ class SensitivityThreshold(NamedTuple):
 
 
 def threshold_for_sensitivity(
-    positive: npt.ArrayLike, score: npt.ArrayLike, *, sensitivity: float
+    positive: ArrayLike, score: ArrayLike, *, sensitivity: float
 ) -> SensitivityThreshold:
     """The highest threshold whose expected sensitivity on new samples is at least ``sensitivity``.
 
@@ -154,9 +140,7 @@ def threshold_for_sensitivity(
     SensitivityThreshold(threshold=0.6, positives=3, reached=True)
     """
     if not 0.0 < sensitivity < 1.0:
-        raise SrjtError(
-            f"A sensitivity lies between 0 and 1, without them, for example 0.95; got {sensitivity:g}."
-        )
+        raise SrjtError(f"A sensitivity lies between 0 and 1, for example 0.95; got {sensitivity:g}.")
     s = np.asarray(score, dtype=np.float64)
     scores = np.sort(s[np.asarray(positive, dtype=bool)])[::-1]
     n = len(scores)
@@ -166,7 +150,7 @@ def threshold_for_sensitivity(
     return SensitivityThreshold(float(scores[min(k, n) - 1]), n, k <= n)
 
 
-def decision_confidence(score: npt.ArrayLike, *, threshold: float) -> Floats:
+def decision_confidence(score: ArrayLike, *, threshold: float) -> Floats:
     """How far each score (N,) is from the threshold: 0 at the threshold, 1 at the end (0 or 1) of its side.
 
     Examples
@@ -179,7 +163,7 @@ def decision_confidence(score: npt.ArrayLike, *, threshold: float) -> Floats:
     return np.divide(np.abs(s - threshold), largest, out=np.ones_like(s), where=largest > 0)
 
 
-def abstention_cut(confidence: npt.ArrayLike, *, share: float) -> float:
+def abstention_cut(confidence: ArrayLike, *, share: float) -> float:
     """The confidence below which a decision is left to a person: at most ``share`` of ``confidence`` (N,) lies
     below it.
 
@@ -230,7 +214,7 @@ class RiskCoverage(NamedTuple):
     risk: Floats
 
 
-def roc_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> Roc:
+def roc_curve(positive: ArrayLike, score: ArrayLike) -> Roc:
     """The receiver operating characteristic; samples with one score enter together.
 
     positive: (N,) of bool, with both classes. score: (N,). The first of T ≤ N + 1 points is (0, 0) at an
@@ -250,7 +234,7 @@ def roc_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> Roc:
     )
 
 
-def precision_recall_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> PrecisionRecall:
+def precision_recall_curve(positive: ArrayLike, score: ArrayLike) -> PrecisionRecall:
     """Precision and recall from the strictest threshold that refers somebody to the mildest: T ≤ N points.
 
     positive: (N,) of bool, with both classes. score: (N,).
@@ -266,10 +250,10 @@ def precision_recall_curve(positive: npt.ArrayLike, score: npt.ArrayLike) -> Pre
 
 
 def areas(
-    positive: npt.ArrayLike,
-    score: npt.ArrayLike,
+    positive: ArrayLike,
+    score: ArrayLike,
     *,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
@@ -294,9 +278,7 @@ def areas(
     return {name: percentile_interval(v, level=level) for name, v in zip(names, values, strict=True)}
 
 
-def net_benefit(
-    positive: npt.ArrayLike, score: npt.ArrayLike, *, thresholds: npt.ArrayLike | None = None
-) -> NetBenefit:
+def net_benefit(positive: ArrayLike, score: ArrayLike, *, thresholds: ArrayLike | None = None) -> NetBenefit:
     """The decision curve: TP/N − FP/N · t/(1 − t) at threshold t (Vickers and Elkin, 2006).
 
     A threshold t says that one missed positive weighs as much as (1 − t)/t needless referrals. positive: (N,)
@@ -317,7 +299,7 @@ def net_benefit(
     return NetBenefit(t, (hits - alarms * odds) / n, (y.sum() - (~y).sum() * odds) / n)
 
 
-def risk_coverage_curve(confidence: npt.ArrayLike, loss: npt.ArrayLike) -> RiskCoverage:
+def risk_coverage_curve(confidence: ArrayLike, loss: ArrayLike) -> RiskCoverage:
     """Mean loss of the samples that remain if the least confident ones are left to a person.
 
     confidence: (N,). loss: (N,), for example 1 for a wrong answer. T ≤ N points from the smallest coverage to
@@ -337,7 +319,7 @@ def risk_coverage_curve(confidence: npt.ArrayLike, loss: npt.ArrayLike) -> RiskC
     return RiskCoverage(covered / len(c), np.cumsum(losses[order])[last] / covered)
 
 
-def thin(values: npt.ArrayLike, *, points: int = 400) -> Floats:
+def thin(values: ArrayLike, *, points: int = 400) -> Floats:
     """At most ``points`` values of a curve (T,), evenly by position, with both ends.
 
     Examples
@@ -352,8 +334,8 @@ def thin(values: npt.ArrayLike, *, points: int = 400) -> Floats:
 
 
 def _ranked(
-    positive: npt.ArrayLike, score: npt.ArrayLike
-) -> tuple[npt.NDArray[np.bool_], Floats, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    positive: ArrayLike, score: ArrayLike
+) -> tuple[NDArray[np.bool_], Floats, NDArray[np.int64], NDArray[np.int64]]:
     """Positives by falling score (N,); the different scores (T,); the last position of each (T,); the order (N,)."""
     y, s = np.asarray(positive, dtype=bool), np.asarray(score, dtype=np.float64)
     if y.ndim != 1 or y.shape != s.shape or len(y) == 0:
@@ -366,7 +348,7 @@ def _ranked(
     return y[order], s[order][last], last, order
 
 
-def _weighted_areas(weights: Floats, positive: npt.NDArray[np.bool_], last: npt.NDArray[np.int64]) -> Floats:
+def _weighted_areas(weights: Floats, positive: NDArray[np.bool_], last: NDArray[np.int64]) -> Floats:
     """(R, N) weights of ranked samples → (2, R) areas; nan for a draw with one class only."""
     hits = np.cumsum(weights * positive, axis=1)[:, last]
     alarms = np.cumsum(weights * ~positive, axis=1)[:, last]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from srjt.errors import SrjtError, unknown_name
@@ -246,7 +246,7 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
     cuts = np.unique(np.concatenate([between[some], halves, [-0.5, classes - 0.5]]))
     below = cumulative[np.searchsorted(ascending, cuts, side="right")]  # expected counts of each true grade
 
-    def score(chosen: npt.NDArray[np.int64]) -> float:
+    def score(chosen: NDArray[np.int64]) -> float:
         edges = np.concatenate([cumulative[:1], below[chosen], cumulative[-1:]])
         value = METRICS[purpose](np.diff(edges, axis=0).T)
         if np.isnan(value):
@@ -303,8 +303,8 @@ class LearnedPooling(NamedTuple):
 
 
 def pool_probabilities(
-    probabilities: npt.ArrayLike,
-    units: npt.ArrayLike,
+    probabilities: ArrayLike,
+    units: ArrayLike,
     *,
     how: Pooling = "highest",
     learned: LearnedPooling | None = None,
@@ -334,10 +334,10 @@ def pool_probabilities(
         raise unknown_name("pooling", how, get_args(Pooling))
     if learned is None:
         raise SrjtError("The learned pooling needs its parameters: learned=fit_pooling(…).")
-    return _pool(_surprise(reached), u, learned)
+    return _pool(reached, u, learned)
 
 
-def highest_per_unit(grades: npt.ArrayLike, units: npt.ArrayLike) -> Ints:
+def highest_per_unit(grades: ArrayLike, units: ArrayLike) -> Ints:
     """The highest grade (M,) of each unit. grades: (N,). units: (N,) the unit of each image, 0 … M − 1.
 
     Examples
@@ -351,7 +351,7 @@ def highest_per_unit(grades: npt.ArrayLike, units: npt.ArrayLike) -> Ints:
     return highest
 
 
-def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.ArrayLike) -> LearnedPooling:
+def fit_pooling(probabilities: ArrayLike, units: ArrayLike, labels: ArrayLike) -> LearnedPooling:
     """The exponent and the weight under which the units' labels are most likely.
 
     A weak prior keeps both near 1 and 4 where few units decide: normal, of their logarithms, with a standard
@@ -373,12 +373,12 @@ def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.
     if len(y) != int(u.max()) + 1:
         raise SrjtError(f"{int(u.max()) + 1} units and {len(y)} labels: there must be as many of both.")
     target = np.eye(p.shape[1])[y.astype(np.int64)] if y.ndim == 1 else y.astype(np.float64)
-    surprise = _surprise(_reached(p))
+    reached = _reached(p)
     bounds = [tuple(map(math.log, _EXPONENTS)), tuple(map(math.log, _WEIGHTS))]
     centre = (math.log(4.0), 0.0)
 
     def loss(logarithms: Floats) -> float:
-        pooled = _pool(surprise, u, LearnedPooling(*np.exp(logarithms)))
+        pooled = _pool(reached, u, LearnedPooling(*np.exp(logarithms)))
         surprises = -(target * np.log(np.maximum(pooled, _SMALLEST))).sum()
         return float(surprises + 0.5 * ((logarithms - centre) ** 2).sum())
 
@@ -392,15 +392,16 @@ def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.
     return LearnedPooling(float(exponent), float(weight))
 
 
-def _pool(surprise: Floats, units: Ints, learned: LearnedPooling) -> Floats:
-    """(N, C) −log F of the images → (M, C) probabilities of the units."""
+def _pool(reached: Floats, units: Ints, learned: LearnedPooling) -> Floats:
+    """(N, C) F of the images → (M, C) probabilities of the units."""
+    surprise = -np.log(np.maximum(reached, _SMALLEST))
     highest = np.zeros((int(units.max()) + 1, surprise.shape[1]))
     np.maximum.at(highest, units, surprise)
     # relative to the highest, so that no power overflows
     relative = np.divide(surprise, highest[units], out=np.zeros_like(surprise), where=highest[units] > 0)
     mean = _sums(relative**learned.exponent, units) / np.bincount(units)[:, None]
-    reached = np.exp(-learned.weight * highest * mean ** (1.0 / learned.exponent))
-    return np.diff(reached, axis=1, prepend=0.0).clip(min=0.0)
+    pooled = np.exp(-learned.weight * highest * mean ** (1.0 / learned.exponent))
+    return np.diff(pooled, axis=1, prepend=0.0).clip(min=0.0)
 
 
 def _reached(probabilities: Floats) -> Floats:
@@ -410,16 +411,12 @@ def _reached(probabilities: Floats) -> Floats:
     return np.asarray(reached)
 
 
-def _surprise(reached: Floats) -> Floats:
-    return -np.log(np.maximum(reached, _SMALLEST))
-
-
 def _sums(values: Floats, units: Ints) -> Floats:
     """(N, C) → (M, C) sums of each unit."""
     return np.stack([np.bincount(units, weights=column) for column in values.T], axis=1)
 
 
-def _checked(probabilities: npt.ArrayLike, units: npt.ArrayLike) -> tuple[Floats, Ints]:
+def _checked(probabilities: ArrayLike, units: ArrayLike) -> tuple[Floats, Ints]:
     p, u = np.asarray(probabilities, dtype=np.float64), np.asarray(units, dtype=np.int64)
     if p.ndim != 2 or u.shape != (len(p),) or not len(p):
         raise SrjtError(f"Probabilities (N, C) need one unit per image (N,); got {p.shape} and {u.shape}.")

@@ -117,9 +117,7 @@ def _grades(labels: Any, num_classes: int) -> Tensor:
     if grades.device.type == "cpu" and grades.numel():
         lowest, highest = int(grades.min()), int(grades.max())
         if lowest < 0 or highest >= num_classes:
-            raise SrjtError(
-                f"Labels must lie in 0 … {num_classes - 1}; they reach from {lowest} to {highest}."
-            )
+            raise SrjtError(f"Labels lie in 0 … {num_classes - 1}; they reach from {lowest} to {highest}.")
     return grades
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from srjt.errors import SrjtError
@@ -23,8 +23,9 @@ from srjt.ordinal import patient_codes as patient_codes
 # Counts are floats of shape (..., C, C), none of them empty; a value per matrix comes back. ``METRICS[name]`` takes
 # one matrix and checks it.
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Groups = Sequence[Hashable] | None  # patients of the samples; None: every sample is its own
 
 
 def _accuracy(counts: Floats) -> Floats:
@@ -83,8 +84,7 @@ def _right(counts: Floats) -> Floats:
 
 
 def _total(counts: Floats) -> Floats:
-    total: Floats = counts.reshape(*counts.shape[:-2], -1).sum(axis=-1)
-    return total
+    return np.asarray(counts.reshape(*counts.shape[:-2], -1).sum(axis=-1))
 
 
 def _distance(counts: Floats) -> Floats:
@@ -92,14 +92,13 @@ def _distance(counts: Floats) -> Floats:
     return np.abs(grade[:, None] - grade[None, :])
 
 
-def _involved(counts: Floats) -> npt.NDArray[np.bool_]:
+def _involved(counts: Floats) -> NDArray[np.bool_]:
     """The grades that are present or predicted."""
     return np.asarray(counts.sum(axis=-2) + counts.sum(axis=-1) > 0)
 
 
-def _mean(part: Floats, whole: Floats, *, over: npt.NDArray[np.bool_]) -> Floats:
-    mean: Floats = np.where(over, divide(part, whole, empty=0.0), 0.0).sum(axis=-1) / over.sum(axis=-1)
-    return mean
+def _mean(part: Floats, whole: Floats, *, over: NDArray[np.bool_]) -> Floats:
+    return np.asarray(np.where(over, divide(part, whole, empty=0.0), 0.0).sum(axis=-1) / over.sum(axis=-1))
 
 
 # How clean a selection of samples is: counts are accumulated on the device and transferred once.
@@ -127,7 +126,7 @@ def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_clas
     return (kinds[..., None] & of_grade).sum(dim=-2)
 
 
-def label_precision(counts: npt.ArrayLike, *, per_class: bool = False) -> float | Floats:
+def label_precision(counts: ArrayLike, *, per_class: bool = False) -> float | Floats:
     """Share of truly clean samples among the selected.
 
     counts: (4, C) from ``selection_counts``. per_class: (C,) by given grade instead of overall. nan where there
@@ -142,7 +141,7 @@ def label_precision(counts: npt.ArrayLike, *, per_class: bool = False) -> float 
     return _ratio(chosen_clean, chosen)
 
 
-def label_recall(counts: npt.ArrayLike, *, per_class: bool = False) -> float | Floats:
+def label_recall(counts: ArrayLike, *, per_class: bool = False) -> float | Floats:
     """Share of selected samples among the truly clean; arguments and result as of ``label_precision``.
 
     Examples
@@ -154,7 +153,7 @@ def label_recall(counts: npt.ArrayLike, *, per_class: bool = False) -> float | F
     return _ratio(chosen_clean, clean)
 
 
-def _selection(counts: npt.ArrayLike, *, per_class: bool) -> Floats:
+def _selection(counts: ArrayLike, *, per_class: bool) -> Floats:
     array = np.asarray(counts, dtype=np.float64)
     if array.ndim != 2 or len(array) != 4:
         raise SrjtError(f"Selection counts have shape (4, C), not {array.shape}.")
@@ -209,7 +208,7 @@ class Metric:
     lower_is_better: bool = False
     lowest: float = 0.0
 
-    def __call__(self, confusion: npt.ArrayLike) -> float:
+    def __call__(self, confusion: ArrayLike) -> float:
         return float(self.function(_counts(confusion)))
 
 
@@ -227,7 +226,7 @@ METRICS: dict[str, Metric] = {
 MAIN = ("mae", "accuracy", "macro_f1", "qwk")  # those that are shown first, and in a terminal
 
 
-def summary(confusion: npt.ArrayLike) -> dict[str, float]:
+def summary(confusion: ArrayLike) -> dict[str, float]:
     """All metrics of one confusion matrix (C, C), by the names of ``METRICS``.
 
     Examples
@@ -238,7 +237,7 @@ def summary(confusion: npt.ArrayLike) -> dict[str, float]:
     return {name: metric(confusion) for name, metric in METRICS.items()}
 
 
-def _counts(confusion: npt.ArrayLike) -> Floats:
+def _counts(confusion: ArrayLike) -> Floats:
     counts = np.asarray(confusion, dtype=np.float64)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
         raise SrjtError(f"A confusion matrix is square (C, C); this one has shape {counts.shape}.")
@@ -259,7 +258,7 @@ class NaiveBaseline(NamedTuple):
     qwk: float = 0.0  # one grade for all agrees by chance alone
 
 
-def naive_baseline(training_counts: npt.ArrayLike, counts: npt.ArrayLike) -> NaiveBaseline:
+def naive_baseline(training_counts: ArrayLike, counts: ArrayLike) -> NaiveBaseline:
     """Scores on samples with ``counts`` (C,) per grade of a prediction from ``training_counts`` (C,) alone."""
     training = np.asarray(training_counts, dtype=np.float64)
     share = np.asarray(counts, dtype=np.float64) / np.sum(counts)
@@ -268,11 +267,8 @@ def naive_baseline(training_counts: npt.ArrayLike, counts: npt.ArrayLike) -> Nai
     frequent = int(np.argmax(training))
     accuracy = float(share[frequent])
     involved = int((share > 0).sum()) + (accuracy == 0)  # grades that are present or predicted
-    return NaiveBaseline(
-        accuracy=accuracy,
-        mae=float(share @ distance),
-        macro_f1=2 * accuracy / (1 + accuracy) / involved,
-    )
+    macro_f1 = 2 * accuracy / (1 + accuracy) / involved
+    return NaiveBaseline(accuracy=accuracy, mae=float(share @ distance), macro_f1=macro_f1)
 
 
 # Intervals resample patients: images of one patient are similar, and resampling them would make it too narrow.
@@ -301,7 +297,7 @@ def patient_draws(patients: int, resamples: int, *, seed: int, width: int = 1) -
         yield rng.multinomial(patients, np.full(patients, 1.0 / patients), size=size).astype(np.float64)
 
 
-def percentile_interval(values: npt.ArrayLike, *, level: float = 0.95) -> Interval:
+def percentile_interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
     """(1 + B,) a number as it is and of each draw → its percentile interval; nan where no draw has a value."""
     value, *draws = np.asarray(values, dtype=np.float64)
     tails = [(1 - level) / 2, 1 - (1 - level) / 2]
@@ -310,11 +306,7 @@ def percentile_interval(values: npt.ArrayLike, *, level: float = 0.95) -> Interv
 
 
 def t_interval(
-    values: npt.ArrayLike,
-    *,
-    patients: int,
-    trainings: Sequence[npt.ArrayLike] = (),
-    level: float = 0.95,
+    values: ArrayLike, *, patients: int, trainings: Sequence[ArrayLike] = (), level: float = 0.95
 ) -> tuple[Interval, float]:
     """A difference with its interval and two-sided p-value by Student's t, from bootstrap draws of the patients.
 
@@ -349,11 +341,11 @@ def t_interval(
 
 
 def bootstrap_metrics(
-    true: npt.ArrayLike,
-    predicted: npt.ArrayLike,
+    true: ArrayLike,
+    predicted: ArrayLike,
     *,
     num_classes: int,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
@@ -375,11 +367,11 @@ def bootstrap_metrics(
 
 
 def resampled_metrics(
-    true: npt.ArrayLike,
-    predicted: npt.ArrayLike,
+    true: ArrayLike,
+    predicted: ArrayLike,
     *,
     num_classes: int,
-    groups: Sequence[Hashable] | None = None,
+    groups: Groups = None,
     metrics: Iterable[str] = tuple(METRICS),
     resamples: int = 1000,
     seed: int = 0,
@@ -412,7 +404,7 @@ def resampled_metrics(
     return {name: METRICS[name].function(confusions) for name in metrics}
 
 
-def holm(p_values: npt.ArrayLike) -> Floats:
+def holm(p_values: ArrayLike) -> Floats:
     """p-values (n,) corrected for their number by Holm's method: below α, all that are have a joint error of at
     most α.
 

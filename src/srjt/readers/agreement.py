@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
@@ -35,7 +35,7 @@ from srjt.readers.readings import (
 # holds bootstrap draws; nan stands where a coefficient is undefined.
 
 
-def weighted_kappa(tables: npt.ArrayLike, *, power: int) -> Floats:
+def weighted_kappa(tables: ArrayLike, *, power: int) -> Floats:
     """Weighted κ (…) of counts (…, C, C): the one reader's grade in rows, the other's in columns.
 
     power: 1 for linear, 2 for quadratic weights. nan where both readers gave one and the same grade, or nothing is
@@ -50,7 +50,7 @@ def weighted_kappa(tables: npt.ArrayLike, *, power: int) -> Floats:
     return np.asarray(np.where(chance > 0, 1.0 - seen / np.where(chance > 0, chance, 1.0), np.nan))
 
 
-def krippendorff_alpha(coincidences: npt.ArrayLike) -> Floats:
+def krippendorff_alpha(coincidences: ArrayLike) -> Floats:
     """Krippendorff's α (…) for ordinal grades; nan where only one grade occurs.
 
     coincidences: (…, C·C) each ordered pair of readings of an item counts 1 / (readings of the item − 1).
@@ -68,7 +68,7 @@ def krippendorff_alpha(coincidences: npt.ArrayLike) -> Floats:
     return np.asarray(np.where(chance > 0, 1.0 - seen / np.where(chance > 0, chance, 1.0), np.nan))
 
 
-def fleiss_kappa(tables: npt.ArrayLike, shares: npt.ArrayLike) -> Floats:
+def fleiss_kappa(tables: ArrayLike, shares: ArrayLike) -> Floats:
     """Fleiss' κ of any number of readings an item. The order of the grades does not count.
 
     tables: (…, C, C) pairs of readings; each item with several readings counts 1, spread over its ordered pairs.
@@ -78,7 +78,7 @@ def fleiss_kappa(tables: npt.ArrayLike, shares: npt.ArrayLike) -> Floats:
     return _beyond_chance(tables, np.eye(share.shape[-1]), (share**2).sum(axis=-1))
 
 
-def gwet_ac2(tables: npt.ArrayLike, shares: npt.ArrayLike) -> Floats:
+def gwet_ac2(tables: ArrayLike, shares: ArrayLike) -> Floats:
     """Gwet's AC2 with quadratic weights, which stays high where nearly all readings are one grade.
 
     tables, shares: as for ``fleiss_kappa``.
@@ -91,12 +91,12 @@ def gwet_ac2(tables: npt.ArrayLike, shares: npt.ArrayLike) -> Floats:
     return _beyond_chance(tables, weight, chance)
 
 
-def _normalised(shares: npt.ArrayLike) -> Floats:
+def _normalised(shares: ArrayLike) -> Floats:
     share = np.asarray(shares, dtype=np.float64)
     return np.asarray(share / np.maximum(share.sum(axis=-1, keepdims=True), 1e-300))
 
 
-def _beyond_chance(tables: npt.ArrayLike, weight: Floats, chance: Floats) -> Floats:
+def _beyond_chance(tables: ArrayLike, weight: Floats, chance: Floats) -> Floats:
     counts = np.asarray(tables, dtype=np.float64)
     size = counts.sum(axis=(-2, -1))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -104,7 +104,7 @@ def _beyond_chance(tables: npt.ArrayLike, weight: Floats, chance: Floats) -> Flo
         return np.asarray(np.where(chance < 1.0, (seen - chance) / (1.0 - chance), np.nan))
 
 
-def icc_one_way(sums: npt.ArrayLike) -> Floats:
+def icc_one_way(sums: ArrayLike) -> Floats:
     """ICC(1,1) of Shrout and Fleiss: items read by whichever readers, grades as numbers, a single reading.
 
     sums: (…, 6) over the items i with several readings x: their number, Σ n_i, Σ n_i², Σ x, Σ x², Σ (Σ x)² / n_i.
@@ -117,7 +117,7 @@ def icc_one_way(sums: npt.ArrayLike) -> Floats:
         return _ratio(among - within, among + (readings - 1) * within)
 
 
-def icc_two_way(sums: npt.ArrayLike) -> tuple[Floats, Floats]:
+def icc_two_way(sums: ArrayLike) -> tuple[Floats, Floats]:
     """ICC(2,1) and ICC(3,1) of Shrout and Fleiss, of items that all readers read, grades as numbers.
 
     ICC(2,1): readers like these in general; a reader's bias counts as disagreement. ICC(3,1): these readers; bias does
@@ -400,7 +400,7 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     }  # fmt: skip
 
 
-def _years(times: npt.NDArray[np.datetime64]) -> tuple[Floats, Floats]:
+def _years(times: NDArray[np.datetime64]) -> tuple[Floats, Floats]:
     """Of each time whether it is known, and the years since the mean time."""
     timed = ~np.isnat(times)
     seconds = np.where(timed, times.astype("datetime64[s]").astype(np.int64), 0).astype(float)
@@ -458,7 +458,7 @@ class NetworkComparison(Plain):
 
 def compare_network(
     readings: Readings,
-    predicted: npt.ArrayLike,
+    predicted: ArrayLike,
     *,
     margin: float = 0.05,
     resamples: int = 1000,
@@ -497,9 +497,7 @@ def compare_network(
     items, classes = len(readings.items), len(readings.grades)
     whole = network.shape == (items,) and network.dtype.kind in "iu"
     if not whole or (network < -1).any() or (network >= classes).any():
-        raise SrjtError(
-            f"predicted holds a whole grade 0 … {classes - 1}, or −1 where there is none, for each of {items} items."
-        )
+        raise SrjtError(f"predicted holds a whole grade 0 … {classes - 1}, or −1, for each of {items} items.")
     if margin <= 0 or resamples < 1 or not 0.0 < confidence < 1.0:
         raise SrjtError(
             "margin is positive, resamples at least 1 and confidence between 0 and 1; "
@@ -555,9 +553,7 @@ def compare_network(
             }
         )
     if not rows:
-        raise SrjtError(
-            "No item that the network has graded was read by two readers: a reader can only be compared with others."
-        )
+        raise SrjtError("No item that the network has graded was read by two readers.")
     with np.errstate(invalid="ignore"):
         defined = [one for one in draws if np.isfinite(one[0])]
         mean = np.nanmean(defined, axis=0) if defined else np.full(1 + resamples, np.nan)

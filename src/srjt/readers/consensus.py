@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.progress import Plain, Reported
@@ -87,7 +87,7 @@ class Consensus(ReaderIntervals, Plain, Reported):
 def consensus(
     readings: Readings,
     *,
-    probabilities: npt.ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
     repeats: Repeats = "one reading",
     shared_errors: float = SHARED_ERRORS,
     confidence: float = 0.95,
@@ -199,14 +199,12 @@ def posterior_median(posterior: Floats) -> Ints:
     return np.asarray((posterior.cumsum(axis=1)[:, :-1] < 0.5 - 1e-9).sum(axis=1), dtype=np.int64)
 
 
-def _log_ratio(probabilities: npt.ArrayLike, readings: Readings) -> Floats:
+def _log_ratio(probabilities: ArrayLike, readings: Readings) -> Floats:
     """(I, C) the network's log probabilities relative to their mean, which the prior already contains."""
     p = np.asarray(probabilities, dtype=np.float64)
     shape = (len(readings.items), len(readings.grades))
     if p.shape != shape:
-        raise SrjtError(
-            f"probabilities have a row for each item and a column for each grade, {shape}; got {p.shape}."
-        )
+        raise SrjtError(f"probabilities have a row for each item, a column per grade {shape}; got {p.shape}.")
     if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(axis=1) - 1.0).max() > 1e-3:
         raise SrjtError("Each row of the probabilities must be positive and sum to 1: pass softmax outputs.")
     p = np.maximum(p, 1e-6)
@@ -388,13 +386,10 @@ def next_readings(
     if count < 1 or (per_reader is not None and per_reader < 1):
         raise SrjtError(f"count and per_reader are at least 1; got {count} and {per_reader}.")
     if consensus.items != readings.items or consensus.readers != readings.readers:
-        raise SrjtError(
-            "The consensus is of other items or readers: pass the readings that it was made from."
-        )
+        raise SrjtError("The consensus is of other items or readers: pass the readings that it is of.")
     names = [NEW_READER] if new_reader else readings.readers
-    item, reader, gain = _candidates(
-        consensus, readings, count=count, per_reader=per_reader, new_reader=new_reader
-    )
+    enough = count if per_reader is None else 4 * count  # a limit sends an item to its second-best reader
+    item, reader, gain = _candidates(consensus, readings, enough=enough, new_reader=new_reader)
     taken: list[int] = []
     used: set[int] = set()
     asked: Counter[int] = Counter()
@@ -442,16 +437,14 @@ def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False
 
 
 def _candidates(
-    consensus: Consensus, readings: Readings, *, count: int, per_reader: int | None, new_reader: bool
+    consensus: Consensus, readings: Readings, *, enough: int, new_reader: bool
 ) -> tuple[Ints, Ints, Floats]:
     """Items without a reference and readers with their gains, as many as may matter.
 
     A gain is at most the item's risk: items are looked at by falling risk until no other can come among the first.
-    Limits per reader send an item to its second-best reader, so more of them are then looked at.
     """
     readers = 1 if new_reader else len(readings.readers)
     done = np.unique(readings.item * readers + readings.reader)
-    enough = count if per_reader is None else 4 * count
     order = np.argsort(-consensus.risk, kind="stable")
     if readings.reference is not None:
         order = order[readings.reference[order] < 0]

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from scipy.special import betaincinv, ndtr, ndtri  # type: ignore[import-untyped]
 
@@ -277,13 +277,7 @@ def refit(evidence: Evidence, fit: Fit, rows: Ints | None = None, *, tolerance: 
     if rows is not None:
         evidence, fit = evidence.items(rows), replace(fit, posterior=fit.posterior[rows])
     return maximise(
-        evidence,
-        fit.states,
-        fit.family,
-        strength=fit.strength,
-        start=fit,
-        tolerance=tolerance,
-        iterations=30,
+        evidence, fit.states, fit.family, strength=fit.strength, start=fit, tolerance=tolerance, iterations=30
     )
 
 
@@ -580,7 +574,7 @@ def design_effect(evidence: Evidence, posterior: Floats, matrices: Floats) -> Fl
     return np.asarray(1.0 + correlation * np.maximum(mean - 1.0, 0.0))
 
 
-def _mix(weights: Floats, means: npt.ArrayLike, variances: npt.ArrayLike) -> tuple[Floats, Floats]:
+def _mix(weights: Floats, means: ArrayLike, variances: ArrayLike) -> tuple[Floats, Floats]:
     """Mean and variance of a mixture."""
     each = np.asarray(means)
     mean = np.tensordot(weights, each, axes=1)
@@ -679,7 +673,7 @@ def _types_given_others(evidence: Evidence, fit: Fit, *, times: Floats) -> Float
     return _softmax(log * (scale / times)[:, None] + fit.population.log_prior(fit.family))
 
 
-def _at_most(owner: npt.NDArray[np.generic], most: int) -> Ints:
+def _at_most(owner: NDArray[np.generic], most: int) -> Ints:
     """The places of at most this many entries of each owner, drawn at random."""
     mixed = np.random.Generator(np.random.PCG64(0)).permutation(len(owner))
     order = mixed[np.argsort(owner[mixed], kind="stable")]

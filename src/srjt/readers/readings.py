@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, diags  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of, printable
@@ -17,9 +17,9 @@ from srjt.ordinal import patient_codes
 
 # Grades that several readers gave to the same items.
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Repeats = Literal["one reading", "independent"]
 
 
@@ -62,7 +62,7 @@ class Readings:
     grade: Ints
     groups: list[str] | None = None
     reference: Ints | None = None
-    times: npt.NDArray[np.datetime64] | None = None
+    times: NDArray[np.datetime64] | None = None
 
     def __post_init__(self) -> None:
         if len(self.grades) < 2:
@@ -120,7 +120,7 @@ class Readings:
     def __len__(self) -> int:
         return len(self.item)
 
-    def rows(self, rows: npt.NDArray[Any]) -> Readings:
+    def rows(self, rows: NDArray[Any]) -> Readings:
         """Some of the readings, by (M,) of bool or positions, of the same items and readers."""
         return replace(
             self,
