@@ -33,50 +33,35 @@ def make_study(
     are "method noise fold"."""
     rng = np.random.default_rng(0)
     counts = np.array([3060, 1800, 740, 400, 210, 90, 50][: len(grades)])
-    metrics, scores, runs, noise_rows, confusions = [], [], [], [], {}
+    metrics, runs, noise_rows, confusions = [], [], [], {}
     for noise in noises:
         kind, _, rate_text = noise.partition(":")
-        rate = 0.3 if kind == "none" else float(rate_text)
-        matrix = None
+        known: dict[str, Any] = dict.fromkeys(("rho", "nominal_rate", "condition_number"), np.nan) | {
+            "matrix": None
+        }
+        rate = 0.3
         if kind != "none":
+            rate = float(rate_text)
             rho = ordinal_noise.rho_for_rate(kind, rate=rate, class_counts=counts)
             matrix = ordinal_noise.transition_matrix(kind, num_classes=len(grades), rho=rho)
+            known = {"rho": rho, "nominal_rate": rate, "condition_number": np.linalg.cond(matrix)}
+            known["matrix"] = matrix.tolist()
         for fold in range(folds):
+            realised = np.nan if kind == "none" else rate + rng.normal(0, 0.004)
             noise_rows.append(
-                {
-                    "noise": noise,
-                    "kind": kind,
-                    "fold": fold,
-                    "seed": 0,
-                    "rho": np.nan if matrix is None else rho,
-                    "nominal_rate": np.nan if matrix is None else rate,
-                    "given_rate": rate,
-                    "realised_rate": np.nan if matrix is None else rate + rng.normal(0, 0.004),
-                    "condition_number": np.nan if matrix is None else np.linalg.cond(matrix),
-                    "matrix": None if matrix is None else matrix.tolist(),
-                }
-            )
+                {"noise": noise, "kind": kind, "fold": fold, "seed": 0, "given_rate": rate, "realised_rate": realised}
+                | known
+            )  # fmt: skip
             for place, given in enumerate(methods):
                 key = f"{given} {noise} {fold}"
                 method, _, variant = given.partition(":")
                 cell = dict(zip(CELL, (key, method, variant, noise, fold, 0), strict=True))
                 status = (statuses or {}).get(key, "done")
-                error = (
-                    "Traceback (most recent call last):\n  RuntimeError: <b>boom</b>"
-                    if status == "failed"
-                    else ""
-                )
-                runs.append(
-                    {
-                        **cell,
-                        "status": status,
-                        "seconds": 61.5 if status == "done" else np.nan,
-                        "error": error,
-                        "rate_source": rate_source(method, variant, study_rate=None),
-                        "used_rate": np.nan,
-                    }
-                )
-                reached = {"done": epochs, "running": epochs // 2}.get(status, 0)
+                runs.append({
+                    **cell, "status": status, "seconds": 61.5 if status == "done" else np.nan,
+                    "error": "Traceback (most recent call last):\n  RuntimeError: <b>boom</b>" * (status == "failed"),
+                    "rate_source": rate_source(method, variant, study_rate=None), "used_rate": np.nan,
+                })  # fmt: skip
                 ours, joint = method.endswith("+ours"), place >= 8 or method.startswith(("co", "jocor"))
                 top = (
                     0.80
@@ -84,13 +69,17 @@ def make_study(
                     - 0.005 * (place % 5)
                     + rng.normal(0, 0.01)
                 )
+                reached = {"done": epochs, "running": epochs // 2}.get(status, 0)
                 for network in ("1", "2") if joint else ("1",):
                     for epoch in range(1, reached + 1):
                         accuracy = top - 0.25 * np.exp(-epoch / 3) + rng.normal(0, 0.004)
-                        kept = (
-                            min(1, (1 - rate) + 0.9 * rate * (1 - np.exp(-epoch / 4))) if joint else 1 - rate
-                        )
+                        kept = 1 - rate
+                        if joint:
+                            kept = min(1, kept + 0.9 * rate * (1 - np.exp(-epoch / 4)))
                         at = {**cell, "epoch": epoch, "network": network}
+                        recalls = [
+                            0.97 - 0.08 * c + 0.02 * ours if joint else 1.0 for c in range(len(grades))
+                        ]
                         row = [
                             ("test", "accuracy", accuracy),
                             ("test", "mae", 1.25 * (1 - accuracy)),
@@ -100,25 +89,14 @@ def make_study(
                             ("train", "loss", 1.2 - accuracy),
                             ("train", "label_precision", kept - 0.01 * (not ours) + rng.normal(0, 0.003)),
                             ("train", "label_recall", 0.93 if joint else 1.0),
+                            *(("train", f"label_recall[{c}]", recall) for c, recall in enumerate(recalls)),
                         ]
-                        for c in range(len(grades)):
-                            row.append(
-                                (
-                                    "train",
-                                    f"label_recall[{c}]",
-                                    0.97 - 0.08 * c + 0.02 * ours if joint else 1.0,
-                                )
-                            )
                         metrics += [{**at, "split": s, "metric": m, "value": float(v)} for s, m, v in row]
-                if status != "done":
-                    continue
-                p = np.clip(top, 0.05, 0.95)
-                confusions[key] = np.array(
-                    [
-                        [n * p if i == j else n * (1 - p) / (len(grades) - 1) for j in range(len(grades))]
-                        for i, n in enumerate(counts // 5)
-                    ]
-                ).round().astype(np.int64)  # fmt: skip
+                if status == "done":
+                    right, shape = np.clip(top, 0.05, 0.95), (len(grades), len(grades))
+                    shares = np.full(shape, (1 - right) / (len(grades) - 1))
+                    np.fill_diagonal(shares, right)
+                    confusions[key] = ((counts // 5)[:, None] * shares).round().astype(np.int64)
     metric_table = pd.DataFrame(metrics, columns=[*CELL, "epoch", "split", "network", "metric", "value"])
     done = {run["key"] for run in runs if run["status"] == "done"}
     recent = metric_table[metric_table["key"].isin(done) & (metric_table["epoch"] > epochs - 10)]

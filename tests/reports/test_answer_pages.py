@@ -18,13 +18,11 @@ from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate_sides
 from srjt.inference.options import Answering
-from srjt.ordinal.calibration import expected_calibration_error
 from srjt.readers import Readings
 from srjt.reports.page import Page, first_sentence, page_text, render, sentences
 from srjt.reports.pages import answers, evaluation
 from srjt.reports.pages.answers import prediction_facts, predictions_page
 from srjt.reports.pages.evaluation import confusion_table, evaluation_facts, evaluation_page
-from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
@@ -72,10 +70,8 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     for grade, name in zip(run.grades, ("none", "mi|ld", "<b>moderate", "severe"), strict=True):
         assert numbers[f"grade {grade} ({name})"].value == str((table["grade"] == grade).sum())
         assert ("training labels" in numbers[f"grade {grade} ({name})"].compared) != per
-    assert ("refer" in numbers, "unsure: a person decides" in numbers) == (
-        "refer" in table,
-        "unsure" in table,
-    )
+    assert ("refer" in numbers) == ("refer" in table)
+    assert ("unsure: a person decides" in numbers) == ("unsure" in table)
     assert numbers["mean absolute error to expect"].value == f"{expected.intervals['mae'].value:.2f}"
 
     sections = {section.slug: section for section in page.sections}
@@ -92,10 +88,8 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     assert {tile.text for tile in least.tiles} == set(top.index)
     assert all(tile.picture.startswith("data:image/jpeg") for tile in least.tiles)
     assert all(("range " in tile.detail) == ("coverage" in options) for tile in least.tiles)
-    if per:  # whose range it is
-        assert all(
-            tile.detail.startswith(f"patient {top['patient'][tile.text]}: range ") for tile in least.tiles
-        )
+    for tile in least.tiles if per else []:  # whose range it is
+        assert tile.detail.startswith(f"patient {top['patient'][tile.text]}: range ")
     assert dict(sections["how"].facts) == table.attrs["how"]
     html = render(page)
     assert "<b>moderate" not in html
@@ -150,9 +144,9 @@ def test_the_page_of_an_evaluation(
         learnt
     )
     assert (evaluation.NO_PATIENTS in warnings) != patients
-    shared = _shared(run.held_out["validation"], judged)
+    shared = len(set(run.held_out["validation"].ids) & set(judged.ids))
     used = "coverage" in options or found.recalibration
-    assert any(text.startswith(f"{shared[0]} sample") for text in warnings) == bool(used and shared[0])
+    assert any(text.startswith(f"{shared} sample") for text in warnings) == bool(used and shared)
 
     sections = {section.slug: section for section in page.sections}
     assert ("decision" in sections, "ranges" in sections) == ("refer_from" in options, "coverage" in options)
@@ -166,50 +160,32 @@ def test_the_page_of_an_evaluation(
     )  # fmt: skip
     if found.decision is not None:
         should = int((rows["label"] != "0").sum())
-        assert (
-            sections["decision"]
-            .text[0]
-            .startswith(f"{found.decision.referred} of {len(rows)} referred, {should} ")
-        )
+        referred = f"{found.decision.referred} of {len(rows)} referred, {should} "
+        assert sections["decision"].text[0].startswith(referred)
     assert "<b>moderate" not in render(page)
     lines = page_text(evaluation_page(found, run=run, brief=True)).splitlines()
     assert max(map(len, lines)) <= 80
     assert options or len(lines) <= 24
 
 
-def _shared(side: HeldOut, data: Manifest) -> tuple[int, int]:
-    """Samples and patients that are on both."""
-    pairs = ((side.ids, data.ids), (side.patients or [], data.patients or []))
-    return len(set(pairs[0][0]) & set(pairs[0][1])), len(set(pairs[1][0]) & set(pairs[1][1]))
-
-
 def _tables(page: Page) -> dict[str, Any]:
     return {table.title: table for section in all_sections(page) for table in section.tables}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("wrong", "truth"), [(0.0, True), (0.3, True), (0.3, False)])
-def test_a_held_out_side_is_judged_by_its_true_grades_where_they_are_known(wrong: float, truth: bool) -> None:
-    side = drawn_side(300, wrong=wrong, truth=truth)
-    sides = evaluate_sides(made_run(held_out={"validation": side, "test": side}), resamples=50)
-    assert list(sides) == ["test", "validation"]
+@pytest.mark.parametrize("truth", [True, False])
+def test_a_held_out_side_is_judged_by_its_true_grades_where_they_are_known(truth: bool) -> None:
+    side = drawn_side(300, wrong=0.3, truth=truth)
+    sides = evaluate_sides(made_run(held_out={"validation": side, "test": side}), resamples=2)
     for name, found in sides.items():
         labels = side.true_labels if truth and name == "test" else side.labels
         assert labels is not None
         assert found.judged_by == ("true grades" if truth and name == "test" else "given grades")
         assert found.answers["label"].astype(int).tolist() == labels.tolist()
-        assert np.sum(found.confusion, axis=1).tolist() == np.bincount(labels, minlength=4).tolist()
-        assert (found.naive, found.patients) == (None, 40)
-        if not found.recalibration:
-            error = expected_calibration_error(side.probabilities.mean(axis=0), labels)
-            assert found.calibration_error == pytest.approx(error, abs=1e-6)
-        assert bool(found.uncalibrated) == bool(found.recalibration)
 
 
 def test_long_grade_names_are_not_column_headings_of_a_terminal() -> None:
-    for names, heads in ((("a", "b", "c", "d"), "0 (a)"), (["very long name"] * 4, "0")):
-        named = Grades("0123", {grade: f"{name}{k}" if len(name) > 1 else name for k, (grade, name) in enumerate(
-            zip("0123", names, strict=True))})  # fmt: skip
+    for name, heads in (("a", "0 (a0)"), ("very long name", "0")):
+        named = Grades("0123", {grade: f"{name}{grade}" for grade in "0123"})
         found = evaluate_sides(made_run(held_out={"test": drawn_side(40)}, grades=named), resamples=0)["test"]
         table = confusion_table(found)
         assert table.columns[1].label == heads

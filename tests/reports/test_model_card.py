@@ -16,7 +16,6 @@ import srjt
 from fixtures.run_folders import make_run
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate_sides
-from srjt.inference.options import Answering
 from srjt.reports.model_card import model_card, write_model_card
 from srjt.reports.page import render
 from srjt.reports.pages.run import run_page
@@ -63,17 +62,6 @@ def test_the_card_cites_the_method_that_was_used(tmp_path: Path, method: str, ci
     assert "The software: srjt" in card
     assert ("The method:" in card) == (cited is not None)
     assert cited is None or cited in card.split("## How to cite")[1]
-
-
-def test_each_sample_counts_once(folder: Path) -> None:
-    run = srjt.load_run(folder, device="cpu")
-    found = evaluate_sides(run)["test"]
-    side = run.held_out["test"]
-    assert np.sum(found.confusion, axis=1).tolist() == np.bincount(side.labels, minlength=4).tolist()
-    assert (found.samples, found.images, found.side) == (len(side), len(side), "test")
-    pooled = evaluate_sides(run, Answering(per=("patient",)))["test"]
-    assert pooled.samples == len(set(side.patients or ()))
-    assert pooled.naive is None  # that of images
 
 
 @pytest.mark.slow

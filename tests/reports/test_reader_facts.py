@@ -35,7 +35,6 @@ FACTS: dict[str, Any] = {
         (ANNA, None, "One more reading of these gains most."),
         (NEW, None, "Every reader has read every image. Ask a new reader"),
         (NEW, 3, "Every reader has read every image without a trusted grade. Ask a new reader"),
-        ([], None, "Nothing to read next: the table names no readers"),
         ([], 3, "Nothing to read next: the table names no readers"),
         ([], 9, "Nothing to read next: every image has a trusted grade."),
     ],
@@ -88,17 +87,14 @@ def test_every_rule_is_needed() -> None:
 
 
 def test_a_column_of_trusted_grades_is_offered() -> None:
-    frame = pd.DataFrame(
-        {"image": ["a", "a", "b", "b", "c"], "reader": list("xyxyx"), "grade": [0, 1, 2, 2, 1]}
-    )
-    frame = frame.assign(
-        camera=[7, 7, 8, 8, 9], visit=[0, 1, 2, 2, 1], published_grade=[0, 0, 2, 2, 1], eye=0
-    )
+    frame = pd.DataFrame({
+        "image": list("aabbc"), "reader": list("xyxyx"), "grade": [0, 1, 2, 2, 1], "camera": [7, 7, 8, 8, 9],
+        "visit": [0, 1, 2, 2, 1], "published_grade": [0, 0, 2, 2, 1], "eye": 0,
+    })  # fmt: skip
     table = read_readings(frame)
     assert unused_columns(table) == ["camera", "visit", "published_grade", "eye"]
-    assert (
-        offered_reference(table) == "published_grade"
-    )  # the visits differ within an image, and no grade is 7
+    # the visits differ within an image, and no grade is 7
+    assert offered_reference(table) == "published_grade"
     assert offered_reference(read_readings(frame.drop(columns="published_grade"))) == ""
     assert offered_reference(read_readings(frame, reference_column="published_grade")) == ""
 
@@ -106,30 +102,25 @@ def test_a_column_of_trusted_grades_is_offered() -> None:
 # How a reader's grades change over time.
 
 
-def readings(count: int, grades: list[int], **more: Any) -> Readings:
-    return Readings(
-        items=[f"i{k}" for k in range(count)],
-        readers=["r"],
-        grades=("0", "1", "2"),
-        item=np.arange(count),
-        reader=np.zeros(count, dtype=np.int64),
-        grade=np.array(grades),
-        **more,
-    )
+def drifting(count: int, grades: list[int], **more: Any) -> dict[str, tuple[list[str], list[float]]]:
+    """Of one reader whose consensus is always the middle grade."""
+    read = Readings(
+        items=[f"i{k}" for k in range(count)], readers=["r"], grades=("0", "1", "2"), item=np.arange(count),
+        reader=np.zeros(count, dtype=np.int64), grade=np.array(grades), **more,
+    )  # fmt: skip
+    agreed: Any = SimpleNamespace(posterior=np.tile([0.0, 1.0, 0.0], (count, 1)))
+    return drift(read, agreed)
 
 
 def test_a_reader_who_grades_higher_from_some_day_on_drifts() -> None:
     days = np.datetime64("2024-01-01") + np.arange(100)
-    agreed: Any = SimpleNamespace(posterior=np.tile([0.0, 1.0, 0.0], (100, 1)))
-    dates, values = drift(readings(100, [1] * 50 + [2] * 50, times=days[::-1]), agreed)["r"]
+    dates, values = drifting(100, [1] * 50 + [2] * 50, times=days[::-1])["r"]
     assert dates == sorted(dates)
     assert values[0] == pytest.approx(1)  # the first days have the last readings
     assert values[-1] == pytest.approx(0)
 
 
 def test_without_dates_or_with_few_of_them_there_is_no_drift() -> None:
-    agreed: Any = SimpleNamespace(posterior=np.tile([0.0, 1.0, 0.0], (15, 1)))
-    assert drift(readings(15, [1] * 15), agreed) == {}
     few = np.full(15, np.datetime64("NaT", "s"))
     few[:12] = np.datetime64("2024-01-01")
-    assert drift(readings(15, [1] * 15, times=few), agreed) == {}
+    assert drifting(15, [1] * 15) == drifting(15, [1] * 15, times=few) == {}

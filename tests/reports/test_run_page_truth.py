@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,15 +14,8 @@ import pytest
 
 from fixtures.run_folders import GRADES, SIZES, make_run
 from reports.page_text import all_sections, facts_of
-from srjt.reports.page import Page, Rule, first_sentence, sentences
-from srjt.reports.pages.run import (
-    NOTES,
-    VERDICT,
-    WARNINGS,
-    read_record,
-    run_page,
-    run_page_facts,
-)
+from srjt.reports.page import Page, first_sentence, sentences
+from srjt.reports.pages.run import NOTES, VERDICT, WARNINGS, read_record, run_page, run_page_facts
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
@@ -130,12 +122,6 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
     assert [grade for grade, _ in data.counts] == list(GRADES)
 
 
-def test_the_combinations_differ_and_cover_every_choice() -> None:
-    assert len({repr(combination) for combination in COMBINATIONS}) == len(COMBINATIONS)
-    for place, choices in enumerate((METHODS, NETWORKS, SIDES, LENGTHS, [True, False])):
-        assert all(any(combination[place] == choice for combination in COMBINATIONS) for choice in choices)
-
-
 PLAIN = SimpleNamespace(
     state="finished", reached=12, planned=12, left="", problem="", samples=40, networks=2, pooled=False, kept=0,
     sides=frozenset({"train", "validation", "test"}), averaged=10, answers=False, side="test", metric="MAE",
@@ -143,55 +129,46 @@ PLAIN = SimpleNamespace(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"beaten": False, "naive": 0.5}, "no better than one grade for all"),
-        ({"state": "training", "beaten": False, "naive": 0.5}, "After epoch 12"),
-        ({"sides": {"train", "validation"}}, "There is no test side"),
-        ({"sides": {"train"}, "side": ""}, "All 40 samples were used for training"),
-        ({"state": "training", "sides": {"train"}}, "There is no validation side"),
-        (
-            {"state": "training", "reached": 3, "left": ", about 9 min to go"},
-            "Epoch 3 of 12 is done, about 9 min",
-        ),
-        ({"state": "training", "reached": 0}, "The first of 12 epochs has begun"),
-        (
-            {"state": "stopped", "reached": 3, "problem": "boom."},
-            "Stopped after epoch 3 of 12. boom. Run the same",
-        ),
-        ({"state": "unfinished", "reached": 3}, "Not finished, 3 of 12 epochs"),
-        ({"starved": "2"}, "The selection hardly keeps grade 2"),
-        ({"kept": 7}, "those of epoch 7"),
-        ({"answers": True}, None),
-        ({"pooled": True}, "The networks are pooled"),
-        ({"networks": 1}, None),
-        ({"truth": False, "wrong": math.nan}, None),
-        ({"naive": math.nan}, "MAE 0.500 on the test side, by the networks' own grades."),
-        ({"side": ""}, "is not known"),
-    ],
-)
-def test_each_rule_speaks_when_it_should(changes: dict[str, Any], said: str | None) -> None:
-    facts = SimpleNamespace(**{**vars(PLAIN), **changes})
-    plain, changed = all_said(PLAIN), all_said(facts)
-    assert (said in changed) == (said is not None) if said else len(changed) < len(plain)
-    assert said is None or said not in plain
+RULES: list[tuple[dict[str, Any], str | None]] = [  # what differs from PLAIN, and what is said then only
+    ({"beaten": False, "naive": 0.5}, "no better than one grade for all"),
+    ({"state": "training", "beaten": False, "naive": 0.5}, "After epoch 12"),
+    ({"sides": {"train", "validation"}}, "There is no test side"),
+    ({"sides": {"train"}, "side": ""}, "All 40 samples were used for training"),
+    ({"state": "training", "sides": {"train"}}, "There is no validation side"),
+    (
+        {"state": "training", "reached": 3, "left": ", about 9 min to go"},
+        "Epoch 3 of 12 is done, about 9 min",
+    ),
+    ({"state": "training", "reached": 0}, "The first of 12 epochs has begun"),
+    (
+        {"state": "stopped", "reached": 3, "problem": "boom."},
+        "Stopped after epoch 3 of 12. boom. Run the same",
+    ),
+    ({"state": "unfinished", "reached": 3}, "Not finished, 3 of 12 epochs"),
+    ({"starved": "2"}, "The selection hardly keeps grade 2"),
+    ({"kept": 7}, "those of epoch 7"),
+    ({"answers": True}, None),
+    ({"pooled": True}, "The networks are pooled"),
+    ({"networks": 1}, None),
+    ({"truth": False}, None),
+    ({"naive": math.nan}, "MAE 0.500 on the test side, by the networks' own grades."),
+    ({"side": ""}, "is not known"),
+]
+
+
+def test_each_rule_speaks_when_it_should_and_none_is_idle() -> None:
+    """Each can hold, and each but the last verdict can fail."""
+    cases, plain = [PLAIN], all_said(PLAIN)
+    for changes, said in RULES:
+        cases.append(SimpleNamespace(**{**vars(PLAIN), **changes}))
+        words = all_said(cases[-1])
+        assert len(words) < len(plain) if said is None else said in words and said not in plain, changes
+    for holds, template in [*VERDICT[:-1], *WARNINGS, *NOTES]:
+        assert {holds(facts) for facts in cases} == {True, False}, template
 
 
 def all_said(facts: SimpleNamespace) -> str:
     return " ".join([first_sentence(VERDICT, facts), *sentences(WARNINGS, facts), *sentences(NOTES, facts)])
-
-
-def test_no_rule_is_idle() -> None:
-    """Each can hold, and each but the last verdict can fail."""
-    cases = [PLAIN] + [
-        SimpleNamespace(**{**vars(PLAIN), **changes})
-        for changes in test_each_rule_speaks_when_it_should.pytestmark[0].args[1]  # type: ignore[attr-defined]
-        for changes in [changes[0]]
-    ]
-    tables: list[list[Rule[SimpleNamespace]]] = [VERDICT[:-1], WARNINGS, NOTES]
-    holds: list[Callable[[SimpleNamespace], bool]] = [rule for table in tables for rule, _ in table]
-    assert all({rule(facts) for facts in cases} == {True, False} for rule in holds)
 
 
 def test_a_finished_run_without_its_weights_is_still_finished(tmp_path: Path) -> None:

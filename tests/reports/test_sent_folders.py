@@ -15,7 +15,7 @@ from PIL import Image
 from fixtures.run_folders import edit_json, make_run, make_study
 from reports.test_audit_page import write_folder
 from srjt.errors import SrjtError
-from srjt.files import is_inside, write_json, write_output
+from srjt.files import is_inside, write_json
 from srjt.reports.pages.audit import audit_page
 from srjt.reports.report import report
 
@@ -80,18 +80,10 @@ def test_figures_and_tables_do_not_follow_links(secret: Path, tmp_path: Path) ->
 
 def test_a_draft_is_not_written_through_a_link(secret: Path, tmp_path: Path) -> None:
     (tmp_path / f".run.json.{os.getpid()}.tmp").symlink_to(secret)
-    write_json(tmp_path / "run.json", {})
-    assert secret.read_text() == SECRET
-    assert (tmp_path / "run.json").read_text() == "{}\n"
-
-
-def test_json_of_a_folder_replaces_a_link(secret: Path, tmp_path: Path) -> None:
     (tmp_path / "run.json").symlink_to(secret)
     write_json(tmp_path / "run.json", {})
     assert secret.read_text() == SECRET
-    (tmp_path / "chosen.json").symlink_to(secret)
-    write_output(tmp_path / "chosen.json", b"{}")
-    assert secret.read_text() == "{}"
+    assert (tmp_path / "run.json").read_text() == "{}\n"
 
 
 def test_what_is_inside_a_folder(tmp_path: Path) -> None:
@@ -110,14 +102,11 @@ def test_what_is_inside_a_folder(tmp_path: Path) -> None:
         {"key": ".."},
         {"key": ""},
         {"key": ".hidden"},
-        {"key": "a/b"},
         {"key": "a\\b"},
         {"key": "a\0b"},
         {"key": "a" * 300},
-        {"key": 7},
         {"method": None},
         {"noise": "../secret"},
-        {"noise": ["quasi:0.2"]},
         {"fold": "0"},
         {"seed": True},
     ],
@@ -135,7 +124,7 @@ def test_a_study_with_a_strange_run_is_refused(
     assert not (folder / "report.html").exists()
 
 
-@pytest.mark.parametrize("cells", ["", {}, [[]], ["key"], None, [{}]])
+@pytest.mark.parametrize("cells", [{}, ["key"], None, [{}]])
 def test_cells_that_are_no_list_of_runs_are_refused(cells: object, tmp_path: Path) -> None:
     folder = make_study(tmp_path / "study")
     edit_json(folder / "study.json", cells=cells)
@@ -168,38 +157,32 @@ def test_the_metrics_of_a_run_outside_are_not_quoted(secret: Path, tmp_path: Pat
     assert "leads out of the study" in page.read_text()
 
 
-@pytest.mark.parametrize(
-    "name", ["../private.png", "images/link.png", "images/../../private.png", "folder/private.png"]
-)
-def test_the_page_of_an_audit_shows_no_image_outside_its_folder(
-    name: str, audit: Path, tmp_path: Path
-) -> None:
+def pictures(audit: Path, names: dict[int, str]) -> list[int]:
+    """The lines of the page that have one, if these lines of the audit name these images."""
+    table = pd.read_csv(audit / "audit.csv", dtype=str, keep_default_na=False)
+    for line, name in names.items():
+        table.loc[line, "image"] = name
+    table.to_csv(audit / "audit.csv", index=False)
+    [section] = [part for part in audit_page(audit).sections if part.slug == "doubtful"]
+    return [line for line, tile in enumerate(section.tiles) if tile.picture]
+
+
+def test_the_page_of_an_audit_shows_no_image_outside_its_folder(audit: Path, tmp_path: Path) -> None:
     Image.new("RGB", (8, 8), "red").save(tmp_path / "private.png")
     (audit / "images" / "link.png").symlink_to(tmp_path / "private.png")
     (audit / "folder").symlink_to(tmp_path)
-    table = pd.read_csv(audit / "audit.csv", dtype=str, keep_default_na=False)
-    table.loc[3, "image"] = name
-    table.to_csv(audit / "audit.csv", index=False)
-    [section] = [part for part in audit_page(audit).sections if part.slug == "doubtful"]
-    assert [bool(tile.picture) for tile in section.tiles] == [line != 3 for line in range(12)]
+    outside = ["../private.png", "images/link.png", "images/../../private.png", "folder/private.png"]
+    assert pictures(audit, dict(enumerate(outside, start=3))) == [0, 1, 2, 7, 8, 9, 10, 11]
 
 
-@pytest.mark.parametrize("name", ["a" * 5000, "images/a\0b.png", "images", "pipe.png", "images/loop.png"])
-def test_an_image_that_cannot_be_opened_leaves_its_tile_empty(name: str, audit: Path, tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_opened_leaves_its_tile_empty(audit: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     (audit / "images" / "loop.png").symlink_to("loop.png")
-    name = str(tmp_path / name) if name == "pipe.png" else name
-    table = pd.read_csv(audit / "audit.csv", dtype=str, keep_default_na=False)
-    table.loc[0, "image"] = name
-    table.to_csv(audit / "audit.csv", index=False)
-    [section] = [part for part in audit_page(audit).sections if part.slug == "doubtful"]
-    assert [bool(tile.picture) for tile in section.tiles] == [line != 0 for line in range(12)]
+    bad = ["a" * 5000, "images/a\0b.png", "images", str(tmp_path / "pipe.png"), "images/loop.png"]
+    assert pictures(audit, dict(enumerate(bad))) == [5, 6, 7, 8, 9, 10, 11]
 
 
 def test_images_inside_and_absolute_ones_are_shown(audit: Path, tmp_path: Path) -> None:
-    table = pd.read_csv(audit / "audit.csv", dtype=str, keep_default_na=False)
-    shutil.move(audit / table["image"][0], tmp_path / "elsewhere.png")  # where the auditor's images are
-    table.loc[0, "image"] = str(tmp_path / "elsewhere.png")
-    table.to_csv(audit / "audit.csv", index=False)
-    [section] = [part for part in audit_page(audit).sections if part.slug == "doubtful"]
-    assert all(tile.picture for tile in section.tiles)
+    name = pd.read_csv(audit / "audit.csv")["image"][0]
+    shutil.move(audit / name, tmp_path / "elsewhere.png")  # where the auditor's images are
+    assert pictures(audit, {0: str(tmp_path / "elsewhere.png")}) == list(range(12))

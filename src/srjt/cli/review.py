@@ -197,19 +197,11 @@ def export(
 
     If several reviewers graded a sample, the last decision counts; how well they agree is printed.
     """
+    from srjt.auditing import review_export, review_log
     from srjt.auditing.folder import read_audit
-    from srjt.auditing.review_export import corrected_table, training_command, verified_table, write_table
-    from srjt.auditing.review_log import (
-        Decisions,
-        log_exists,
-        new_readings,
-        read_answers,
-        read_verified_grades,
-        replay,
-    )  # fmt: skip
 
     def write(table: pd.DataFrame, notes: Sequence[str], counted: str) -> None:
-        write_table(table, out, original=None if readings else source.table, overwrite=force)
+        review_export.write_table(table, out, original=None if readings else source.table, overwrite=force)
         for note in notes:
             say(note, err=True)
         say(f"{out}: {counted}.")
@@ -218,34 +210,34 @@ def export(
         raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
     source = open_folder(folder) if readings else read_audit(folder)
     if readings:
-        answers = read_answers(folder, "read")
+        answers = review_log.read_answers(folder, "read")
         if not answers:
             raise SrjtError(
                 f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE."
             )
-        table, notes = new_readings(source, answers)
+        table, notes = review_log.new_readings(source, answers)
         graded = sum(answer.grade is not None for answer in answers)
         write(table, notes, f"{count_of(len(table), 'reading')}, {graded:,} of them new")
         typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")
         return
-    if not log_exists(folder / LOG):
+    if not review_log.log_exists(folder / LOG):
         raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
     if verified:
-        grades = read_verified_grades(folder)
+        grades = review_log.read_verified_grades(folder)
         if not grades:
             raise SrjtError(f"Nothing is verified in {folder} yet: start with srjt review --sample 100.")
-        table, notes = verified_table(source, grades)
+        table, notes = review_export.verified_table(source, grades)
         count = int((table["verified_grade"] != "").sum())
         write(table, notes, f"{count_of(len(table), 'row')}, {count:,} verified")
     else:
-        with closing(Decisions(folder / LOG)) as decisions:
+        with closing(review_log.Decisions(folder / LOG)) as decisions:
             log = decisions.log()
-        made = corrected_table(source, replay(log))
+        made = review_export.corrected_table(source, review_log.replay(log))
         table = made.table
         reviewed = f"{made.reviewed:,} reviewed, {made.changed:,} changed, {made.skipped:,} skipped"
         write(table, made.notes, f"{count_of(len(table), 'row')}, {reviewed}")
         _print_agreement(source, log, conflicts, force)
-    command = training_command(source, out, columns=map(str, table.columns))
+    command = review_export.training_command(source, out, columns=map(str, table.columns))
     typer.echo(f"Next: {' '.join([command, *machine_options(len(table), features=source.features)])}")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import html
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
 from srjt.inference.evaluate import evaluate_sides
 from srjt.ordinal.metrics import MAIN, METRICS
-from srjt.reports.page import KeyNumber, Page, Section, markdown
+from srjt.reports.page import KeyNumber, Page, Section, markdown, templates
 from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
@@ -49,65 +48,48 @@ AGREEMENT = {
 }
 SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
 
-# fact: the file that it comes from, then its sentences. A sentence is used if all that it names is known.
-FACTS: dict[str, tuple[str, ...]] = {
-    "source": ("run.json", "The data were read from {source}."),
-    "sha256": ("run.json", "Its SHA-256 is {sha256}."),
-    "flow": ("run.json", "{used} were used: {sides}."),
-    "left_out": ("run.json", "{left_out}"),
-    "sizes": ("run.json", "Number of {what}: {sides}."),
-    "splits": ("run.json", "The {what} were divided once: {sides}.", "{disjoint}"),
-    "disjoint": ("run.json", "{disjoint}"),
-    "counts": ("run.json, held_out.csv", "{counts}", "{side_counts}"),
-    "grades": ("run.json", "The outcome is an ordinal grade, mildest first: {grades}."),
-    "input": ("run.json", "The only input is {input}."),
-    "preprocessing": ("run.json", "{preprocessing}"),
-    "model": ("run.json", "{model}", "All networks have {parameters:,} parameters together."),
-    "weights": ("run.json", "{weights}", "Seed: {seed}."),
-    "training": ("run.json", "{training}"),
-    "selection": ("run.json, summary.json", "{selection}"),
-    "imbalance": ("run.json", "{imbalance}"),
-    "noise": ("{noise_file}", "{noise}"),
-    "ensemble": ("run.json", "{ensemble}"),
-    "output": ("run.json", "The output is a probability of each grade; a predicted grade is {grade_rule}."),
-    "software": ("run.json", "Software: {software}."),
-    "command": ("run.json", "Command: {command}"),
-    "availability": ("summary.json", "The networks are weights.safetensors, SHA-256 {weights_sha256}."),
-    "judged": ("held_out.csv", "The {side} side is judged by {judged_by}."),
-    "stored": ("held_out.csv", "The probabilities of every sample of the {side} side are stored."),
-    "metrics": ("held_out.csv", "Metrics: {metrics}."),
-    "uncertainty": (
-        "held_out.csv",
-        "95 % confidence intervals (CI) are percentiles of 1,000 bootstrap samples of {unit}; "
-        "the variation between trainings is not in them.",
-    ),
-    "performance": ("held_out.csv", "{performance}", "One grade for all has {naive}."),
-    "crosstab": ("held_out.csv", "See the table of predicted grades of the {side} side below."),
-    "calibration": ("held_out.csv", "{calibration}"),
-    "recalibration": ("held_out.csv", "{recalibration}"),
-    "failures": ("held_out.csv", "{failures}"),
-    "audit_noise": (
-        "{audit_file}",
-        "An audit puts the share of wrong labels at {audit_rate}.",
-        "{audit_reason}",
-    ),
-    "verified": ("{audit_file}", "{verified}"),
-    "readers": ("{readers_file}", "{readers}", "{consensus}"),
-    "agreement": ("{readers_file}", "Agreement of the readers: {agreement}."),
-    **{
-        name: (f"{{{name}_file}}", f"{{{name}}}")
-        for name in [
-            "external",
-            "decision",
-            "ranges",
-            "unsure",
-            "subgroups",
-            "centres",
-            "sites",
-            "true_scores",
-        ]
-    },
+# the file, or the name of its name, that facts come from: the facts
+FILES = {
+    "run.json": "source sha256 flow left_out sizes splits disjoint grades input preprocessing model weights training "
+    "imbalance ensemble output software command",
+    "run.json, summary.json": "selection",
+    "run.json, held_out.csv": "counts",
+    "summary.json": "availability",
+    "{noise_file}": "noise",
+    "held_out.csv": "judged stored metrics uncertainty performance crosstab calibration recalibration failures",
+    "{audit_file}": "audit_noise verified",
+    "{readers_file}": "readers agreement",
 }
+OF_EVALUATIONS = "external decision ranges unsure subgroups centres sites true_scores"
+FACTS = {fact: file for file, facts in FILES.items() for fact in facts.split()}
+FACTS |= {fact: f"{{{fact}_file}}" for fact in OF_EVALUATIONS.split()}
+# the sentences of a fact, if it is not one itself; a sentence is used if all that it names is known
+SENTENCES: dict[str, tuple[str, ...]] = {
+    "source": ("The data were read from {source}.",),
+    "sha256": ("Its SHA-256 is {sha256}.",),
+    "flow": ("{used} were used: {sides}.",),
+    "sizes": ("Number of {what}: {sides}.",),
+    "splits": ("The {what} were divided once: {sides}.", "{disjoint}"),
+    "counts": ("{counts}", "{side_counts}"),
+    "grades": ("The outcome is an ordinal grade, mildest first: {grades}.",),
+    "input": ("The only input is {input}.",),
+    "model": ("{model}", "All networks have {parameters:,} parameters together."),
+    "weights": ("{weights}", "Seed: {seed}."),
+    "output": ("The output is a probability of each grade; a predicted grade is {grade_rule}.",),
+    "software": ("Software: {software}.",),
+    "command": ("Command: {command}",),
+    "availability": ("The networks are weights.safetensors, SHA-256 {weights_sha256}.",),
+    "judged": ("The {side} side is judged by {judged_by}.",),
+    "stored": ("The probabilities of every sample of the {side} side are stored.",),
+    "metrics": ("Metrics: {metrics}.",),
+    "uncertainty": ("95 % confidence intervals (CI) are percentiles of 1,000 bootstrap samples of {unit}; the "
+                    "variation between trainings is not in them.",),
+    "performance": ("{performance}", "One grade for all has {naive}."),
+    "crosstab": ("See the table of predicted grades of the {side} side below.",),
+    "audit_noise": ("An audit puts the share of wrong labels at {audit_rate}.", "{audit_reason}"),
+    "readers": ("{readers}", "{consensus}"),
+    "agreement": ("Agreement of the readers: {agreement}.",),
+}  # fmt: skip
 # the facts of the two paragraphs, in their order
 METHODS = """
     source flow left_out disjoint grades readers agreement verified noise preprocessing model weights training
@@ -141,21 +123,18 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[dict[str, Any]
         kind, about = _read(path)
         if list(about["grades"]) != list(facts.grades):
             raise SrjtError(f"{path} is about other grades, {', '.join(about['grades'])}, than {folder}.")
-        if kind == "audit":
-            known |= _audit_facts(path)
-            continue
-        if kind == "readers":
-            known |= _reader_facts(about, path, facts)
-            continue
         try:
-            sentences = list(_evaluation_facts(about))
+            if kind == "evaluation":
+                for name, text in _evaluation_facts(about):
+                    known[name] = f"{known.get(name, '')} {text}".strip()
+                    known[f"{name}_file"] = ", ".join(filter(None, (known.get(f"{name}_file"), path.name)))
+            else:
+                known |= _audit_facts(path) if kind == "audit" else _reader_facts(about, path, facts)
+        except SrjtError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             reason = f"{type(problem).__name__}: {problem}"
             raise SrjtError(f"{path} is damaged or not from srjt ({reason}).") from None
-        for name, text in sentences:
-            known[name] = f"{known[name]} {text}" if name in known else text
-            files = known.get(f"{name}_file")
-            known[f"{name}_file"] = f"{files}, {path.name}" if files else path.name
     return {name: value for name, value in known.items() if value not in (None, "")}, tables
 
 
@@ -192,76 +171,68 @@ def run_facts(folder: Path, facts: RunFacts) -> dict[str, Any]:
     features = data["in_shape"][0] if len(data["in_shape"]) == 1 else 0
     config = facts.config.for_data(features=bool(features))
     what = "rows of features" if features else "images"
-    patients, by_side = data.get("patients"), data.get("side_patients")
+    patients, by_side = data.get("patients"), data.get("side_patients") or {}
     sides = {name: n for name, n in data.get("samples", {}).items() if n}
     method = methods.lookup(config.method) if config.method in methods.names() else None
     network = "a network of the authors' own" if facts.own_network else str(config.network)
-    packages = [f"{name} {version}" for name, version in made.get("packages", {}).items()]
-    left_out, shared = data.get("left_out"), sum((by_side or {}).values()) - (patients or 0)
-    return {
+    number = {0: "The networks", 1: "One network", 2: "Two networks"}[method.networks if method else 0]
+    cited = method is not None and method.paper not in ("", "baseline", "this project")
+    answering = {1: "One network answers.", 2: "The mean of both networks' probabilities is the answer."}
+    left_out, shared = data.get("left_out"), sum(by_side.values()) - (patients or 0)
+    reasons = ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in (left_out or {}).items())
+    software = [f"srjt {facts.version}", *(f"Python {made[name]}" for name in ("python",) if name in made)]
+    software += [f"{name} {version}" for name, version in made.get("packages", {}).items()]
+    kept = f"epoch {summary.get('kept_epoch', '?')} were kept, the best on the validation side"
+    known = {
         "what": what,
         "source": source_name(facts),
         "sha256": (data.get("source") or {}).get("sha256"),
-        "used": f"{sum(sides.values()):,} {what}"
-        + (f" of {count_of(patients, 'patient')}" if patients else ""),
+        "used": f"{sum(sides.values()):,} {what}" + _patients(patients),
         "sides": _listed(
             f"{n:,} for {'training' if name == 'train' else name}"
-            + (f" ({count_of(by_side[name], 'patient')})" if by_side and name in by_side else "")
+            + (f" ({count_of(by_side[name], 'patient')})" if name in by_side else "")
             for name, n in sides.items()
         ),
-        "left_out": None
-        if left_out is None
-        else "Left out, by reason: "
-        + ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in left_out.items())
-        + "."
-        if left_out
-        else "No row of the table was left out.",
-        "disjoint": None
-        if not by_side
-        else f"{count_of(shared, 'patient is', 'patients are')} on more than one side."
-        if shared
-        else "No patient is on two sides.",
         "counts": " ".join(
-            f"Labels of the {side} side: {_counted(facts.grades.shown, labels)}."
-            for side, labels in (
-                ("training", data.get("class_counts")),
-                ("validation", data.get("validation_counts")),
-            )
-            if labels and sum(labels)
+            f"Labels of the {side} side: {_counted(facts.grades.shown, data[name])}."
+            for side, name in (("training", "class_counts"), ("validation", "validation_counts"))
+            if any(data.get(name) or [])
         ),
         "grades": ", ".join(facts.grades.shown),
-        "input": f"a row of {features:,} features"
-        if features
-        else f"the image, {config.crop} × {config.crop} pixels",
+        "input": f"the image, {config.crop} × {config.crop} pixels",
         "preprocessing": _preprocessing(config, features=bool(features)),
-        "model": (f"{('One network', 'Two networks')[method.networks - 1]}" if method else "The networks")
-        + f" ({network}) learnt with the method {display_name(config.method)}"
-        + (f" ({method.paper})." if method and method.paper not in ("", "baseline", "this project") else "."),
+        "model": f"{number} ({network}) learnt with the method {display_name(config.method)}"
+        + (f" ({method.paper})." if method and cited else "."),
         "weights": _weights(facts),
         "seed": config.seed,
         "training": f"Training took {count_of(config.epochs, 'epoch')} in batches of {config.batch_size:,} with "
         f"{config.optimizer}, learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g} and the "
         f"schedule {config.schedule}.",
-        "selection": "The networks of the last epoch were kept."
-        if config.keep == "last"
-        else f"The networks of epoch {summary.get('kept_epoch', '?')} were kept, the best on the validation side.",
-        "imbalance": f"Rare grades were drawn more often (balance {config.balance:g})."
-        if config.balance
-        else "All samples were drawn equally often, whatever their grade.",
+        "selection": f"The networks of {'the last epoch were kept' if config.keep == 'last' else kept}.",
+        "imbalance": "All samples were drawn equally often, whatever their grade.",
         "noise": _noise(folder, facts),
-        "noise_file": ", ".join(["run.json", *(["noise.json"] if (folder / "noise.json").exists() else [])]),
-        "ensemble": method
-        and ("One network answers.", "The mean of both networks' probabilities is the answer.")[
-            method.networks - 1
-        ],
-        "software": ", ".join(
-            [f"srjt {facts.version}", f"Python {made['python']}", *packages, str(made.get("device"))]
-        )
-        if "python" in made
-        else f"srjt {facts.version}",
+        "noise_file": "run.json, noise.json" if (folder / "noise.json").exists() else "run.json",
+        "ensemble": answering[method.networks] if method else "",
+        "software": ", ".join([*software, *([str(made["device"])] if "device" in made else [])]),
         "command": made.get("command"),
         "weights_sha256": (summary.get("files") or {}).get("weights.safetensors"),
     }
+    if features:
+        known["input"] = f"a row of {features:,} features"
+    if config.balance:
+        known["imbalance"] = f"Rare grades were drawn more often (balance {config.balance:g})."
+    if left_out is not None:
+        known["left_out"] = (
+            f"Left out, by reason: {reasons}." if left_out else "No row of the table was left out."
+        )
+    if by_side:
+        several = f"{count_of(shared, 'patient is', 'patients are')} on more than one side."
+        known["disjoint"] = several if shared else "No patient is on two sides."
+    return known
+
+
+def _patients(number: int | None) -> str:
+    return f" of {count_of(number, 'patient')}" if number else ""
 
 
 def _preprocessing(config: TrainConfig, *, features: bool) -> str:
@@ -282,13 +253,9 @@ def _weights(facts: RunFacts) -> str:
         return ""
     if config.weights is not None:
         return f"The networks start from the weights in {Path(config.weights).name}."
-    if (
-        config.pretrained
-        and config.network not in WITHOUT_PUBLISHED_WEIGHTS
-        and len(facts.data["in_shape"]) > 1
-    ):
-        return "The networks start from published ImageNet weights."
-    return "The networks start from random weights."
+    published = config.network not in WITHOUT_PUBLISHED_WEIGHTS and len(facts.data["in_shape"]) > 1
+    kind = "published ImageNet" if config.pretrained and published else "random"
+    return f"The networks start from {kind} weights."
 
 
 def _noise(folder: Path, facts: RunFacts) -> str:
@@ -356,11 +323,7 @@ def _audit_facts(path: Path) -> dict[str, Any]:
 
 def _reader_facts(about: Mapping[str, Any], path: Path, facts: RunFacts) -> dict[str, Any]:
     overall = about.get("agreement") or {}
-    read = (
-        f" gave {about['number_of_readings']:,} grades to {about['items']:,} {about['noun']}s"
-        if "items" in about
-        else ""
-    )
+    read = f" gave {about['number_of_readings']:,} grades to {about['items']:,} {about['noun']}s"
     return {
         "readers_file": f"{path.name}/readers.json",
         "readers": f"{count_of(len(about['readers']), 'reader')}{read}.",
@@ -385,11 +348,11 @@ def _files(facts: RunFacts) -> list[Path]:
 def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """fact, sentence: what one evaluation says."""
     if file["own_samples"] == 0:
-        patients = f" of {count_of(file['patients'], 'patient')}" if file["patients"] else ""
         scores = ", ".join(_score(name, file["intervals"][name]) for name in MAIN)
-        error = f"calibration error {file['calibration_error']:.3f}"
-        judged = f"judged by {file['judged_by']}"
-        yield "external", f"{file['samples']:,} other samples{patients}, {judged}: {scores}, {error}."
+        samples = (
+            f"{file['samples']:,} other samples{_patients(file['patients'])}, judged by {file['judged_by']}"
+        )
+        yield "external", f"{samples}: {scores}, calibration error {file['calibration_error']:.3f}."
     if decision := file.get("decision"):
         point = {**decision["operating_point"], **decision["areas"]}
         values = [f"{words} {_interval(point[name])}" for name, words in BINARY.items() if name in point]
@@ -452,7 +415,7 @@ def checklist_items(name: str, known: Mapping[str, Any]) -> pd.DataFrame:
     items = [row for row in csv.DictReader(text.splitlines()) if row["checklist"] == name]
     for row in items:
         answers = {fact: found for fact in row["facts"].split() if (found := answer(fact, known))}
-        files = dict.fromkeys(file for fact in answers for file in FACTS[fact][0].format(**known).split(", "))
+        files = dict.fromkeys(file for fact in answers for file in FACTS[fact].format(**known).split(", "))
         row |= {"known": " ".join(answers.values()), "files": ", ".join(files)}
         if not answers or row["authors"]:
             row["authors"] = f"{AUTHORS}: {row['authors']}." if answers else f"{AUTHORS}."
@@ -463,7 +426,7 @@ def answer(fact: str, known: Mapping[str, Any]) -> str:
     """The sentences of a fact of which everything is known; "" if there is none."""
     some = {name: value for name, value in known.items() if value not in (None, "")}
     filled = []
-    for sentence in FACTS[fact][1:]:
+    for sentence in SENTENCES.get(fact, (f"{{{fact}}}",)):
         with contextlib.suppress(KeyError):
             filled.append(sentence.format(**some))
     return " ".join(filled)
@@ -481,15 +444,18 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     items = checklist_items(name, known)
     whole = int((items["authors"] == "").sum())
     partly = int(((items["known"] != "") & (items["authors"] != "")).sum())
-    frame = pd.DataFrame(
-        {
-            "item": items["item"] + " " + items["section"],
-            "what it asks": items["asks"],
-            "answer": (items["known"] + " " + items["authors"]).str.strip(),
-            "from": items["files"],
-        }
-    )
-    paragraphs = {"Methods": paragraph(METHODS, known), "Results": paragraph(RESULTS, known)}
+    frame = pd.DataFrame({
+        "item": items["item"] + " " + items["section"],
+        "what it asks": items["asks"],
+        "answer": (items["known"] + " " + items["authors"]).str.strip(),
+        "from": items["files"],
+    })  # fmt: skip
+    sections = [
+        Section(heading.lower(), f"{heading}, as a paragraph", text=[text])
+        for heading, facts in {"Methods": METHODS, "Results": RESULTS}.items()
+        if (text := paragraph(facts, known))
+    ]
+    sections.append(Section("items", "Items", tables=[data_table(frame, title="All items"), *tables]))
     return Page(
         kind="Checklist",
         title=f"{CHECKLISTS[name].partition(' (')[0].partition(',')[0]}: {folder.resolve().name}",
@@ -499,14 +465,7 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
             KeyNumber("in part", str(partly)),
             KeyNumber("for the authors", str(len(items) - whole - partly)),
         ],
-        sections=[
-            *(
-                Section(slug=heading.lower(), heading=f"{heading}, as a paragraph", text=[text])
-                for heading, text in paragraphs.items()
-                if text
-            ),
-            Section("items", "Items", tables=[data_table(frame, title="All items"), *tables]),
-        ],
+        sections=sections,
     )
 
 
@@ -514,27 +473,10 @@ def write_checklist(
     page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output
 ) -> list[Path]:
     """The page as HTML that word processors open, and as Markdown beside it. write: as of ``write_page``."""
-    files = {path: plain_html(page), path.with_suffix(".md"): markdown(page)}
+    plain = templates().get_template("plain.html").render(page=page)
+    files = {path: plain, path.with_suffix(".md"): markdown(page)}
     with explain_write_errors(f"The checklist cannot be written to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             write(file, text.encode("utf-8", "replace"))
     return list(files)
-
-
-def plain_html(page: Page) -> str:
-    """Headings, paragraphs and tables, without styles or scripts."""
-    title, numbers = html.escape(page.title), "; ".join(f"{n.label}: {n.value}" for n in page.key_numbers)
-    parts = [f"<h1>{title}</h1>", f"<p>{html.escape(page.lead)}</p>", f"<p>{html.escape(numbers)}</p>"]
-    for section in page.sections:
-        parts.append(f"<h2>{html.escape(section.heading)}</h2>")
-        parts += [f"<p>{html.escape(text)}</p>" for text in section.text]
-        for table in section.tables:
-            rows = [("th", [column.heading for column in table.columns])]
-            rows += [("td", [cell.text for cell in row.cells]) for row in table.rows]
-            lines = ["".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in row) for tag, row in rows]
-            body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-            parts.append(f"<h3>{html.escape(table.title)}</h3>")
-            parts.append(f'<table border="1" cellspacing="0" cellpadding="4">\n{body}\n</table>')
-    head = f'<head><meta charset="utf-8"><title>{title}</title></head>'
-    return f'<!DOCTYPE html>\n<html lang="en">{head}<body>\n' + "\n".join(parts) + "\n</body></html>\n"

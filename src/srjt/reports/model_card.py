@@ -8,6 +8,7 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,13 +31,7 @@ from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.checklist import paragraph, run_facts
 from srjt.reports.page import Page, Rule, Section, markdown, sentences
-from srjt.reports.pages.evaluation import (
-    NOTES,
-    by_grade_table,
-    evaluation_facts,
-    scores_table,
-    verdict,
-)
+from srjt.reports.pages import evaluation
 from srjt.reports.pages.run import stored_sides
 from srjt.reports.sections import source_name
 from srjt.training.folder import RunFacts, read_facts
@@ -92,6 +87,11 @@ def model_card(
         sides = stored_sides(folder, facts.grades)
     found = sides.get("test") or sides.get("validation")
     metadata, known = _metadata(folder, facts, found, tags=tags), run_facts(folder, facts)
+    performance = Section("performance", "Performance", text=["Not known: see the limits."])
+    if found is not None:
+        remarks = " ".join(sentences(evaluation.NOTES, evaluation.evaluation_facts(found)))
+        tables = [evaluation.scores_table(found), evaluation.by_grade_table(found)]
+        performance = replace(performance, text=[evaluation.verdict(found), remarks], tables=tables)
     page = Page(
         kind="Model card",
         title=folder.resolve().name,
@@ -99,7 +99,7 @@ def model_card(
         sections=[
             Section("use", "Intended use", text=[USE]),
             Section("data", "Training data", text=[paragraph(DATA_FACTS, known)]),
-            Section("performance", "Performance", **_performance(found)),
+            performance,
             Section("limits", "Limits", text=sentences(LIMITS, card_facts(facts, found))),
             Section("cite", "How to cite", text=[_citation(facts.config.method)]),
         ],
@@ -118,7 +118,7 @@ def card_facts(facts: RunFacts, found: Evaluation | None) -> SimpleNamespace:
         trained_on_all=not (sizes.get("test") or sizes.get("validation")),
         side="" if found is None else found.side,
         true=found is not None and found.judged_by == "true grades",
-        beaten=found is None or evaluation_facts(found).beaten,
+        beaten=found is None or evaluation.evaluation_facts(found).beaten,
         patients=found is not None and found.by_patient,
         rare=", ".join(g for g, n in zip(facts.grades.shown, counts, strict=False) if 0 < n < 30),
     )
@@ -133,41 +133,22 @@ def _metadata(
         "tags": ["ordinal-classification", "label-noise", facts.config.method, *tags],
     }
     if found is not None:
-        metadata["model-index"] = [
-            {
-                "name": folder.resolve().name,
-                "results": [
-                    {
-                        "task": {"type": metadata["pipeline_tag"]},
-                        "dataset": {"name": source_name(facts) or "not recorded", "type": "private"},
-                        "metrics": [
-                            {
-                                "type": name,
-                                "name": METRICS[name].long_name,
-                                "value": round(found.intervals[name].value, 4),
-                            }
-                            for name in MAIN
-                            if math.isfinite(found.intervals[name].value)
-                        ],
-                    }
-                ],
-            }
-        ]
+        scores = {name: found.intervals[name].value for name in MAIN}
+        result = {
+            "task": {"type": metadata["pipeline_tag"]},
+            "dataset": {"name": source_name(facts) or "not recorded", "type": "private"},
+            "metrics": [
+                {"type": name, "name": METRICS[name].long_name, "value": round(score, 4)}
+                for name, score in scores.items()
+                if math.isfinite(score)
+            ],
+        }
+        metadata["model-index"] = [{"name": folder.resolve().name, "results": [result]}]
     return metadata
 
 
 def _features(facts: RunFacts) -> bool:
     return len(facts.data["in_shape"]) == 1
-
-
-def _performance(found: Evaluation | None) -> dict[str, Any]:
-    if found is None:
-        return {"text": ["Not known: see the limits."]}
-    remarks = sentences(NOTES, evaluation_facts(found))
-    return {
-        "text": [verdict(found), " ".join(remarks)],
-        "tables": [scores_table(found), by_grade_table(found)],
-    }
 
 
 def _citation(method: str) -> str:
@@ -176,9 +157,8 @@ def _citation(method: str) -> str:
     paper = methods.lookup(method).paper if method in methods.names() else ""
     if paper in ("", "baseline", "this project"):
         return software
-    if paper == OURS:
-        paper = f"Self-Relaxed Joint Training, {OURS}"
-    return f"The method: {paper}. {software}"
+    title = "Self-Relaxed Joint Training, " if paper == OURS else ""
+    return f"The method: {title}{paper}. {software}"
 
 
 def _usage(folder: Path, facts: RunFacts) -> str:
@@ -236,14 +216,9 @@ def export_folder(
         opened, target / MODEL, format="onnx", samples=samples, optimise=optimise, decoding=decoding,
         recalibrate=recalibrate,
     )  # fmt: skip
-    card = model_card(
-        opened.folder,
-        sides=evaluate_sides(
-            opened, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
-        ),
-        usage=_folder_usage(opened, written),
-        tags=("onnx",),
-    )
+    asked = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
+    usage, sides = _folder_usage(opened, written), evaluate_sides(opened, asked)
+    card = model_card(opened.folder, sides=sides, usage=usage, tags=("onnx",))
     script = (resources.files("srjt.reports") / "standalone_predict.py").read_bytes()
     with explain_write_errors(f"{target} cannot be written"):
         write_atomically(target / FILE, card.encode("utf-8", "replace"))

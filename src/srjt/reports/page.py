@@ -165,7 +165,7 @@ def render(page: Page) -> str:
     # the policy names the page's script by its hash; a browser runs no other
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
-        _templates()
+        templates()
         .get_template("page.html")
         .render(
             page=page,
@@ -180,7 +180,7 @@ def render(page: Page) -> str:
 
 def notebook_html(page: Page) -> str:
     """Verdict, key numbers, figure, warnings and the brief sections, in the colours of the notebook."""
-    parts: Any = _templates().get_template("parts.html").module
+    parts: Any = templates().get_template("parts.html").module
     brief = []
     for section in page.sections:
         if section.brief:
@@ -202,7 +202,8 @@ def write_page(page: Page, path: Path, *, write: Callable[[Path, bytes], None] =
 
 
 @cache  # a live page is written after every epoch
-def _templates() -> jinja2.Environment:
+def templates() -> jinja2.Environment:
+    """The files of ``pages/assets``, as templates."""
     import jinja2
     from markupsafe import Markup
 
