@@ -72,7 +72,6 @@ def main() -> None:
                 manifest,
                 config=config,
                 folds=args.folds,
-                seed=seed,
                 setup=Setup(device=args.device, reporter=reporter_for()),
             )
             true, labels = fitted.manifest.true_labels, fitted.manifest.labels

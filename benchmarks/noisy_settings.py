@@ -92,7 +92,6 @@ def trained(given: argparse.Namespace, kind: str, rate: float) -> Setting:
     fit = cross_fit(
         clean.with_noisy_labels(labels),
         config=config,
-        seed=given.seed,
         setup=Setup(device=given.device, on_bad_image="skip"),
     )
     row_of = {sample: row for row, sample in enumerate(clean.ids)}

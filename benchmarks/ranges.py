@@ -225,7 +225,7 @@ def injected(file: Path) -> Iterator[Data]:
         for seed in range(3):
             noisy = clean.with_noisy_labels(noise.corrupt(clean.labels, matrix, seed=seed, ids=clean.ids))
             config = TrainConfig(method="sord", network="linear", epochs=30, seed=seed)
-            fitted = cross_fit(noisy, config=config, folds=5, seed=seed)
+            fitted = cross_fit(noisy, config=config, folds=5)
             true = fitted.manifest.true_labels
             assert true is not None
             yield Data(

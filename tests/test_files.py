@@ -17,19 +17,10 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-import srjt.files as module
+from srjt import files
 from srjt import networks as weights
 from srjt.auditing.folder import read_audit, read_scores, read_summary
 from srjt.errors import SrjtError
-from srjt.files import (
-    check_regular_file,
-    check_regular_files,
-    download,
-    extract,
-    made_by,
-    read_json,
-    read_limited,
-)
 from srjt.studies.folder import read_study
 from srjt.training.trained import load_run
 
@@ -51,18 +42,18 @@ def test_what_is_not_a_file_gets_a_sentence(tmp_path: Path, name: str, sentence:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SrjtError, match=sentence):
-        check_regular_file(tmp_path / name)
+        files.check_regular_file(tmp_path / name)
 
 
 def test_links_to_files_are_files(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "a")
     (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
-    check_regular_file(tmp_path / "link")
-    check_regular_files(tmp_path)
+    files.check_regular_file(tmp_path / "link")
+    files.check_regular_files(tmp_path)
     (tmp_path / "zero").symlink_to("/dev/zero")
     with pytest.raises(SrjtError, match="zero cannot be read: it is a pipe, a socket or a device"):
-        check_regular_files(tmp_path)
+        files.check_regular_files(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +88,7 @@ class _Part(BaseModel, extra="forbid"):
 class _File(BaseModel, extra="forbid"):
     format: Literal[2]
     parts: list[_Part]
-    made: Annotated[str, made_by(lambda value: value["name"])]
+    made: Annotated[str, files.made_by(lambda value: value["name"])]
 
 
 @pytest.mark.parametrize(
@@ -123,23 +114,23 @@ class _File(BaseModel, extra="forbid"):
 def test_a_damaged_json_file_is_one_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(SrjtError, match=sentence) as caught:
-        read_json(tmp_path / "x", _File, advice="make it anew")
+        files.read_json(tmp_path / "x", _File, advice="make it anew")
     assert len(str(caught.value)) < 400
     assert "\x1b" not in str(caught.value)
 
 
 def test_json_has_no_numbers_that_are_none(tmp_path: Path) -> None:
     content = {"a": [float("nan"), 1.5, (np.float64("inf"),)], 2: np.array([[np.nan, 2.0]]), "n": np.int64(3)}
-    module.write_json(tmp_path / "x.json", content)
+    files.write_json(tmp_path / "x.json", content)
     read = json.loads((tmp_path / "x.json").read_text(), parse_constant=pytest.fail)
     assert read == {"a": [None, 1.5, [None]], "2": [[None, 2.0]], "n": 3}
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"12345")
-    assert read_limited(tmp_path / "x", limit=5) == b"12345"
+    assert files.read_limited(tmp_path / "x", limit=5) == b"12345"
     with pytest.raises(SrjtError, match="x cannot be read: it has more than 4 bytes"):
-        read_limited(tmp_path / "x", limit=4)
+        files.read_limited(tmp_path / "x", limit=4)
 
 
 # Against a real server on this machine that breaks off midway, ignores ranges, lies or refuses.
@@ -192,8 +183,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(module, "PAUSE", 0)
-    monkeypatch.setattr(module, "ATTEMPTS", 3)
+    monkeypatch.setattr(files, "PAUSE", 0)
+    monkeypatch.setattr(files, "ATTEMPTS", 3)
     with Server(("127.0.0.1", 0), Handler) as running:
         running.answers, running.asked = [], []
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
@@ -207,7 +198,7 @@ def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> N
     server.limit = 100_000
     seen: list[tuple[int, int | None]] = []
     target = tmp_path / "new/archive.zip"
-    download(server.url, target, progress=lambda done, total: seen.append((done, total)))
+    files.download(server.url, target, progress=lambda done, total: seen.append((done, total)))
     assert target.read_bytes() == BODY
     assert server.asked == [None, "bytes=100000-", "bytes=200000-"]
     assert seen[-1] == (len(BODY), len(BODY))
@@ -217,7 +208,7 @@ def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> N
 @pytest.mark.parametrize("part", [BODY[:1234], BODY, BODY + b"more"], ids=["resumed", "whole", "too long"])
 def test_a_partial_file_of_another_day(server: Server, tmp_path: Path, part: bytes) -> None:
     (tmp_path / "archive.zip.part").write_bytes(part)
-    download(server.url, tmp_path / "archive.zip")
+    files.download(server.url, tmp_path / "archive.zip")
     assert server.asked[0] == f"bytes={len(part)}-"
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
@@ -225,29 +216,29 @@ def test_a_partial_file_of_another_day(server: Server, tmp_path: Path, part: byt
 def test_a_server_that_ignores_ranges_starts_over(server: Server, tmp_path: Path) -> None:
     server.ranges = server.announce = False  # nor does it say how long the file is
     (tmp_path / "archive.zip.part").write_bytes(b"x" * 5000)
-    download(server.url, tmp_path / "archive.zip")
+    files.download(server.url, tmp_path / "archive.zip")
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
 
 def test_it_gives_up_when_nothing_new_arrives_and_keeps_what_has(server: Server, tmp_path: Path) -> None:
     server.limit, server.ranges = 70_000, False
     with pytest.raises(SrjtError, match=r"stopped after 70,000 bytes .*run the same command again"):
-        download(server.url, tmp_path / "archive.zip")
+        files.download(server.url, tmp_path / "archive.zip")
     assert len(server.asked) == 4  # one that got on, three that did not
     assert (tmp_path / "archive.zip.part").read_bytes() == BODY[:70_000]
     assert not (tmp_path / "archive.zip").exists()
     server.limit, server.ranges = len(BODY), True
-    download(server.url, tmp_path / "archive.zip")
+    files.download(server.url, tmp_path / "archive.zip")
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
 
 def test_temporary_failures_are_retried_and_others_not(server: Server, tmp_path: Path) -> None:
     server.answers = [503, 429]
-    download(server.url, tmp_path / "archive.zip")
+    files.download(server.url, tmp_path / "archive.zip")
     assert (tmp_path / "archive.zip").read_bytes() == BODY
     server.answers, server.asked = [404], []
     with pytest.raises(SrjtError, match="the server answered 404"):
-        download(server.url, tmp_path / "other.zip")
+        files.download(server.url, tmp_path / "other.zip")
     assert len(server.asked) == 1
 
 
@@ -255,19 +246,19 @@ def test_no_server_is_one_sentence(server: Server, tmp_path: Path) -> None:
     url = server.url
     server.server_close()
     with pytest.raises(SrjtError, match="stopped after 0 bytes"):
-        download(url, tmp_path / "archive.zip")
+        files.download(url, tmp_path / "archive.zip")
     with pytest.raises(SrjtError, match="Only http and https"):
-        download("file:///etc/passwd", tmp_path / "archive.zip")
+        files.download("file:///etc/passwd", tmp_path / "archive.zip")
 
 
 def test_a_disk_too_small_is_reported_before(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.body = BODY
-    usage = module.shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
+    usage = files.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(SrjtError, match="GB are needed"):
-        download(server.url, tmp_path / "archive.zip")
+        files.download(server.url, tmp_path / "archive.zip")
 
 
 def archive(path: Path, files: dict[str, bytes]) -> Path:
@@ -280,12 +271,12 @@ def archive(path: Path, files: dict[str, bytes]) -> Path:
 def test_unpacking_can_be_repeated(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.zip", {"p/Mayo 0/a.bmp": b"one", "p/empty/": b"", "p/b.bmp": b"two"})
     seen: list[tuple[int, int]] = []
-    extract(path, tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
+    files.extract(path, tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
     assert (tmp_path / "out/p/Mayo 0/a.bmp").read_bytes() == b"one"
     assert seen == [(1, 3), (2, 3), (3, 3)]
     (tmp_path / "out/p/b.bmp").write_bytes(b"t")  # as a killed copy would leave it
     stamp = (tmp_path / "out/p/Mayo 0/a.bmp").stat().st_mtime_ns
-    extract(path, tmp_path / "out")
+    files.extract(path, tmp_path / "out")
     assert (tmp_path / "out/p/b.bmp").read_bytes() == b"two"
     assert (tmp_path / "out/p/Mayo 0/a.bmp").stat().st_mtime_ns == stamp
 
@@ -296,7 +287,7 @@ def test_paths_outside_of_the_folder_are_refused_before_anything_is_written(
 ) -> None:
     path = archive(tmp_path / "a.zip", {"good": b"1", name: b"2"})
     with pytest.raises(SrjtError, match="outside of the folder"):
-        extract(path, tmp_path / "deep/out")
+        files.extract(path, tmp_path / "deep/out")
     assert sorted(item.name for item in tmp_path.rglob("*")) == ["a.zip"]
 
 
@@ -306,7 +297,7 @@ def test_links_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as opened:
         opened.writestr(link, "/etc")
     with pytest.raises(SrjtError, match="'link' is a link"):
-        extract(tmp_path / "a.zip", tmp_path / "out")
+        files.extract(tmp_path / "a.zip", tmp_path / "out")
 
 
 def test_a_link_that_lay_there_before_is_not_followed(tmp_path: Path) -> None:
@@ -314,7 +305,7 @@ def test_a_link_that_lay_there_before_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/p").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SrjtError, match="leads out of"):
-        extract(archive(tmp_path / "a.zip", {"p/evil": b"1"}), tmp_path / "out")
+        files.extract(archive(tmp_path / "a.zip", {"p/evil": b"1"}), tmp_path / "out")
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
@@ -326,21 +317,21 @@ def test_a_damaged_archive_is_one_sentence_and_leaves_no_damaged_file(tmp_path: 
     content = buffer.getvalue()
     (tmp_path / "a.zip").write_bytes(content.replace(b"BBBB", b"BBXB", 1))
     with pytest.raises(SrjtError, match=r"damaged .*b\.bmp.*delete it"):
-        extract(tmp_path / "a.zip", tmp_path / "out")
+        files.extract(tmp_path / "a.zip", tmp_path / "out")
     assert [item.name for item in (tmp_path / "out").iterdir()] == ["a.bmp"]
     (tmp_path / "a.zip").write_bytes(content[:300])
     with pytest.raises(SrjtError, match="damaged"):
-        extract(tmp_path / "a.zip", tmp_path / "out")
+        files.extract(tmp_path / "a.zip", tmp_path / "out")
 
 
 def test_a_linked_partial_file_is_not_written_through(server: Server, tmp_path: Path) -> None:
     own = tmp_path / "own.txt"
     own.write_text("mine")
     (tmp_path / "file.part").symlink_to(own)
-    download(server.url, tmp_path / "file")
+    files.download(server.url, tmp_path / "file")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.bmp.part").symlink_to(own)
-    extract(archive(tmp_path / "a.zip", {"a.bmp": b"one"}), tmp_path / "out")
+    files.extract(archive(tmp_path / "a.zip", {"a.bmp": b"one"}), tmp_path / "out")
     assert (tmp_path / "out" / "a.bmp").read_bytes() == b"one"
     assert own.read_text() == "mine"
 
@@ -348,7 +339,7 @@ def test_a_linked_partial_file_is_not_written_through(server: Server, tmp_path: 
 @pytest.mark.parametrize("names", [("a", "a/b"), ("a", "a/"), ("a.part/", "a"), ("a/b", "a")])
 def test_names_that_clash_are_one_sentence(tmp_path: Path, names: tuple[str, str]) -> None:
     with pytest.raises(SrjtError, match="cannot be written"):
-        extract(
+        files.extract(
             archive(tmp_path / "a.zip", {name: b"" if name.endswith("/") else b"x" for name in names}),
             tmp_path / "o",
         )

@@ -20,17 +20,6 @@ from srjt import progress
 from srjt.auditing.audit import Audit
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
-from srjt.progress import (
-    Bar,
-    NotebookBar,
-    TerminalBar,
-    html_block,
-    html_pictures,
-    html_table,
-    html_text,
-    progress_bar,
-    show_bar,
-)
 from srjt.reports.page import render
 from srjt.studies.results import StudyResults
 from srjt.training.reporters import BarReporter, reporter_in_python
@@ -69,7 +58,7 @@ def test_a_notebook_gets_one_output_that_is_rewritten(data: Data, notebook: list
 
 
 def test_the_output_of_a_notebook_is_escaped(notebook: list[Output]) -> None:
-    bar = NotebookBar("<b>")
+    bar = progress.NotebookBar("<b>")
     bar.update(1, 2, "<i>")
     bar.note("<script>")
     assert "&lt;b&gt;" in notebook[0].shown["text/html"]
@@ -81,7 +70,7 @@ def test_a_given_reporter_receives_the_progress_alone(monkeypatch: pytest.Monkey
     mine = BarReporter()
     with reporter_in_python(mine, progress=True) as found:
         assert found is mine
-    for shown, kind in ((True, TerminalBar), (False, Bar)):
+    for shown, kind in ((True, progress.TerminalBar), (False, progress.Bar)):
         with reporter_in_python(None, progress=shown) as found:
             assert isinstance(found, BarReporter)
             assert type(found.bar) is kind
@@ -89,24 +78,24 @@ def test_a_given_reporter_receives_the_progress_alone(monkeypatch: pytest.Monkey
 
 def test_of_several_processes_one_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_terminal(monkeypatch)
-    first = show_bar("training")
+    first = progress.show_bar("training")
     first.close()
-    assert type(first) is TerminalBar
+    assert type(first) is progress.TerminalBar
     monkeypatch.setenv("RANK", "1")
-    assert type(show_bar("training")) is Bar
+    assert type(progress.show_bar("training")) is progress.Bar
 
 
 def test_a_short_bar_leaves_no_trace(notebook: list[Output], monkeypatch: pytest.MonkeyPatch) -> None:
-    with progress_bar("Decoding", True) as decoded:
+    with progress.progress_bar("Decoding", True) as decoded:
         decoded(1, 2)
     assert notebook == []  # it was done at once
     monkeypatch.setattr(progress, "SOON", -1.0)
-    with progress_bar("Decoding", True) as decoded:
+    with progress.progress_bar("Decoding", True) as decoded:
         decoded(1, 2)
         assert "1/2" in notebook[0].shown["text/html"]
     assert notebook[0].shown["text/html"] == ""
     calls: list[tuple[int, int]] = []
-    with progress_bar("Decoding", lambda done, total: calls.append((done, total))) as decoded:
+    with progress.progress_bar("Decoding", lambda done, total: calls.append((done, total))) as decoded:
         decoded(1, 2)
     assert calls == [(1, 2)]  # a function is called instead
     assert len(notebook) == 1
@@ -156,9 +145,9 @@ def estimate() -> NoiseEstimate:
 
 def test_every_part_escapes_its_text() -> None:
     parts = [
-        html_block(HOSTILE, html_text(HOSTILE)),
-        html_table([HOSTILE, "<b>"], [[HOSTILE, 1]], caption=HOSTILE),
-        html_pictures([('x" onerror="alert(1)', HOSTILE)]),
+        progress.html_block(HOSTILE, progress.html_text(HOSTILE)),
+        progress.html_table([HOSTILE, "<b>"], [[HOSTILE, 1]], caption=HOSTILE),
+        progress.html_pictures([('x" onerror="alert(1)', HOSTILE)]),
     ]
     for part in parts:
         assert HOSTILE in shown(part)

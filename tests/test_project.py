@@ -1,4 +1,4 @@
-"""What the project's own files say of each other: versions, supported Pythons, the picture of the rooms."""
+"""What the project's own files say of each other: versions, Pythons, requirements, the picture of the rooms."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 import srjt
 from oldest import constraints
@@ -49,3 +51,78 @@ def test_contributing_shows_the_rooms() -> None:
     picture = text.partition("```text\n")[2].partition("```")[0]
     shown = [line.partition("│")[0].replace("↓", " ").split() for line in picture.splitlines()]
     assert [set(rooms) for rooms in reversed(shown)] == [set(rooms) for rooms in FLOORS]
+
+
+# The container file, the conda recipe and the paper say what pyproject.toml and CITATION.cff say.
+
+IN_CONDA = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, object]:
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
+    found: dict[str, object] = tomllib.loads(PYPROJECT)["project"]
+    return found
+
+
+def test_the_conda_recipe_has_the_requirements_of_the_project(project: dict) -> None:
+    text = (ROOT / "recipe/meta.yaml").read_text(encoding="utf-8")
+    assert f'{{% set version = "{srjt.__version__}" %}}' in text
+    recipe = yaml.safe_load(re.sub(r"\{\{.*?\}\}", "x", re.sub(r"\{%.*?%\}", "", text)))
+    told = {}
+    for line in recipe["requirements"]["run"]:
+        name, _, bounds = line.partition(" ")
+        told[name] = SpecifierSet(bounds)
+    wanted = {"python": SpecifierSet(project["requires-python"])}
+    for line in project["dependencies"]:
+        one = Requirement(line)
+        wanted[IN_CONDA.get(one.name, one.name)] = one.specifier
+    assert told == wanted
+    (command,) = recipe["build"]["entry_points"]
+    assert command == f"srjt = {project['scripts']['srjt']}"
+
+
+def test_the_container_installs_what_the_project_names(project: dict) -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    (torch,) = (line for line in project["dependencies"] if line.startswith("torch"))
+    assert f'pip install "{torch}"' in text
+    extras = re.search(r"^ARG EXTRAS=(\S+)$", text, re.MULTILINE)
+    assert set(extras[1].split(",")) <= set(project["optional-dependencies"])
+    python = re.search(r"^FROM python:(3\.\d+)-slim$", text, re.MULTILINE)
+    assert f"Programming Language :: Python :: {python[1]}" in project["classifiers"]
+    sent = set((ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines())
+    copied = [name for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE) for name in line.split()[:-1]]
+    assert [name for name in copied if f"!{name}" not in sent or not (ROOT / name).exists()] == []
+
+
+def test_the_ways_to_install_exist(project: dict) -> None:
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    named = {name for group in re.findall(r'"\.\[([\w,]+)\]"', page) for name in group.split(",")}
+    table = page.partition("## Extras")[2].partition("\n## ")[0]
+    listed = {
+        name
+        for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    of_developers = {"dev", "docs", "benchmarks"}
+    assert listed == set(project["optional-dependencies"]) - of_developers
+    assert named <= listed
+    arguments = set(re.findall(r"--build-arg (\w+)=", page))
+    assert arguments <= set(re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+
+
+def test_the_paper_cites_what_its_bibliography_has() -> None:
+    paper = (ROOT / "paper/paper.md").read_text(encoding="utf-8")
+    cited = set(re.findall(r"@([\w-]+)", paper.partition("\n---\n")[2]))
+    keys = re.findall(
+        r"^@\w+\{([\w-]+),", (ROOT / "paper/paper.bib").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(cited) == sorted(keys)
+    for heading in ("Summary", "Statement of need", "State of the field", "References"):
+        assert f"\n# {heading}\n" in paper
+    head = yaml.safe_load(paper.split("---\n")[1])
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert [author["name"] for author in head["authors"]] == [
+        author["name"] for author in citation["authors"]
+    ]
+    assert len(paper.split()) < 1000  # what the journal asks for

@@ -135,8 +135,6 @@ def _ensemble(probabilities: Array) -> Floats:
 
 # ``OrdinalNoiseClassifier``, with the interface of scikit-learn.
 
-Ints = npt.NDArray[np.int64]
-
 
 class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier of ordinal grades for labels that are partly wrong, with the interface of scikit-learn.
@@ -291,11 +289,13 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         check_consistent_length(X, y, groups, verified)
         check_classification_targets(y)
         classes, codes = grade_codes(y, grades=grades)
-        manifest = _manifest(X, codes, names=[str(name) for name in classes], groups=groups)
+        ids = [str(row) for row in range(len(X))]
+        table = pd.DataFrame({"id": ids, "image": ids, "grade": codes})
+        if groups is not None:
+            table["patient"] = [str(group) for group in column_or_1d(groups)]
         if verified is not None:
-            manifest = replace(
-                manifest, table=manifest.table.assign(verified_grade=verified_codes(verified, classes))
-            )
+            table["verified_grade"] = verified_codes(verified, classes)
+        manifest = Manifest(table=table, grades=tuple(str(name) for name in classes), arrays=X)
         config = training_config(self.get_params(deep=False), manifest)
         maker = None if isinstance(self.network, str) else self.network
 
@@ -404,14 +404,6 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
 def _are_images(X: Any) -> bool:
     return getattr(X, "ndim", None) == 4
-
-
-def _manifest(X: Array, codes: Ints, *, names: Sequence[str], groups: Any = None) -> Manifest:
-    ids = [str(row) for row in range(len(X))]
-    table = pd.DataFrame({"id": ids, "image": ids, "grade": codes})
-    if groups is not None:
-        table["patient"] = [str(group) for group in column_or_1d(groups)]
-    return Manifest(table=table, grades=tuple(names), arrays=X)
 
 
 def _selected(trained: Trained) -> Floats:

@@ -22,16 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from srjt.errors import (
-    SrjtError,
-    UnknownNameError,
-    count_of,
-    few,
-    missing_extra,
-    reason_of,
-    unknown_name,
-    warn,
-)
+from srjt import errors
+from srjt.errors import SrjtError, few, reason_of
 from srjt.files import sha256_of
 
 __all__ = ["build", "fetch_weights", "names"]
@@ -240,7 +232,7 @@ def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -
     if name.startswith("timm:"):
         return _timm(name, in_shape=in_shape, pretrained=timm_weights)
     if name not in names():
-        raise unknown_name("network", name, (*names(), "timm:NAME"))
+        raise errors.unknown_name("network", name, (*names(), "timm:NAME"))
     if name in _ROWS:  # with linear, only the method's last layer is trained
         return partial(Standardise, channels) if name == "linear" else partial(mlp, inputs=channels)
     if name in _SMALL:
@@ -253,7 +245,7 @@ def _monai(name: str, *, channels: int) -> Maker:
     try:
         nets: Any = importlib.import_module("monai.networks.nets")  # takes seconds
     except ModuleNotFoundError as error:
-        raise missing_extra("monai", "monai", f"The network {name!r}") from error
+        raise errors.missing_extra("monai", "monai", f"The network {name!r}") from error
     random.setstate(state)
 
     def densenet() -> nn.Module:
@@ -297,7 +289,7 @@ def _import_timm(name: str) -> Any:
     try:
         import timm
     except ModuleNotFoundError as error:
-        raise missing_extra("timm", "timm", f"The network {name!r}") from error
+        raise errors.missing_extra("timm", "timm", f"The network {name!r}") from error
     except Exception as error:  # a torchvision for another version of torch raises various errors
         raise SrjtError(
             f"timm is installed but cannot be imported ({reason_of(error)}): install the torchvision that "
@@ -311,7 +303,7 @@ def _timm(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -> Mak
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.5)
         hint = f"did you mean 'timm:{near[0]}'? " if near else ""
-        raise UnknownNameError(f"Unknown network 'timm:{name}': {hint}timm.list_models() lists all.")
+        raise errors.UnknownNameError(f"Unknown network 'timm:{name}': {hint}timm.list_models() lists all.")
     trained, size = _pretrained_cfg(full_name), {}
     if trained is not None and trained.fixed_input_size and trained.input_size[-1] != in_shape[-1]:
         size = {"img_size": in_shape[-1]}  # a transformer: its position embeddings are interpolated
@@ -398,11 +390,7 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     ]
     problems = [
         f"{len(keys)} {what} ({few(keys)})"
-        for keys, what in (
-            (missing, "missing"),
-            (unexpected, "unexpected"),
-            (reshaped, "of another shape"),
-        )
+        for keys, what in ((missing, "missing"), (unexpected, "unexpected"), (reshaped, "of another shape"))
         if keys
     ]
     if problems:
@@ -411,7 +399,8 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     used = {prefix + key for key in tensors}
     rest = [key for key in weights if key not in used]
     unused = f"; {len(rest)} of the file's are not used ({few(rest)})" if rest else ""
-    return f"The weights in {source} fit: {count_of(len(tensors), 'tensor')} of the network come from it{unused}."
+    count = errors.count_of(len(tensors), "tensor")
+    return f"The weights in {source} fit: {count} of the network come from it{unused}."
 
 
 def _unwrap(content: object) -> dict[str, Tensor]:
@@ -530,12 +519,7 @@ def build(
         return nn.Sequential(OrderedDict(backbone=backbone, head=head(features)))
 
 
-def fetch_weights(
-    network: str | Maker,
-    pretrained: Weights,
-    *,
-    in_shape: tuple[int, ...],
-) -> str | None:
+def fetch_weights(network: str | Maker, pretrained: Weights, *, in_shape: tuple[int, ...]) -> str | None:
     """Raise the error for weights that ``build`` will not find or that do not fit, and download those that it needs.
 
     Parameters
@@ -567,7 +551,7 @@ def fetch_weights(
             make()  # timm downloads them when it builds a network
         trained = _pretrained_cfg(network) if pretrained else None
         if trained is not None and (size := int(trained.input_size[-1])) != in_shape[-1]:
-            warn(
+            errors.warn(
                 f"{network} was trained on images of {size} pixels and gets {in_shape[-1]}: "
                 f"`crop={size}`, from a larger `image_size`, feeds it as it was trained."
             )

@@ -1,4 +1,4 @@
-"""A review server in a process of its own."""
+"""A review server in a process of its own, and a cross-fit without training."""
 
 from __future__ import annotations
 
@@ -10,9 +10,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from srjt.cli import main
+from srjt.data import Manifest
+from srjt.training.crossfit import CrossFit
+
+
+def cross_fit_of(manifest: Manifest, probabilities: npt.NDArray[np.float64]) -> CrossFit:
+    """One network with these held-out probabilities (N, C), in two folds."""
+    return CrossFit(
+        manifest=manifest, probabilities=probabilities, by_network=probabilities[None],
+        grades=probabilities.argmax(axis=1)[None], fold=np.arange(len(manifest)) % 2,
+        selected=np.full(len(manifest), np.nan),
+    )  # fmt: skip
 
 
 @pytest.fixture

@@ -352,7 +352,7 @@ def test_networks_that_do_not_beat_a_naive_prediction_preselect_nothing(
     assert ("remaining noise" in served.interrupt()) == judged
 
 
-def test_a_network_that_differs_from_the_suggestion_is_explained(
+def test_a_network_that_differs_a_missing_map_and_a_key_held_down(
     browser: Browser, folder: Path, serve: Callable[..., Any]
 ) -> None:
     scores = pd.read_csv(folder / "audit.csv", dtype=str)
@@ -366,23 +366,14 @@ def test_a_network_that_differs_from_the_suggestion_is_explained(
     ]
     tab.press("ArrowRight")  # here they agree
     assert tab.js(explained) == []
-
-
-def test_an_audit_without_networks_says_so(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
-    tab = browser.tab()
-    visit(tab, serve(folder).address)
     tab.press("w")
     tab.wait("document.querySelector('#toast').textContent.includes('no longer in its folder')")
     assert tab.js("document.querySelector('#look').getAttribute('aria-pressed')") == "false"
-
-
-def test_a_key_held_down_grades_one_image(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
-    tab = visit(browser.tab(), serve(folder).address)
-    for again in (False, True, True, True):
+    for again in (False, True, True, True):  # one image is graded
         tab.call(
             "Input.dispatchKeyEvent", type="keyDown", key="k", windowsVirtualKeyCode=75, autoRepeat=again
         )
-        tab.wait("document.querySelector('#toast').textContent")
+        tab.wait("document.querySelector('#toast').textContent.startsWith('Kept')")
     assert len(log(folder)) == 1
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from auditing.conftest import cross_fit_of
 from srjt import noise
 from srjt.auditing.scores import network_scores, score, summarise
 from srjt.data import from_arrays
@@ -29,14 +30,7 @@ def cross_fit(*, blur: float, rate: float, unseen: int | None = None, samples: i
         p[:, unseen] *= 1e-9
     p /= p.sum(axis=1, keepdims=True)
     manifest = from_arrays(np.eye(samples, 3), labels, true_grades=true).manifest
-    return CrossFit(
-        manifest=manifest,
-        probabilities=p,
-        by_network=p[None],
-        grades=p.argmax(axis=1)[None],
-        fold=np.zeros(samples, dtype=np.int64),
-        selected=np.full(samples, np.nan),
-    )
+    return cross_fit_of(manifest, p)
 
 
 def audited(fitted: CrossFit) -> tuple[pd.DataFrame, dict[str, object]]:

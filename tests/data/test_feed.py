@@ -15,20 +15,6 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from srjt.data.images import feed as feeds
-from srjt.data.images.feed import (
-    Crops,
-    Feed,
-    ResidentFeed,
-    StreamedFeed,
-    centre_crops,
-    crop_alike,
-    crop_and_flip,
-    draw_crops,
-    gather_crops,
-    normalise,
-    open_feed,
-    view_crops,
-)
 from srjt.errors import SrjtError
 from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
 
@@ -59,7 +45,11 @@ def test_batches_are_the_rows(
 ) -> None:
     if kind == "streamed in pieces":
         monkeypatch.setattr(feeds, "PIECE", 3)  # of batches of 7: two whole ones and a smaller one
-    feed: Feed = open_feed(pixels, device="cpu") if kind == "resident" else StreamedFeed(pixels, device=CPU)
+    feed: feeds.Feed = (
+        feeds.open_feed(pixels, device="cpu")
+        if kind == "resident"
+        else feeds.StreamedFeed(pixels, device=CPU)
+    )
     assert feed.resident == (kind == "resident") == (feed.pixels is not None)
     rows = random_rows(steps, 7)
     batches = list(feed.batches(rows))  # kept: a batch must not be overwritten by a later one
@@ -72,13 +62,13 @@ def test_batches_are_the_rows(
 
 @pytest.mark.filterwarnings("error")
 def test_on_a_cpu_the_memory_map_itself_is_resident(pixels: np.ndarray) -> None:
-    feed = open_feed(pixels, device="cpu")
-    assert isinstance(feed, ResidentFeed)
+    feed = feeds.open_feed(pixels, device="cpu")
+    assert isinstance(feed, feeds.ResidentFeed)
     assert feed.pixels.data_ptr() == pixels.ctypes.data
 
 
 def test_leaving_early_stops_the_threads(pixels: np.ndarray) -> None:
-    batches = StreamedFeed(pixels, device=CPU).batches(random_rows(1000, 4))
+    batches = feeds.StreamedFeed(pixels, device=CPU).batches(random_rows(1000, 4))
     next(batches)
     assert feed_threads() > 0
     batches.close()  # type: ignore[attr-defined]
@@ -89,7 +79,7 @@ def test_the_work_runs_ahead_but_only_so_far(pixels: np.ndarray, monkeypatch: py
     taken = []
     take = np.take
     monkeypatch.setattr(np, "take", lambda *args, **kw: (taken.append(1), take(*args, **kw))[1])
-    batches = StreamedFeed(pixels, device=CPU).batches(random_rows(50, 2))
+    batches = feeds.StreamedFeed(pixels, device=CPU).batches(random_rows(50, 2))
     next(batches)
     for _ in range(500):
         if len(taken) == feeds.AHEAD + 1:
@@ -110,7 +100,7 @@ def test_slow_gathers_keep_their_order(pixels: np.ndarray, monkeypatch: pytest.M
 
     monkeypatch.setattr(np, "take", uneven)
     rows = random_rows(12, 3)
-    for batch, step in zip(StreamedFeed(pixels, device=CPU).batches(rows), rows, strict=True):
+    for batch, step in zip(feeds.StreamedFeed(pixels, device=CPU).batches(rows), rows, strict=True):
         assert np.array_equal(batch.numpy(), pixels[step.numpy()])
 
 
@@ -127,13 +117,17 @@ def test_a_failure_in_a_thread_reaches_the_consumer(
 
     monkeypatch.setattr(np, "take", failing)
     with pytest.raises(OSError, match="network drive"):
-        list(StreamedFeed(pixels, device=CPU).batches(random_rows(30, 3)))
+        list(feeds.StreamedFeed(pixels, device=CPU).batches(random_rows(30, 3)))
     assert feed_threads() == 0
 
 
 @pytest.mark.parametrize("kind", ["resident", "streamed"])
 def test_rows_are_checked(pixels: np.ndarray, kind: str) -> None:
-    feed: Feed = open_feed(pixels, device="cpu") if kind == "resident" else StreamedFeed(pixels, device=CPU)
+    feed: feeds.Feed = (
+        feeds.open_feed(pixels, device="cpu")
+        if kind == "resident"
+        else feeds.StreamedFeed(pixels, device=CPU)
+    )
     for rows in (torch.tensor([[0, 20]]), torch.tensor([[-1, 3]])):
         with pytest.raises(IndexError, match="0 … 19"):
             next(feed.batches(rows))
@@ -143,13 +137,13 @@ def test_rows_are_checked(pixels: np.ndarray, kind: str) -> None:
 
 def test_share_must_be_a_share(pixels: np.ndarray) -> None:
     with pytest.raises(SrjtError, match="between 0 and 1"):
-        open_feed(pixels, device="cpu", share=50)
+        feeds.open_feed(pixels, device="cpu", share=50)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_cuda(pixels: np.ndarray, share: float) -> None:
-    feed = open_feed(pixels, device="cuda", share=share)
+    feed = feeds.open_feed(pixels, device="cuda", share=share)
     assert feed.resident == (share > 0)
     rows = random_rows(40, 7)
     for batch, step in zip(list(feed.batches(rows)), rows, strict=True):
@@ -175,7 +169,7 @@ def test_every_offset_and_flip_is_the_slice() -> None:
     pixels = random_pixels(len(cases), size + margin, size + margin, 3)
     offsets = torch.tensor([case[:2] for case in cases])
     flips = torch.tensor([case[2] for case in cases])
-    crops = crop_and_flip(pixels, offsets, flips, size=size)
+    crops = feeds.crop_and_flip(pixels, offsets, flips, size=size)
     assert crops.dtype == torch.uint8
     for image, crop, (y, x, flip) in zip(pixels, crops, cases, strict=True):
         assert torch.equal(crop, by_definition(image, y, x, flip, size))
@@ -194,12 +188,12 @@ def test_gathering_from_the_store(n: int, batch: int, size: int, margin: int, da
     rows = torch.tensor(
         data.draw(st.lists(st.integers(0, n - 1), min_size=batch, max_size=batch)), dtype=torch.int64
     )
-    crops = draw_crops(
+    crops = feeds.draw_crops(
         (batch,), margin=margin, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
     )
-    gathered = gather_crops(store, rows, crops.offsets, crops.flips, size=size)
+    gathered = feeds.gather_crops(store, rows, crops.offsets, crops.flips, size=size)
     assert gathered.shape == (batch, 3, size, size)
-    assert torch.equal(gathered, crop_and_flip(store[rows], crops.offsets, crops.flips, size=size))
+    assert torch.equal(gathered, feeds.crop_and_flip(store[rows], crops.offsets, crops.flips, size=size))
     for crop, row, (y, x), flip in zip(
         gathered, rows, crops.offsets.tolist(), crops.flips.tolist(), strict=True
     ):
@@ -208,14 +202,14 @@ def test_gathering_from_the_store(n: int, batch: int, size: int, margin: int, da
 
 def test_oblong_images() -> None:
     pixels = random_pixels(2, 6, 9, 3)
-    crops = crop_and_flip(pixels, torch.tensor([[2, 5], [0, 1]]), torch.tensor([False, True]), size=4)
+    crops = feeds.crop_and_flip(pixels, torch.tensor([[2, 5], [0, 1]]), torch.tensor([False, True]), size=4)
     assert torch.equal(crops[0], by_definition(pixels[0], 2, 5, False, 4))
     assert torch.equal(crops[1], by_definition(pixels[1], 0, 1, True, 4))
 
 
 def test_offsets_and_flips_are_uniform_and_independent() -> None:
     margin, draws = 3, 16_000
-    crops = draw_crops((draws,), margin=margin, generator=torch.Generator().manual_seed(1))
+    crops = feeds.draw_crops((draws,), margin=margin, generator=torch.Generator().manual_seed(1))
     cell = (crops.offsets[:, 0] * (margin + 1) + crops.offsets[:, 1]) * 2 + crops.flips
     counts = np.bincount(cell.numpy(), minlength=2 * (margin + 1) ** 2)
     assert len(counts) == 32  # nothing beyond the margin
@@ -227,7 +221,8 @@ def test_offsets_and_flips_are_uniform_and_independent() -> None:
 
 def test_draws_depend_on_the_seed_alone() -> None:
     first, again, other = (
-        draw_crops((4, 8), margin=32, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5, 6)
+        feeds.draw_crops((4, 8), margin=32, generator=torch.Generator().manual_seed(seed))
+        for seed in (5, 5, 6)
     )
     assert first.offsets.shape == (4, 8, 2)
     assert first.flips.shape == (4, 8)
@@ -239,10 +234,10 @@ def test_draws_depend_on_the_seed_alone() -> None:
 def test_views_are_the_centre_and_the_corners_each_plain_and_mirrored() -> None:
     size, margin = 4, 3  # odd: the centre lies nearer to the upper left
     image = random_pixels(1, size + margin, size + margin, 3)
-    views = view_crops(10, margin=margin)
-    seen = [crop_and_flip(image, v.offsets, v.flips, size=size)[0] for v in views]
+    views = feeds.view_crops(10, margin=margin)
+    seen = [feeds.crop_and_flip(image, v.offsets, v.flips, size=size)[0] for v in views]
     assert all(
-        torch.equal(crop_alike(image, v, size=size)[0], cut) for v, cut in zip(views, seen, strict=True)
+        torch.equal(feeds.crop_alike(image, v, size=size)[0], cut) for v, cut in zip(views, seen, strict=True)
     )
     places = [(1, 1), (0, 0), (0, 3), (3, 0), (3, 3)]
     expected = [by_definition(image[0], y, x, f, size) for y, x in places for f in (False, True)]
@@ -253,20 +248,20 @@ def test_views_are_the_centre_and_the_corners_each_plain_and_mirrored() -> None:
     ("views", "mirror", "count"), [(1, True, 1), (1, False, 1), (2, True, 2), (10, False, 5)]
 )
 def test_fewer_views_are_among_the_ten(views: int, mirror: bool, count: int) -> None:
-    def plain(crops: list[Crops]) -> list[tuple[list[int], bool]]:
+    def plain(crops: list[feeds.Crops]) -> list[tuple[list[int], bool]]:
         return [(crop.offsets[0].tolist(), bool(crop.flips)) for crop in crops]
 
-    ten = plain(view_crops(10, margin=32))
-    fewer = plain(view_crops(views, margin=32, mirror=mirror))
+    ten = plain(feeds.view_crops(10, margin=32))
+    fewer = plain(feeds.view_crops(views, margin=32, mirror=mirror))
     assert fewer == [view for view in ten if mirror or not view[1]][:count]
 
 
 def test_memory_is_channels_last_from_crop_to_network() -> None:
     pixels = random_pixels(3, 8, 8, 3)
-    crops = centre_crops(3, margin=2)
-    cut = crop_and_flip(pixels, crops.offsets, crops.flips, size=6)
+    crops = feeds.centre_crops(3, margin=2)
+    cut = feeds.crop_and_flip(pixels, crops.offsets, crops.flips, size=6)
     assert cut.is_contiguous(memory_format=torch.channels_last)
-    assert normalise(cut).is_contiguous(memory_format=torch.channels_last)
+    assert feeds.normalise(cut).is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
@@ -274,17 +269,17 @@ def test_normalise(dtype: torch.dtype, tolerance: float) -> None:
     images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(2, 3, 16, 16)
     mean = torch.tensor(IMAGENET_MEAN, dtype=torch.float64).view(3, 1, 1)
     std = torch.tensor(IMAGENET_STD, dtype=torch.float64).view(3, 1, 1)
-    result = normalise(images, dtype=dtype)
+    result = feeds.normalise(images, dtype=dtype)
     assert result.dtype == dtype
-    assert torch.equal(result, normalise(images).to(dtype))  # rounded once, at the end
+    assert torch.equal(result, feeds.normalise(images).to(dtype))  # rounded once, at the end
     torch.testing.assert_close(result.double(), (images / 255.0 - mean) / std, atol=tolerance, rtol=0)
-    plain = normalise(images, mean=(0, 0, 0), std=(1, 1, 1))
+    plain = feeds.normalise(images, mean=(0, 0, 0), std=(1, 1, 1))
     torch.testing.assert_close(plain, images / 255)
 
 
 def test_an_offset_beyond_the_store_is_an_error_on_the_cpu() -> None:
     with pytest.raises(IndexError):
-        crop_and_flip(random_pixels(1, 4, 4, 3), torch.tensor([[3, 3]]), torch.tensor([False]), size=4)
+        feeds.crop_and_flip(random_pixels(1, 4, 4, 3), torch.tensor([[3, 3]]), torch.tensor([False]), size=4)
     for margin in (6, -2):  # the centre of a larger or smaller image
         with pytest.raises(IndexError, match="outside"):
-            crop_alike(random_pixels(1, 4, 4, 3), centre_crops(1, margin=margin), size=4)
+            feeds.crop_alike(random_pixels(1, 4, 4, 3), feeds.centre_crops(1, margin=margin), size=4)

@@ -10,13 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srjt.data.grades import (
-    Grades,
-    as_text,
-    grade_values,
-    order_names,
-    parse_grade_names,
-)
+from srjt.data.grades import Grades, as_text, grade_values, parse_grade_names
 from srjt.errors import SrjtError
 
 
@@ -25,9 +19,6 @@ def test_whole_numbers_are_their_own_order() -> None:
     assert grading.names == tuple(str(n) for n in range(11))
     assert grading.codes[:4].tolist() == [2, 0, 1, 10]
     assert not grading.invalid
-
-
-def test_numbers_from_one_keep_their_names() -> None:
     grading = grade_values(["1", "3", "2"])
     assert grading.names == ("1", "2", "3")
     assert grading.codes.tolist() == [0, 2, 1]
@@ -106,6 +97,7 @@ def test_a_declared_name_may_look_like_no_value() -> None:
         (["a"], ["a"], "at least two grades"),
         (["a"], ["a", "A"], "listed twice"),
         (["0.5", "0.25"], None, "whole number"),
+        (["grade 1", "grade 01", "grade 2"], None, "same number"),
     ],
 )
 def test_nothing_to_grade_is_one_sentence(values: list[str], names: list[str] | None, sentence: str) -> None:
@@ -113,26 +105,10 @@ def test_nothing_to_grade_is_one_sentence(values: list[str], names: list[str] | 
         grade_values(values, names=names)
 
 
-def test_two_names_with_one_number_are_refused() -> None:
-    with pytest.raises(SrjtError, match="same number"):
-        order_names(["grade 1", "grade 01", "grade 2"])
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, ""),
-        (np.nan, ""),
-        (pd.NaT, ""),
-        (2.0, "2"),
-        (np.float32(3), "3"),
-        (2.5, "2.5"),
-        ("007", "007"),
-        (7, "7"),
-    ],
-)
-def test_cells_become_what_a_person_would_type(value: object, text: str) -> None:
-    assert as_text(value) == text
+def test_cells_become_what_a_person_would_type() -> None:
+    assert [as_text(value) for value in (None, np.nan, pd.NaT)] == [""] * 3
+    cells = (2.0, np.float32(3), 2.5, "007", 7)
+    assert [as_text(value) for value in cells] == ["2", "3", "2.5", "007", "7"]
 
 
 # Names of grades for people.

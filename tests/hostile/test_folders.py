@@ -42,23 +42,18 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(value[0], (*path, 0))
 
 
-def changed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
+def changed(content: Any, path: tuple[Any, ...], *value: Any) -> Any:
+    """With another value in a place, or without the place."""
     if not path:
-        return value
+        return value[0]
     content = copy.deepcopy(content)
     inner = content
     for part in path[:-1]:
         inner = inner[part]
-    inner[path[-1]] = value
-    return content
-
-
-def without(content: Any, path: tuple[Any, ...]) -> Any:
-    content = copy.deepcopy(content)
-    inner = content
-    for part in path[:-1]:
-        inner = inner[part]
-    del inner[path[-1]]
+    if value:
+        inner[path[-1]] = value[0]
+    else:
+        del inner[path[-1]]
     return content
 
 
@@ -66,7 +61,7 @@ def check(file: Path, read: Callable[[], object], *, odd: tuple[Any, ...] = ODD)
     """Try every change of a file; returns how many were refused."""
     content = json.loads(file.read_text())
     cases = [changed(content, path, value) for path in places(content) for value in odd]
-    cases += [without(content, path) for path in places(content) if path]
+    cases += [changed(content, path) for path in places(content) if path]
     sentences: list[str] = []
     for case in cases:
         file.write_text(json.dumps(case))

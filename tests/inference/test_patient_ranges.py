@@ -17,7 +17,7 @@ from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
-from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges, unit_evidence
+from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges, rows_of, unit_evidence
 from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise
 from srjt.ordinal.decoding import highest_per_unit
 from srjt.training.folder import HeldOut
@@ -57,17 +57,6 @@ def clinic(
 
 def known(side: HeldOut) -> NoiseBounds:
     return given_noise(MATRIX, np.bincount(side.labels, minlength=CLASSES) / len(side))
-
-
-def rows_of(side: HeldOut, rows: np.ndarray) -> HeldOut:
-    def some(values: Any) -> Any:
-        return None if values is None else [values[row] for row in rows]
-
-    return replace(
-        side, ids=some(side.ids), probabilities=side.probabilities[:, rows], labels=side.labels[rows],
-        true_labels=None if side.true_labels is None else side.true_labels[rows],
-        patients=some(side.patients), groups=some(side.groups),
-    )  # fmt: skip
 
 
 def coverages(

@@ -226,6 +226,10 @@ def test_samples_are_known_by_what_they_show(run: Trained, features: Manifest) -
     validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])
     (same,) = srjt.evaluate(run, validation, resamples=0).overlaps
     assert (same.samples, same.patients) == (len(validation), len(set(validation.patients or [])))
+    test = features.select(folds(features)[0].test)
+    how: dict[str, Any] = {"coverage": 0.8, "label_noise": "none", "recalibrate": False}
+    (same,) = srjt.evaluate(run, test, calibrate_on=test, resamples=2, **how).overlaps
+    assert (same.to, same.fitted, same.samples) == ("calibrate_on", ("ranges",), len(test))
 
 
 def test_columns_with_the_names_of_ours_are_kept_under_another(run: Trained, features: Manifest) -> None:

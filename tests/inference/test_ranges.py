@@ -21,6 +21,7 @@ from srjt.inference.ranges import (
     calibrate_ranges,
     conservative_thresholds,
     image_evidence,
+    rows_of,
     unit_evidence,
 )
 from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise, highest_grade_posterior, scaled_joint
@@ -78,12 +79,7 @@ def test_the_true_grade_is_covered_despite_wrong_labels(label_noise: LabelNoise,
     clinics = 120 if label_noise == "unknown" else 300
     for seed in range(clinics):
         side, true = drawn(81, seed=seed)
-        old = np.arange(160)
-        calibration = HeldOut(
-            ids=side.ids[:160], probabilities=side.probabilities[:, old], labels=side.labels[old],
-            patients=side.patients[:160] if side.patients else None,
-            groups=side.groups[:160] if side.groups else None,
-        )  # fmt: skip
+        calibration = rows_of(side, np.arange(160))
         rule = calibrate_ranges(calibration, coverage=0.8, noise=known(side), label_noise=label_noise)
         inside, width = covered(rule, side, true)
         new = int(rng.integers(160, 162))

@@ -101,10 +101,7 @@ def test_two_eyes_of_a_patient_are_paired() -> None:
     """Patients who are all right or all wrong, in both eyes: their gap is 0 in every draw."""
     answers, table = simulated(images=2)
     wrong = np.repeat(np.arange(80) % 3 == 0, 2)
-    same = Answers(
-        probabilities=answers.probabilities, grades=(answers.labels + wrong).clip(0, 4), labels=answers.labels,
-        groups=answers.groups,
-    )  # fmt: skip
+    same = replace(answers, grades=(answers.labels + wrong).clip(0, 4))
     for group in judge_subgroups(same, group_by(table, ["eye"]), resamples=50).groups:
         assert group.gaps["mae"].difference == (0.0, 0.0, 0.0)
         assert group.gaps["mae"].p_value == 1.0

@@ -2,51 +2,21 @@ from __future__ import annotations
 
 import hashlib
 import socket
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from srjt import networks
 from srjt.errors import SrjtError
+from test_files import BODY as CONTENT
+from test_files import Server, server  # noqa: F401
 
-CONTENT = bytes(range(256)) * 9000  # more than one chunk
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 HASH = SHA256[:8]
 ADVICE = (
     "or pass a local file with `weights`, or start from random weights with `pretrained=False`, or choose the "
     "small network tiny, or train on features that srjt features has computed on another machine."
 )
-
-
-class Handler(BaseHTTPRequestHandler):
-    requests: list[str]
-
-    def do_GET(self) -> None:
-        self.requests.append(self.path)
-        if "absent" in self.path:
-            return self.send_error(404)
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(CONTENT)))
-        self.end_headers()
-        self.wfile.write(CONTENT[: len(CONTENT) // 2] if "broken" in self.path else CONTENT)
-        return None
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[str]:
-    Handler.requests = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
-        thread.join()
 
 
 @pytest.fixture(autouse=True)
@@ -63,12 +33,12 @@ def refused(url: str, sha256: str = SHA256) -> str:
     return str(caught.value)
 
 
-def test_fetches_once_into_torchs_cache(server: str, cache: Path):
+def test_fetches_once_into_torchs_cache(server: Server, cache: Path):  # noqa: F811
     for _ in range(2):
-        path = networks.fetch_imagenet_weights(f"{server}/net-{HASH}.pth", SHA256)
+        path = networks.fetch_imagenet_weights(f"{server.url}/net-{HASH}.pth", SHA256)
         assert path == cache / f"net-{HASH}.pth"
         assert path.read_bytes() == CONTENT
-    assert Handler.requests == [f"/net-{HASH}.pth"]
+    assert len(server.asked) == 1
     assert list(cache.iterdir()) == [path]
 
 
@@ -80,9 +50,11 @@ def test_fetches_once_into_torchs_cache(server: str, cache: Path):
         ("absent", SHA256, "404"),
     ],
 )
-def test_another_content_is_not_kept(server: str, cache: Path, name: str, sha256: str, reason: str):
-    sentence = refused(f"{server}/{name}-{HASH}.pth", sha256)
-    assert sentence.startswith(f"{server}/{name}-{HASH}.pth cannot be downloaded (")
+def test_another_content_is_not_kept(server: Server, cache: Path, name: str, sha256: str, reason: str):  # noqa: F811
+    server.answers = [404] if name == "absent" else []
+    server.limit = len(CONTENT) // 2 if name == "broken" else len(CONTENT)
+    sentence = refused(f"{server.url}/{name}-{HASH}.pth", sha256)
+    assert sentence.startswith(f"{server.url}/{name}-{HASH}.pth cannot be downloaded (")
     assert reason in sentence
     assert sentence.endswith(ADVICE)
     assert list(cache.iterdir()) == []

@@ -89,14 +89,6 @@ def test_rho_for_rate_solves_the_rate_on_the_class_mix(kind: str, counts: list[i
     noise.transition_matrix(kind, num_classes=c, rho=rho)  # is possible
 
 
-def test_a_rate_out_of_reach_says_the_largest() -> None:
-    # truncated, C = 4, even mix: 1.5 · 0.5
-    with pytest.raises(SrjtError, match=r"the largest is 0\.75 \(at rho = 0\.5\)"):
-        noise.rho_for_rate("truncated", rate=0.8, class_counts=[1, 1, 1, 1])
-    with pytest.raises(SrjtError, match="not possible"):
-        noise.rho_for_rate("quasi", rate=math.nan, class_counts=[1, 1])
-
-
 def chi_square(true: np.ndarray, noisy: np.ndarray, matrix: np.ndarray) -> tuple[float, int]:
     """Pearson's statistic over all possible cells, and its degrees of freedom."""
     statistic, freedom = 0.0, 0
@@ -155,42 +147,6 @@ def test_the_seed_matters_and_so_does_the_id() -> None:
     assert len({tuple(d) for d in draws}) == 5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"labels": [0, 4]}, r"0 … 3; they reach from 0 to 4"),
-        ({"labels": [0.5]}, r"whole grades; got float64"),
-        ({"labels": [[0]]}, r"one-dimensional"),
-        ({"labels": [0, 1], "ids": ["a"]}, "1 ids for 2 labels"),
-        ({"labels": [0, 1], "ids": ["a", "a"]}, "at least one occurs twice"),
-        ({"labels": [0], "matrix": np.ones((2, 3))}, r"square \(C, C\); this one has shape \(2, 3\)"),
-        ({"labels": [0], "matrix": [[1.2, -0.2], [0, 1]]}, "an entry is negative"),
-        ({"labels": [0], "matrix": [[0.9, 0.2], [0, 1]]}, r"row 0 sums to 1\.1\."),
-        ({"labels": [0], "seed": None}, "whole number from 0 up, not None"),
-        ({"labels": [0], "seed": -1}, "not -1"),
-    ],
-)
-def test_what_is_wrong_is_said_in_a_sentence(arguments: dict, sentence: str) -> None:
-    call = {"matrix": np.eye(4), "seed": 0, **arguments}
-    with pytest.raises(SrjtError, match=sentence):
-        noise.corrupt(call.pop("labels"), call.pop("matrix"), **call)
-
-
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda: noise.transition_matrix("truncted", num_classes=4, rho=0.1), "did you mean 'truncated'"),
-        (lambda: noise.transition_matrix("quasi", num_classes=1, rho=0.1), "at least two grades"),
-        (lambda: noise.rho_for_rate("quasi", rate=0.1, class_counts=[0, 0]), "not all zero"),
-        (lambda: noise.expected_rate(np.eye(3), class_counts=[1, 2]), "one number per grade"),
-        (lambda: noise.check_matrix(np.eye(3), num_classes=4), "for 3 grades, but there are 4"),
-    ],
-)
-def test_unknown_kinds_and_impossible_counts(call, sentence: str) -> None:
-    with pytest.raises(SrjtError, match=sentence):
-        call()
-
-
 def test_the_report_by_hand() -> None:
     matrix = noise.transition_matrix("truncated", num_classes=3, rho=0.25)  # diagonal 0.75, 0.5, 0.75
     summary = noise.report([0, 0, 0, 0, 1, 1], [0, 1, 0, 0, 2, 1], matrix)
@@ -210,3 +166,37 @@ def test_the_report_by_hand() -> None:
     assert "condition number 41" in str(singular)
     with pytest.raises(SrjtError, match="2 true grades and 1 labels"):
         noise.report([0, 1], [0], matrix)
+
+
+EYE = np.eye(4)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: noise.corrupt([0, 4], EYE, seed=0), r"0 … 3; they reach from 0 to 4"),
+        (lambda: noise.corrupt([0.5], EYE, seed=0), r"whole grades; got float64"),
+        (lambda: noise.corrupt([[0]], EYE, seed=0), "one-dimensional"),
+        (lambda: noise.corrupt([0, 1], EYE, seed=0, ids=["a"]), "1 ids for 2 labels"),
+        (lambda: noise.corrupt([0, 1], EYE, seed=0, ids=["a", "a"]), "at least one occurs twice"),
+        (lambda: noise.corrupt([0], EYE, seed=None), "whole number from 0 up, not None"),
+        (lambda: noise.corrupt([0], EYE, seed=-1), "not -1"),
+        (lambda: noise.check_matrix(np.ones((2, 3))), r"square \(C, C\); this one has shape \(2, 3\)"),
+        (lambda: noise.check_matrix([[1.2, -0.2], [0, 1]]), "an entry is negative"),
+        (lambda: noise.check_matrix([[0.9, 0.2], [0, 1]]), r"row 0 sums to 1\.1\."),
+        (lambda: noise.check_matrix(np.eye(3), num_classes=4), "for 3 grades, but there are 4"),
+        (lambda: noise.transition_matrix("truncted", num_classes=4, rho=0.1), "did you mean 'truncated'"),
+        (lambda: noise.transition_matrix("quasi", num_classes=1, rho=0.1), "at least two grades"),
+        (lambda: noise.rho_for_rate("quasi", rate=0.1, class_counts=[0, 0]), "not all zero"),
+        (lambda: noise.rho_for_rate("quasi", rate=math.nan, class_counts=[1, 1]), "not possible"),
+        # truncated, C = 4, even mix: 1.5 · 0.5
+        (
+            lambda: noise.rho_for_rate("truncated", rate=0.8, class_counts=[1] * 4),
+            r"largest is 0\.75 \(at rho = 0\.5\)",
+        ),
+        (lambda: noise.expected_rate(np.eye(3), class_counts=[1, 2]), "one number per grade"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(call, sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        call()

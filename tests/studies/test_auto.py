@@ -11,7 +11,6 @@ import pytest
 
 from srjt.errors import SrjtError
 from srjt.noise import estimate as estimation
-from srjt.reports.pages.study import study_page
 from srjt.studies.config import StudyConfig, parse_method
 from srjt.studies.folder import run_folder
 from srjt.studies.plan import open_data
@@ -23,11 +22,6 @@ METHODS = ("standard", "co-teaching", "f-correction", "co-teaching+ours:label_ma
 
 def plan(config: StudyConfig) -> dict[str, Any]:
     return {planned.method.name: planned for planned in open_data(config).planned_runs()}
-
-
-def as_used(shown: dict[str, str]) -> str:
-    """An estimate of networks that have learnt nothing is not shown, only that nothing is taken to be wrong."""
-    return shown.get("estimated") or shown["used after estimating"]
 
 
 @pytest.mark.slow
@@ -63,16 +57,8 @@ def test_a_matrix_that_is_given_is_not_estimated(small: Small) -> None:
 
 
 def test_what_cannot_be_is_one_sentence(small: Small) -> None:
-    with pytest.raises(SrjtError, match=r"noise_rate takes a number such as 0\.2, or auto; got 'lots'"):
-        small(noise_rate="lots")
-    with pytest.raises(SrjtError, match="A study sets soft labels by method"):
-        small(noise_rate="auto", train={"soft_labels": "estimated"})
     with pytest.raises(SrjtError, match="`soft_labels='estimated'` needs `noise_rate='auto'`"):
         plan(small(methods=("co-teaching+ours:label_matrix=estimated",)))
-    with pytest.raises(
-        SrjtError, match=r"give `noise_rate` for data that are noisy already \(a number, or auto\)"
-    ):
-        plan(small(methods=("co-teaching",), noises=("none",)))
     with pytest.raises(SrjtError, match="both select and update are 'hard'"):
         parse_method("co-teaching:label_matrix=estimated")
 
@@ -90,34 +76,23 @@ def test_the_estimate_is_made_once_and_shared(
     estimate = json.loads((estimates[0] / "noise.json").read_text())["estimate"]
     rate = estimate["rate"]
     for planned in planned_runs:
-        settings = json.loads((run_folder(tmp_path / "study", planned.key) / "run.json").read_text())[
-            "config"
-        ]
+        folder = run_folder(tmp_path / "study", planned.key)
+        settings = json.loads((folder / "run.json").read_text())["config"]
         if planned.method.name == "standard":
             assert settings["noise_rate"] is None
-            assert not (run_folder(tmp_path / "study", planned.key) / "noise.json").exists()
+            assert not (folder / "noise.json").exists()
         else:
             assert settings["noise_rate"] == (rate if estimate["informed"] else 0.0)
     results = collect_results(tmp_path / "study")
     assert results.noise["estimated_rate"].tolist() == [rate if estimate["informed"] else None]
     assert results.noise["given_rate"].isna().all()
-    page = study_page(results)
-    table = next(section for section in page.sections if section.slug == "noise").tables[0]
-    shown = {column.label: cell.text for column, cell in zip(table.columns, table.rows[0].cells, strict=True)}
-    assert as_used(shown) == (f"{rate:.3f}" if estimate["informed"] else "0.000")
-    assert "given to methods" not in shown
     monkeypatch.setattr(estimation, "estimate_noise", None)
     assert set(run(tmp_path / "study", config)[2].values()) == {"done"}
 
 
 def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate(small: Small) -> None:
-    texts = (
-        "sord",
-        "co-teaching+ours",
-        "srjt",
-        "co-teaching+ours:noise_rate=0.3",
-        "co-teaching+ours:noise_rate=auto",
-    )
+    own = tuple(f"co-teaching+ours:noise_rate={rate}" for rate in (0.3, "auto"))
+    texts = ("sord", "co-teaching+ours", "srjt", *own)
     data = open_data(small(methods=texts, only_folds=(0,), noises=("quasi:0.4", "none"), noise_rate=0.25))
     given = {
         (c.method.name, c.method.variant, c.noise.label): c.config.noise_rate for c in data.planned_runs()
@@ -128,36 +103,10 @@ def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate(small: Small
     for noise in ("quasi:0.4", "none"):
         assert given["co-teaching+ours", "noise_rate=0.3", noise] == 0.3
         assert given["co-teaching+ours", "noise_rate=auto", noise] == "auto"
-    (corrected,) = plan(
-        small(methods=("f-correction:noise_rate=auto",))
-    ).values()  # the study knows its matrix
+    # the study knows its matrix
+    (corrected,) = plan(small(methods=("f-correction:noise_rate=auto",))).values()
     assert (corrected.config.noise_rate, corrected.config.transition) == ("auto", None)
     estimates = {data.estimate_name(c) for c in data.planned_runs() if c.config.noise_rate == "auto"}
     assert len(estimates) == 2  # one for each noise: a recipe's settings are no part of the warm-up
     alone = small(methods=("srjt",), noises=("none",))  # nothing injected, nothing known
     assert plan(alone)["srjt"].config.noise_rate == "auto"
-
-
-@pytest.mark.slow
-def test_known_and_estimated_rates_side_by_side(
-    small: Small, run: Callable[..., Any], tmp_path: Path
-) -> None:
-    config = small(methods=("sord", "co-teaching+ours", "srjt"), only_folds=(0,))
-    _, planned_runs, outcome = run(tmp_path / "study", config)
-    assert set(outcome.values()) == {"done"}
-    folders = {planned.method.name: run_folder(tmp_path / "study", planned.key) for planned in planned_runs}
-    settings = {
-        name: json.loads((folder / "run.json").read_text())["config"] for name, folder in folders.items()
-    }
-    assert [name for name, folder in folders.items() if (folder / "noise.json").exists()] == ["srjt"]
-    estimate = json.loads((folders["srjt"] / "noise.json").read_text())["estimate"]
-    rate = estimate["rate"]
-    assert settings["srjt"]["noise_rate"] == (min(rate, 0.5) if estimate["informed"] else 0.0)
-    assert settings["srjt"]["noise_rate"] != settings["co-teaching+ours"]["noise_rate"]
-    assert settings["sord"]["noise_rate"] is None
-    results = collect_results(tmp_path / "study")
-    page = study_page(results)
-    table = next(section for section in page.sections if section.slug == "noise").tables[0]
-    shown = {column.label: cell.text for column, cell in zip(table.columns, table.rows[0].cells, strict=True)}
-    assert as_used(shown) == (f"{rate:.3f}" if estimate["informed"] else "0.000")
-    assert shown["given to methods"] == f"{settings['co-teaching+ours']['noise_rate']:.3f}"

@@ -35,8 +35,10 @@ def test_methods_and_their_variants() -> None:
         ("co-teaching:select", "written name=value; 'select' of"),
         ("co-teaching:temperature=!!int x", "not valid YAML"),
         ("co-teaching:ramp_epochs=0", "ramp_epochs must be positive; got 0."),
-        ("co-teaching:select=sofft", "sofft"),
-        ("standard:temperature=1", "Unknown option of standard 'temperature'"),
+        ("sord:balance=2", "balance lies in"),
+        ("sord:noise_rate=auto", "Unknown option of sord 'noise_rate'"),
+        ("jocor:noise_rate=2", "noise_rate lies in"),
+        ("srjt:noise_rate=0.3", "srjt uses the matrix of label errors, not a rate"),
     ],
 )
 def test_mistakes_in_methods(text: str, said: str) -> None:
@@ -57,25 +59,16 @@ def test_all_is_every_method_once_in_order() -> None:
 
 def test_presets_carry_the_papers_settings() -> None:
     limuc = StudyConfig.from_dict(load_preset("limuc"))
-    told = {
-        n: (s.kind, s.rho, s.rate) for n, s in zip(limuc.noises, map(parse_noise, limuc.noises), strict=True)
-    }
-    assert sorted(told.values()) == [
-        ("quasi", 0.1, 0.2),
-        ("quasi", 0.2, 0.4),
-        ("truncated", 0.15, 0.2),
-        ("truncated", 0.3, 0.4),
-    ]
+    told = sorted((spec.kind, spec.rho, spec.rate) for spec in map(parse_noise, limuc.noises))
+    assert told == [
+        ("quasi", 0.1, 0.2), ("quasi", 0.2, 0.4), ("truncated", 0.15, 0.2), ("truncated", 0.3, 0.4)
+    ]  # fmt: skip
     dr = StudyConfig.from_dict(load_preset("dr"))
     assert (dr.noises, dr.noise_rate) == (("none",), 0.3)
     for preset, batch in ((limuc, 64), (dr, 128)):
         train = TrainConfig().replace(**preset.train)
-        assert (train.epochs, train.batch_size, train.network, train.pretrained) == (
-            150,
-            batch,
-            "resnet18",
-            True,
-        )
+        assert (train.epochs, train.batch_size) == (150, batch)
+        assert (train.network, train.pretrained) == ("resnet18", True)
         assert (train.learning_rate, train.weight_decay) == (1e-4, 1e-4)
         assert train.effective_milestones == (90, 120, 140)
         assert (train.image_size, train.crop) == (256, 224)
@@ -88,30 +81,21 @@ def test_presets_load_and_know_their_name(name: str) -> None:
     assert StudyConfig.from_dict(load_preset(name)).preset == name
 
 
-def test_unknown_names_are_errors() -> None:
-    with pytest.raises(SrjtError, match="Unknown preset 'limcu': did you mean 'limuc'"):
-        load_preset("limcu")
-    with pytest.raises(SrjtError, match="Unknown study setting 'noise': did you mean 'noises'"):
-        StudyConfig.from_dict({"noise": ["quasi:0.2"]})
-    with pytest.raises(SrjtError, match="Unknown setting 'epoch': did you mean 'epochs'"):
-        StudyConfig(train={"epoch": 3})
-    with pytest.raises(SrjtError, match="seed is set by the study"):
-        StudyConfig(train={"seed": 0})
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"noise": ["quasi:0.2"]}, "Unknown study setting 'noise': did you mean 'noises'"),
+        ({"train": {"epoch": 3}}, "Unknown setting 'epoch': did you mean 'epochs'"),
+        ({"train": {"seed": 0}}, "seed is set by the study"),
+        ({"train": {"soft_labels": "estimated"}}, "A study sets soft labels by method"),
         ({"folds": "five"}, "folds takes a whole number; got 'five'."),
-        ({"noise_rate": "high"}, "noise_rate takes a number"),
+        ({"noise_rate": "high"}, "noise_rate takes a number such as 0.2, or auto; got 'high'"),
         ({"seeds": [-1]}, "seeds takes whole numbers from 0 up"),
         ({"seeds": []}, "at least one"),
         ({"reading": None}, "reading takes settings by name"),
         ({"transition": 3}, "transition takes a matrix"),
-        ({"train": {"epochs": "many"}}, "epochs takes a whole number"),
         ({"train": {1: 2}}, "train takes settings of the runs by name; got {1: 2}."),
         ({"source": "labels.csv", "reading": {"images": 5}}, "images takes a path; got 5."),
-        ({"seeds": [True]}, "seeds takes whole numbers"),
         ({"seeds": [2**64]}, "seeds takes whole numbers"),
     ],
 )
@@ -122,13 +106,8 @@ def test_values_of_the_wrong_kind(settings: dict[str, Any], said: str) -> None:
 
 
 def test_through_json_and_back(small: Callable[..., StudyConfig]) -> None:
-    config = small(
-        seeds=[1, 2, 1],
-        only_folds=[0],
-        noises=["none"],
-        noise_rate=0.3,
-        transition=[[0.5, 0.5], [0.5, 0.5]],
-    )
+    known = {"noises": ["none"], "noise_rate": 0.3, "transition": [[0.5, 0.5], [0.5, 0.5]]}
+    config = small(seeds=[1, 2, 1], only_folds=[0], **known)
     assert config.seeds == (1, 2)
     assert StudyConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     one = StudyConfig(methods="standard", noises="none", seeds=3)  # type: ignore[arg-type]
@@ -140,26 +119,11 @@ def test_a_variant_may_have_training_settings_of_its_own() -> None:
     assert spec.options == {"ramp_epochs": 3}
     assert spec.settings == {"balance": 0.5}
     assert spec.variant == "balance=0.5,ramp_epochs=3"
-    with pytest.raises(SrjtError, match=r"balance lies in"):
-        parse_method("sord:balance=2")
-    with pytest.raises(SrjtError, match="option of sord"):
-        parse_method("sord:seed=1")
-
-
-def test_a_variant_may_have_a_noise_rate_of_its_own() -> None:
-    rates = {text: parse_method(text).own_rate for text in (
-        "jocor", "jocor:noise_rate=auto", "cdr:noise_rate=0", "srjt", "jocor:noise_rate=0.3", "sord"
-    )}  # fmt: skip
-    assert list(rates.values()) == [None, "auto", 0, "auto", 0.3, None]
-    assert parse_method("f-correction:noise_rate=auto").own_rate == "auto"
-    with pytest.raises(SrjtError, match="f-correction uses the matrix of label errors, not a rate"):
-        parse_method("f-correction:noise_rate=0.3")
-    with pytest.raises(SrjtError, match="Unknown option of sord 'noise_rate'"):
-        parse_method("sord:noise_rate=auto")
-    with pytest.raises(SrjtError, match="noise_rate lies in"):
-        parse_method("jocor:noise_rate=2")
-    with pytest.raises(SrjtError, match="srjt uses the matrix of label errors, not a rate"):
-        parse_method("srjt:noise_rate=0.3")
+    rates = {
+        "jocor": None, "jocor:noise_rate=auto": "auto", "cdr:noise_rate=0": 0, "srjt": "auto", "sord": None,
+        "f-correction:noise_rate=auto": "auto",
+    }  # fmt: skip
+    assert {text: parse_method(text).own_rate for text in rates} == rates
 
 
 # Noise as a person writes it.
@@ -179,17 +143,12 @@ def test_a_rate_is_solved_on_the_class_mix(kind: str, rate: float) -> None:
     np.testing.assert_array_equal(matrix, noise.transition_matrix(kind, num_classes=4, rho=rho))
 
 
-def test_rho_and_rate_fix_one_and_tell_the_other() -> None:
+def test_rho_and_rate_fix_one_and_tell_the_other_and_none_has_neither() -> None:
     spec = parse_noise("quasi:rho=0.2,rate=0.4")
-    np.testing.assert_array_equal(
-        spec.matrix(COUNTS), noise.transition_matrix("quasi", num_classes=4, rho=0.2)
-    )
+    expected = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
+    np.testing.assert_array_equal(spec.matrix(COUNTS), expected)
     assert spec.given_rate(COUNTS) == 0.4
-    assert noise.expected_rate(spec.matrix(COUNTS), class_counts=COUNTS) != pytest.approx(0.4, abs=0.01)
-    assert parse_noise("quasi:rate=0.4,rho=0.2").rho == 0.2
-
-
-def test_none() -> None:
+    assert noise.expected_rate(expected, class_counts=COUNTS) != pytest.approx(0.4, abs=0.01)
     spec = parse_noise(" none ")
     assert (spec.label, spec.kind) == ("none", "none")
     assert spec.matrix(COUNTS) is spec.given_rate(COUNTS) is spec.rho_on(COUNTS) is None
@@ -207,9 +166,7 @@ def test_what_is_written_is_read_and_blanks_do_not_matter(kind: str, rate: float
     [
         ("qasi:0.2", "Unknown noise 'qasi': did you mean 'quasi'?"),
         ("quasi", "Write noise as quasi:0.2, quasi:rho=0.1 or none; got 'quasi'."),
-        ("quasi:high", "got 'quasi:high'."),
         ("quasi:roh=0.1", "got 'quasi:roh=0.1'."),
-        ("quasi:rho=0.1=2", "got 'quasi:rho=0.1=2'."),
         ("quasi:0.2,0.3", "got 'quasi:0.2,0.3'."),
         ("none:0.3", "got 'none:0.3'."),
     ],
@@ -220,9 +177,7 @@ def test_mistakes(text: str, said: str) -> None:
     assert said in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["quasi:0.9", "quasi:-0.1", "quasi:nan", "quasi:rho=0.9", "truncated:rho=nan"]
-)
+@pytest.mark.parametrize("text", ["quasi:0.9", "quasi:nan", "quasi:rho=0.9"])
 def test_impossible_noise_says_what_is_possible(text: str) -> None:
     with pytest.raises(SrjtError, match=r"largest|between 0 and"):
         parse_noise(text).matrix(COUNTS)

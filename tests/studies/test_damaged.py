@@ -11,20 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from srjt.cli import app
 from srjt.errors import SrjtError
+from srjt.studies import folder as study_folder
 from srjt.studies.config import StudyConfig
-from srjt.studies.folder import (
-    error_file,
-    lock_study,
-    read_error,
-    run_folder,
-    run_status,
-    write_error_report,
-    write_plan,
-)
+from srjt.studies.folder import error_file, lock_study, run_folder, run_status, write_plan
 from srjt.studies.plan import StudyWatcher, open_data
 from srjt.studies.ray import write_files
 from srjt.studies.results import collect_results
@@ -42,14 +33,6 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def scribble(path: Path) -> None:
-    path.write_bytes(b"\xff\x00{[")
-
-
-def number(path: Path) -> None:
-    path.write_text("3")
-
-
 def other_types(path: Path) -> None:
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "epochs": {}} if "epochs" in facts else {**facts, "seed": "x"}))
@@ -63,40 +46,26 @@ def test_a_study_that_somebody_sent_changes_no_file_outside(
     key = collect_results(copied).runs["key"][0]
     run = run_folder(copied, key)
     summary = (run / "summary.json").read_bytes()
-    for file in (
-        copied / "splits.csv",
-        error_file(copied, key),
-        run / "run.json",
-        run / "summary.json",
-    ):
+    for file in (copied / "splits.csv", error_file(copied, key), run / "run.json", run / "summary.json"):
         file.parent.mkdir(exist_ok=True)
         file.unlink(missing_ok=True)
         file.symlink_to(own)
     write_plan(copied, open_data(small(only_folds=(0,), train={"epochs": 12})), command="srjt study")
-    write_error_report(copied, key, SrjtError("a folder's name is any bytes: \udcff"))
-    assert read_error(copied, key).startswith("a folder's name is any bytes: ")
+    study_folder.write_error_report(copied, key, SrjtError("a folder's name is any bytes: \udcff"))
+    assert study_folder.read_error(copied, key).startswith("a folder's name is any bytes: ")
     write_files(copied, {f"runs/{key}/run.json": b"{}", f"runs/{key}/summary.json": summary})
     assert own.read_text() == "mine"
     assert (run / "summary.json").read_bytes() == summary
-
-
-def srjt(*arguments: object) -> Any:
-    done = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done
 
 
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
         ("summary.json", cut),
-        ("summary.json", scribble),
-        ("summary.json", number),
         ("summary.json", other_types),
         ("metrics.csv", cut),
-        ("metrics.csv", scribble),
         ("metrics.csv", Path.unlink),
-        ("noise.json", number),
+        ("noise.json", cut),
     ],
 )
 def test_a_damaged_run_is_named_and_the_others_are_read(

@@ -26,11 +26,13 @@ from srjt.files import lock_folder
 from srjt.studies import ray as ray_driver
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import error_file, run_folder, run_planned, write_plan
-from srjt.studies.plan import PlannedRun, StudyWatcher, open_data
+from srjt.studies.plan import PlannedRun, open_data
 from srjt.studies.ray import RunTask, run_on_ray, train_on_node
 from srjt.studies.results import StudyResults, collect_results
 from srjt.studies.study import train_runs
 from srjt.training.checkpoint import read_metrics
+
+from .conftest import Witness
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray", reason='Ray is not installed: pip install ".[ray]"')
@@ -56,26 +58,15 @@ LOOPBACK = {"node_ip_address": HERE, "object_store_memory": 80 * 2**20, "num_cpu
 
 def study(**changes: Any) -> StudyConfig:
     """Six runs of a second each."""
-    return StudyConfig(
-        **{
-            "source": "synthetic",
-            "reading": {"images": 120, "patients": 30, "size": 32},
-            "methods": ("standard", "co-teaching"),
-            "noises": ("quasi:0.2",),
-            "only_folds": (0, 1, 2),
-            "train": {
-                "epochs": EPOCHS,
-                "network": "tiny",
-                "pretrained": False,
-                "image_size": 32,
-                "crop": 28,
-                "batch_size": 16,
-                "checkpoint_seconds": 0.0,
-                "imports": ("pause",),  # on the nodes only: this process does not import it
-            },
-            **changes,
-        }
-    )
+    train = {
+        "epochs": EPOCHS, "network": "tiny", "pretrained": False, "image_size": 32, "crop": 28, "batch_size": 16,
+        "checkpoint_seconds": 0.0, "imports": ("pause",),  # on the nodes only: this process does not import it
+    }  # fmt: skip
+    settings: dict[str, Any] = {
+        "source": "synthetic", "reading": {"images": 120, "patients": 30, "size": 32},
+        "methods": ("standard", "co-teaching"), "noises": ("quasi:0.2",), "only_folds": (0, 1, 2), "train": train,
+    }  # fmt: skip
+    return StudyConfig(**{**settings, **changes})
 
 
 def write_study(folder: Path, config: StudyConfig) -> list[PlannedRun]:
@@ -97,29 +88,16 @@ def limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limit:
     return limit
 
 
-class Watcher(StudyWatcher):
+class Watcher(Witness):
     """Records everything; ``act`` is called until it returns true."""
 
     def __init__(self, act: Callable[[Sequence[PlannedRun]], bool] = lambda running: True) -> None:
         super().__init__()
-        self.begun: list[str] = []
-        self.over: list[tuple[str, str]] = []
-        self.notes: list[str] = []
-        self.act = act
-        self.acted = False
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def started(self, planned: PlannedRun) -> None:
-        self.begun.append(planned.key)
+        self.act, self.acted = act, False
 
     def updated(self, running: Sequence[PlannedRun]) -> None:
         if not self.acted:
             self.acted = self.act(running)
-
-    def ended(self, planned: PlannedRun, status: str) -> None:
-        self.over.append((planned.key, status))
 
 
 @pytest.fixture(scope="module")
@@ -212,11 +190,7 @@ def test_methods_use_an_estimate_that_is_made_once(
     watcher = Watcher()
     outcome = on_ray(folder, planned_runs, address=cluster.address, watcher=watcher, shared=shared)
     assert outcome == {planned.key: "done" for planned in planned_runs}
-    assert watcher.begun == [
-        planned_runs[1].key,
-        planned_runs[0].key,
-        planned_runs[2].key,
-    ]  # the longest first
+    assert watcher.begun == [planned_runs[k].key for k in (1, 0, 2)]  # the longest first
     assert made.read_text() == "once\n"
     estimates = {
         planned.method.name: (run_folder(folder, planned.key) / "noise.json").read_bytes()

@@ -29,15 +29,7 @@ from srjt.training import checkpoint, devices
 from srjt.training.batches import Forward, Preprocess
 from srjt.training.checkpoint import read_metrics
 from srjt.training.config import TrainConfig
-from srjt.training.devices import (
-    LEFT_OUT,
-    Process,
-    StackedNetworks,
-    backward_kernels,
-    compile_networks,
-    pause_garbage_collection,
-    uses_channels_last,
-)
+from srjt.training.devices import LEFT_OUT, Process, StackedNetworks, backward_kernels, compile_networks
 from srjt.training.trained import build_method
 
 # Networks of one structure are compiled once, also those of later trainings.
@@ -104,14 +96,13 @@ def test_all_sides_are_evaluated_in_batches_of_one_size(graphs: list[Any]) -> No
     compile_networks(networks, batch_size=4)
     sides = [torch.arange(300), torch.arange(300, 370), torch.arange(370, 500)]
     method = build_method(TrainConfig(method="standard", network="mlp"), num_classes=2)
-    forward = Forward(
-        networks=networks,
-        method=method,
-        feed=feed,
-        preprocess=Preprocess(crop=1),
-        batch_size=200,
-        sides=sides,
-    )
+    made: dict[str, Any] = {
+        "networks": networks,
+        "method": method,
+        "feed": feed,
+        "preprocess": Preprocess(crop=1),
+    }
+    forward = Forward(batch_size=200, sides=sides, **made)
     for rows in sides:
         (probabilities,), _ = forward.probabilities(rows)
         with torch.no_grad():
@@ -138,7 +129,7 @@ def test_compiled_code_does_not_keep_the_networks(graphs: list[Any]) -> None:
 def test_garbage_collection_is_paused_and_then_as_before(enabled: bool) -> None:
     gc.enable() if enabled else gc.disable()
     try:
-        with contextlib.suppress(ZeroDivisionError), pause_garbage_collection():
+        with contextlib.suppress(ZeroDivisionError), devices.pause_garbage_collection():
             assert not gc.isenabled()
             1 / 0  # noqa: B018
         assert gc.isenabled() == enabled
@@ -198,10 +189,10 @@ def test_the_layout_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     grouped = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4))
     for arm in (False, True):
         monkeypatch.setattr(devices, "ARM", arm)
-        assert uses_channels_last(tiny(), CPU)
-        assert not uses_channels_last(tiny(), CPU, own_network=True)  # it may call view
-        assert uses_channels_last(grouped, CPU) != arm
-        assert uses_channels_last(grouped, torch.device("cuda"), own_network=True)
+        assert devices.uses_channels_last(tiny(), CPU)
+        assert not devices.uses_channels_last(tiny(), CPU, own_network=True)  # it may call view
+        assert devices.uses_channels_last(grouped, CPU) != arm
+        assert devices.uses_channels_last(grouped, torch.device("cuda"), own_network=True)
 
 
 def test_a_run_and_its_images_are_laid_out_alike_also_when_it_is_opened(
@@ -235,22 +226,17 @@ def start_two(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return [
-        launcher.start(
-            *arguments,
-            says=folder / f"says{rank}",
-            setup=setup,
-            env={
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "GLOO_SOCKET_IFNAME": "lo",
-            },
-        )
-        for rank in (0, 1)
-    ]
+    group = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    pids = []
+    for rank in ("0", "1"):
+        env = {"RANK": rank, "LOCAL_RANK": rank, **group}
+        pids.append(launcher.start(*arguments, says=folder / f"says{rank}", setup=setup, env=env))
+    return pids
 
 
 @pytest.fixture(scope="module")

@@ -20,14 +20,15 @@ class Explodes(nn.Module):
 
     def __init__(self, after: int) -> None:
         super().__init__()
-        self.body = tiny()
-        self.after = after
+        self.body, self.after = tiny(), after
 
     def forward(self, x: Tensor) -> Tensor:
+        self.after -= self.training
         features: Tensor = self.body(x)
-        if self.training:
-            self.after -= 1
-        return features if self.after >= 0 else features / 0.0
+        return features if self.after >= 0 else self.spoilt(features)
+
+    def spoilt(self, features: Tensor) -> Tensor:
+        return features / 0.0
 
 
 @pytest.mark.slow
@@ -54,21 +55,11 @@ def test_a_huge_learning_rate(data: Any, settings: dict[str, Any], tmp_path: Pat
         srjt.train(data.manifest, **chosen)
 
 
-class LastStepPoisons(nn.Module):
+class LastStepPoisons(Explodes):
     """Its gradient becomes nan at the n-th step, while the loss is still a number."""
 
-    def __init__(self, after: int) -> None:
-        super().__init__()
-        self.body = tiny()
-        self.after = after
-
-    def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.body(x)
-        if self.training:
-            self.after -= 1
-            if self.after < 0:
-                features = features + (features * 0.0).sqrt() * 0.0
-        return features
+    def spoilt(self, features: Tensor) -> Tensor:
+        return features + (features * 0.0).sqrt() * 0.0
 
 
 def test_weights_that_are_not_finite_are_never_saved(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -263,14 +262,3 @@ def test_a_run_finds_its_columns_by_their_names(rows: Rows, tmp_path: Path) -> N
     assert run.predict(x)["p_1"].tolist() == run.predict(tmp_path / "new.csv")["p_1"].tolist() == expected
     pair = srjt.train((x.drop(columns="age"), rows.manifest.labels), **SETTINGS)
     assert pair.predict(by_name(x))["p_1"].tolist() == expected
-
-
-def test_a_run_with_damaged_names_is_refused(run: Trained, tmp_path: Path) -> None:
-    assert run.folder is not None
-    folder = shutil.copytree(run.folder, tmp_path / "run")
-    facts = json.loads((folder / "run.json").read_text())
-    for names in (["f0"], ["f0"] * 10, 3):
-        facts["data"]["feature_names"] = names
-        (folder / "run.json").write_text(json.dumps(facts))
-        with pytest.raises(SrjtError, match="damaged or not from srjt"):
-            load_run(folder)

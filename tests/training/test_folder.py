@@ -83,6 +83,7 @@ def test_what_a_folder_holds(run: Path) -> None:
         (lambda f: f["config"].update(network="resnet17"), "Unknown network 'resnet17'"),
         (lambda f: f.update(format=99), "has format 99, but this version of srjt reads format 2"),
         (lambda f: f["data"].pop("in_shape"), "damaged or not from srjt"),
+        (lambda f: f["data"].update(feature_names=["f0"]), "damaged or not from srjt"),
         (lambda f: f["data"].update(class_counts=[-1]), r"data.class_counts.0: Input should be greater"),
         (lambda f: f["data"].update(in_shape=[10**30]), "data.in_shape.0: Input should be less"),
         (lambda f: f.update(noise={"why": 3}), "noise.estimated: Field required"),

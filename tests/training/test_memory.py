@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,31 +11,7 @@ from torch import Tensor
 
 import srjt
 from srjt import methods
-from srjt.errors import Interrupted
 from srjt.methods.single import EarlyLearning
-from srjt.training.reporters import BarReporter
-
-
-class StopAt(BarReporter):
-    def stepped(self, epoch: int, step: int, steps: int) -> None:
-        if (epoch, step) == (2, 2):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
-@pytest.mark.parametrize("method", ["elr", pytest.param("eae", marks=pytest.mark.slow)])
-def test_a_resumed_run_has_the_same_bits(
-    data: Any, settings: dict[str, Any], tmp_path: Path, method: str
-) -> None:
-    chosen = {**settings, "method": method, "epochs": 4}
-    whole = srjt.train(data.manifest, **chosen)
-    with pytest.raises(Interrupted):
-        srjt.train(data.manifest, out=tmp_path, reporter=StopAt(), **chosen)
-    resumed = srjt.train(data.manifest, out=tmp_path, **chosen)
-    for one, other in zip(
-        whole.networks.state_dict().values(), resumed.networks.state_dict().values(), strict=True
-    ):
-        assert torch.equal(one, other)
-    assert whole.history.equals(resumed.history)
 
 
 def test_the_loop_says_how_far_the_training_is(

@@ -57,9 +57,8 @@ def test_one_s_own_network_and_transforms(data: Any, settings: dict[str, Any], t
     with pytest.raises(SrjtError, match="a network of your own"):
         srjt.load_run(tmp_path / "run")
     again = srjt.load_run(tmp_path / "run", network=tiny, eval_transform=brighter, device="cpu")
-    assert np.array_equal(
-        run.probabilities(data.manifest.arrays)[0], again.probabilities(data.manifest.arrays)[0]
-    )
+    one, other = (each.probabilities(data.manifest.arrays)[0] for each in (run, again))
+    assert np.array_equal(one, other)
 
 
 def test_a_network_that_uses_view(data: Any, settings: dict[str, Any]) -> None:
@@ -107,9 +106,8 @@ def test_validation_uses_given_labels_and_test_uses_true_ones(data: Any, setting
     rows = data.split
     # labels that no network could agree with on the other kind: given ones right, true ones wrong
     table = data.manifest.table.assign(grade=grades, true_grade=(grades + 1) % 4)
-    table.loc[rows.train, ["grade", "true_grade"]] = data.manifest.table.loc[
-        rows.train, ["grade", "true_grade"]
-    ]
+    both = ["grade", "true_grade"]
+    table.loc[rows.train, both] = data.manifest.table.loc[rows.train, both]
     judged = replace(data.manifest, table=table)
     again = srjt.train(judged, **{**settings, "method": "standard", "epochs": 1})
     accuracy = again.metrics.query("metric == 'accuracy'").set_index("split")["value"]
@@ -120,14 +118,11 @@ def test_bf16_on_a_cpu_is_refused(data: Any, settings: dict[str, Any], tmp_path:
     with pytest.raises(SrjtError, match="is for a GPU: most CPUs are slower with it"):
         srjt.train(data.manifest, out=tmp_path / "run", **{**settings, "precision": "bf16"})
     assert not (tmp_path / "run").exists()
-    assert (
-        amp_dtype(TrainConfig(precision="bf16"), torch.device("cpu")) is None
-    )  # a run of a GPU, opened here
+    # a run of a GPU, opened here
+    assert amp_dtype(TrainConfig(precision="bf16"), torch.device("cpu")) is None
 
 
 def test_unknown_devices(data: Any, settings: dict[str, Any]) -> None:
-    for name in ("meta", "mkldnn", "cpu:x", "", "cuda:99999999999999999999"):
-        with pytest.raises(SrjtError, match=r"Unknown device|no GPU"):
+    for name in ("gpu", "meta", "cpu:x", "", "cuda:99999999999999999999"):
+        with pytest.raises(SrjtError, match=rf"Unknown device '{name}'|no GPU"):
             srjt.train(data.manifest, **{**settings, "device": name})
-    with pytest.raises(SrjtError, match="Unknown device 'gpu'"):
-        srjt.train(data.manifest, **{**settings, "device": "gpu"})

@@ -56,13 +56,10 @@ def test_the_callers_random_states_do_not_change(data: Any) -> None:
 
 
 def test_the_two_networks_differ_from_the_start(data: Any) -> None:
-    run = srjt.train(
-        data.manifest, split=data.split, **quick(epochs=1, learning_rate=1e-12, weight_decay=0.0)
-    )
-    one, two = (list(member.parameters()) for member in run.networks.members)
-    drawn = [
-        (a, b) for a, b in zip(one, two, strict=True) if a.ndim > 1 or a.shape == (4,)
-    ]  # not norms' 1 and 0
+    settings = quick(epochs=1, learning_rate=1e-12, weight_decay=0.0)
+    run = srjt.train(data.manifest, split=data.split, **settings)
+    both = zip(*(member.parameters() for member in run.networks.members), strict=True)
+    drawn = [(a, b) for a, b in both if a.ndim > 1 or a.shape == (4,)]  # not norms' 1 and 0
     assert len(drawn) >= 4
     assert all(not torch.equal(a, b) for a, b in drawn)
 

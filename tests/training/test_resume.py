@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import signal
-import threading
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,12 @@ def assert_same(one: Trained, other: Trained) -> None:
     [
         {"method": "mixup", "optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1},
         {"method": "co-teaching+ours", "network": with_dropout},
+        {"method": "elr"},
+        pytest.param({"method": "eae"}, marks=pytest.mark.slow),
         pytest.param({"method": "standard", "network": tiny, "transform": jitter}, marks=pytest.mark.slow),
         pytest.param({"method": "cdr", "network": "tiny"}, marks=pytest.mark.slow),
     ],
-    ids=["mixup and adamw", "dropout", "own transform", "cdr"],
+    ids=["mixup and adamw", "dropout", "elr", "eae", "own transform", "cdr"],
 )
 def test_stopped_within_an_epoch(
     data: Any, settings: dict[str, Any], tmp_path: Path, chosen: dict[str, Any]
@@ -238,60 +240,21 @@ def test_two_processes_do_not_work_on_one_run(
 # ------------------------------------------------------------------------------------------------ a full disk
 
 
-@pytest.mark.slow
-def test_no_room_for_a_checkpoint(
-    data: Any,
-    settings: dict[str, Any],
-    uninterrupted: Trained,
-    stopped: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    before = {path: path.read_bytes() for path in (stopped / "checkpoints").iterdir()}
-    real = os.fsync
-
-    def full(descriptor: int) -> None:
-        if threading.current_thread() is not threading.main_thread():  # where checkpoints are written
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SrjtError, match=r"could not be written .*No space left on device.*Free some space"):
-        srjt.train(data.manifest, out=stopped, **settings)
-    monkeypatch.undo()
-    assert {path: path.read_bytes() for path in (stopped / "checkpoints").iterdir()} == before
-    assert_same(srjt.train(data.manifest, out=stopped, **settings), uninterrupted)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "metrics.csv",
-        "summary.json",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("run.json", "weights.safetensors", "history.csv")
-        ),
-    ],
-)
 def test_no_room_for_a_file(
-    data: Any,
-    settings: dict[str, Any],
-    uninterrupted: Trained,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
+    data: Any, settings: dict[str, Any], uninterrupted: Trained, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """One sentence whichever file it is; afterwards the same call resumes and gives the same result."""
     real = os.replace
 
-    def full(source: Any, target: Any) -> None:
+    def full(name: str, source: Any, target: Any) -> None:
         if Path(target).name == name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(source, target)
 
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(SrjtError, match="No space left on device"):
-        srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    for name in ("run.json", "metrics.csv", "weights.safetensors", "history.csv", "summary.json"):
+        monkeypatch.setattr(os, "replace", partial(full, name))
+        with pytest.raises(SrjtError, match="No space left on device"):
+            srjt.train(data.manifest, out=tmp_path / "run", **settings)
     monkeypatch.undo()
     run = srjt.train(data.manifest, out=tmp_path / "run", **settings)
     assert_same(run, uninterrupted)
@@ -322,7 +285,6 @@ def test_lost_metrics_are_restored_from_the_checkpoint(
 @pytest.mark.parametrize(
     ("tensors", "meta"),
     [
-        ({}, {"epoch": None}),
         ({}, {"step": "x"}),
         ({"random.cpu": torch.ones(3, dtype=torch.uint8)}, {}),
         ({"metrics": torch.ones(3, dtype=torch.float32)}, {}),

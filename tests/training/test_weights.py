@@ -42,31 +42,19 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["srjt", "standard"])
 def test_training_stops_first(labels: Path, tmp_path: Path, method: str) -> None:
     """srjt is the README's method; it estimates the noise first."""
+    given = {"out": tmp_path / "run", "device": "cpu", "reporter": Decoding()}
     with pytest.raises(SrjtError, match=ADVICE):
-        srjt.train(
-            read(labels).manifest, out=tmp_path / "run", method=method, device="cpu", reporter=Decoding()
-        )
+        srjt.train(read(labels).manifest, method=method, **given)
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_missing_file_stops_first(labels: Path, tmp_path: Path) -> None:
+def test_a_missing_file_a_cross_fit_and_a_study_stop_first(labels: Path, tmp_path: Path) -> None:
+    data, setup = read(labels).manifest, Setup(device="cpu", reporter=Decoding())
     with pytest.raises(SrjtError, match=r"There is no weights file at nowhere\.pth"):
-        srjt.train(
-            read(labels).manifest, method="standard", weights="nowhere.pth", device="cpu", reporter=Decoding()
-        )
-
-
-def test_cross_fitting_stops_first(labels: Path) -> None:
+        srjt.train(data, method="standard", weights="nowhere.pth", device="cpu", reporter=Decoding())
     with pytest.raises(SrjtError, match=ADVICE):
-        cross_fit(
-            read(labels).manifest,
-            config=TrainConfig(method="sord"),
-            setup=Setup(device="cpu", reporter=Decoding()),
-        )
-
-
-def test_a_study_stops_first(labels: Path, tmp_path: Path) -> None:
+        cross_fit(data, config=TrainConfig(method="sord"), setup=setup)
     with pytest.raises(SrjtError, match=ADVICE):
         study(labels, out=tmp_path / "study", methods=["standard", "sord"], folds=3, device="cpu", jobs=1)
     assert not list(tmp_path.glob("study/runs/*"))
@@ -80,7 +68,7 @@ def test_a_finished_run_opens_without_them(
 
     calls: list[Any] = []
     real: Callable[..., None] = trained.networks.fetch_weights
-    monkeypatch.setattr(trained.networks, "fetch_weights", lambda *a, **k: (calls.append(a), real(*a, **k)))
+    monkeypatch.setattr(trained.networks, "fetch_weights", lambda *a, **k: calls.append(a) or real(*a, **k))
     given: dict[str, Any] = {
         "out": tmp_path / "run", "split": data.split, "method": "standard", "network": "resnet18", "image_size": 32,
         "crop": 32, "epochs": 1, "batch_size": 64, "device": "cpu",

@@ -39,10 +39,8 @@ def test_the_last_epoch_is_what_the_networks_say(data: Any, tmp_path: Path) -> N
         others[~others["metric"].isin(timed)], plain.metrics[~plain.metrics["metric"].isin(timed)]
     )
     assert set(run.held_out) == set(plain.held_out) == {"validation", "test"}
-    assert set(json.loads((tmp_path / "run" / "summary.json").read_text())["confusion"]) == {
-        "validation",
-        "test",
-    }
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert set(summary["confusion"]) == {"validation", "test"}
     # the same folder is not resumed with other rows in its metrics
     with pytest.raises(SrjtError, match="track_wrong_labels"):
         srjt.train(data.manifest, out=tmp_path / "run", **common)

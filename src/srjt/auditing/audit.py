@@ -322,7 +322,6 @@ def audit(
             manifest,
             config=config,
             folds=folds,
-            seed=config.seed,
             out=None if folder is None else folder / "fits",
             setup=setup,
             jobs=jobs,

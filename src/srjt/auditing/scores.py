@@ -142,7 +142,7 @@ def score(
     labels = manifest.labels
     twins = contradictory_twins(manifest)
     together = {"same_image": np.where(twins > 0, twins, -np.arange(len(twins)))} if twins.any() else {}
-    from_readings = posterior is not None
+    right, withheld = None, np.zeros(len(labels), dtype=bool)
     if posterior is None:
         posterior = true_grade_posterior(
             labels,
@@ -152,20 +152,18 @@ def score(
             rate=estimate.rate,
             **together,
         )
-    suggested = posterior.argmax(axis=1)
-    withheld = np.zeros(len(labels), dtype=bool)
-    if not from_readings:
+        best = posterior.argmax(axis=1)
         right = suggestion_shares(
-            labels, fitted.probabilities, suggested, estimate=estimate, groups=manifest.groups
+            labels, fitted.probabilities, best, estimate=estimate, groups=manifest.groups
         )
         seen = network_scores(labels, list(fitted.grades), grades=manifest.grades)["grades"]
         known = np.array([row["recognised"] for row in seen])
-        withheld = (suggested != labels) & ((right < 0.5) | ~known[suggested] | ~known[labels])
         certain = twins > 0  # one label of a pair is wrong for certain, and a verified grade is known
         if (verified := manifest.verified_labels) is not None:
             certain |= verified >= 0
-        withheld &= ~certain
+        withheld = ~certain & (best != labels) & ((right < 0.5) | ~known[best] | ~known[labels])
         right = np.where(certain, posterior.max(axis=1), right)
+    suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
     columns: dict[str, Any] = {
         "id": manifest.ids,
@@ -175,7 +173,7 @@ def score(
         "quality": posterior[np.arange(len(labels)), labels],
         "distance": np.abs(suggested - labels),
     }
-    if not from_readings:
+    if right is not None:
         columns["right"] = right.round(DIGITS)
     columns |= {f"p_{grade}": posterior[:, grade] for grade in range(manifest.num_classes)}
     columns |= {f"network_{k + 1}": names[answer] for k, answer in enumerate(fitted.grades)}

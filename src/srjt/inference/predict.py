@@ -4,6 +4,7 @@ and how they were answered.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -70,13 +71,11 @@ def _takes(run: Trained) -> str:
 def _features_command(path: Path, settings: str) -> str:
     """The command that computes the features of ``path`` with the settings of the run's, as far as they are known."""
     words = ["srjt", "features", str(path), "--ungraded"]
-    try:
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # computed by another program
         made = json.loads(settings)
         for name in ("backbone", "image_size", "crop", "resize"):
             words += [f"--{name.replace('_', '-')}", str(made[name])]
         words += ["--flip"] if made["flip"] else []
-    except (ValueError, KeyError, TypeError):  # computed by another program
-        pass
     return shlex.join([*words, "--out", "features.npz"])
 
 

@@ -363,7 +363,7 @@ def calibrate_ranges(
         for value in np.unique(values).tolist():
             rows = np.flatnonzero(values == value)
             rules[value] = calibrate_ranges(
-                _rows(side, rows), coverage=coverage, noise=noise, network=network, label_noise=label_noise,
+                rows_of(side, rows), coverage=coverage, noise=noise, network=network, label_noise=label_noise,
                 units=_renumbered(codes[rows]), pooled=pooled,
             )  # fmt: skip
         answers = int(codes.max()) + 1
@@ -466,7 +466,7 @@ def _thresholds(rule: RangeRule, scores: Floats, weights: Floats, groups: Sequen
     return np.array([range_threshold(*pair, **how) for pair in zip(scores.T, weights.T, strict=True)])
 
 
-def _rows(side: HeldOut, rows: Ints) -> HeldOut:
+def rows_of(side: HeldOut, rows: Ints) -> HeldOut:
     """Some samples of a side."""
     lists: dict[str, Any] = {name: getattr(side, name) for name in ("ids", "patients", "groups")}
     lists = {name: values and [values[row] for row in rows] for name, values in lists.items()}

@@ -215,10 +215,8 @@ def error_file(folder: Path, key: str) -> Path:
 def read_error(folder: Path, key: str) -> str:
     """The traceback of a failed run; "" if there is none, or a link that leads out of the study."""
     path = error_file(folder, key)
-    if not path.is_file() or not files.is_inside(path, folder):
-        return ""
-    with contextlib.suppress(FileNotFoundError):  # the run has just been started again
-        return path.read_text(encoding="utf-8", errors="replace")
+    with contextlib.suppress(OSError):  # the run may just have been started again
+        return path.read_text(encoding="utf-8", errors="replace") if files.is_inside(path, folder) else ""
     return ""
 
 
@@ -237,12 +235,7 @@ def run_status(folder: Path, key: str) -> str:
 
 
 def run_planned(
-    folder: Path,
-    data: StudyPlan,
-    planned: PlannedRun,
-    *,
-    device: str | None,
-    cache: Path | None = None,
+    folder: Path, data: StudyPlan, planned: PlannedRun, *, device: str | None, cache: Path | None = None
 ) -> None:
     """Train a planned run in its folder, or resume it."""
     config = planned.config

@@ -64,14 +64,8 @@ class PlannedRun:
 
     def facts(self) -> dict[str, Any]:
         """Its entry in ``study.json``."""
-        return {
-            "key": self.key,
-            "method": self.method.name,
-            "variant": self.method.variant,
-            "noise": self.noise.label,
-            "fold": self.fold,
-            "seed": self.seed,
-        }
+        named = {"method": self.method.name, "variant": self.method.variant, "noise": self.noise.label}
+        return {"key": self.key, **named, "fold": self.fold, "seed": self.seed}
 
 
 @dataclass(eq=False)
@@ -122,7 +116,9 @@ class StudyPlan:
         matrix = spec.matrix(manifest.class_counts)
         if matrix is None:
             return manifest, None
-        return corrupt_sides(manifest, split, matrix, seed=_noise_seed(spec.labels, fold, seed))
+        # a separate seed for each noise, fold and seed
+        draw = hashlib.blake2b(f"{spec.labels}\0{fold}\0{seed}".encode(), digest_size=6).digest()
+        return corrupt_sides(manifest, split, matrix, seed=int.from_bytes(draw, "big"))
 
     def split(self, spec: NoiseSpec, fold: int) -> Split:
         """The fold, with the share of its training patients that a noise has. Small shares are part of larger ones."""
@@ -228,12 +224,6 @@ class StudyPlan:
     @lru_cache(maxsize=1024)  # noqa: B019
     def _fingerprint(self, spec: NoiseSpec, fold: int, seed: int) -> str:
         return fingerprint(self.labelled(spec, fold, seed)[0], self.split(spec, fold))
-
-
-def _noise_seed(label: str, fold: int, seed: int) -> int:
-    """A separate seed of the injected noise for each noise, fold and seed."""
-    digest = hashlib.blake2b(f"{label}\0{fold}\0{seed}".encode(), digest_size=6)
-    return int.from_bytes(digest.digest(), "big")
 
 
 # Open a study's data: the same way in the process that plans it and in every process that trains a run.

@@ -198,7 +198,7 @@ def run_on_ray(
             ray=ray, remote=remote, task=task, work=work, folder=folder, waiting=list(work.waiting),
             wanted={name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount > 0},
         )  # fmt: skip
-        while driver.unfinished and work.stop.number is None:
+        while (driver.waiting or driver.submitted) and work.stop.number is None:
             driver.poll()
         driver.stop()
 
@@ -217,10 +217,6 @@ class _Driver:
     submitted: dict[Any, PlannedRun] = field(default_factory=dict)  # in the order in which Ray starts them
     room: int = 0  # for runs at the same time
     nodes: set[str] = field(default_factory=set)
-
-    @property
-    def unfinished(self) -> bool:
-        return bool(self.waiting or self.submitted)
 
     def poll(self) -> None:
         """Submit runs, wait a moment for reports and pass them on."""
@@ -244,7 +240,7 @@ class _Driver:
         for result in self.submitted:
             self.ray.cancel(result)
         until = time.monotonic() + STOP_SECONDS
-        while self.unfinished and time.monotonic() < until:
+        while self.submitted and time.monotonic() < until:
             self.poll()
 
     def _look_at_nodes(self) -> None:

@@ -148,10 +148,7 @@ NOISE_COLUMNS = [
 
 
 def _noise_table(
-    recorded: list[dict[str, Any]],
-    estimates: dict[tuple[str, int, int], NoiseEstimate],
-    *,
-    given_used: bool,
+    recorded: list[dict[str, Any]], estimates: dict[tuple[str, int, int], NoiseEstimate], *, given_used: bool
 ) -> pd.DataFrame:
     """recorded: ``noise`` of ``study.json``. estimates: (noise, fold, seed) → the noise estimate that the methods made.
     given_used: whether a method uses the noise that the study knows."""

@@ -25,7 +25,7 @@ from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, Work, longest
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.config import TrainConfig, load_preset
 from srjt.training.devices import choose_device
-from srjt.training.trained import fetch_weights
+from srjt.training.trained import Setup, fetch_weights
 from srjt.training.workers import Ended, StopRequest, WorkerPool, check_not_starting
 
 # The runs that are left, for an executor: worker processes on this machine, or Ray.
@@ -120,7 +120,7 @@ def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
     problems, wanted = [], {(p.config.network, p.config.weights, p.config.pretrained): p for p in waiting}
     for planned in wanted.values():
         try:
-            fetch_weights(planned.config)
+            fetch_weights(planned.config, Setup())
         except SrjtError as problem:  # of this network's runs alone, which will report it
             problems.append(problem)
     if len(problems) == len(wanted):
@@ -274,11 +274,7 @@ def study(
     bar = show_bar("study", shown=shown)
     try:
         outcome = run_study(
-            data,
-            folder,
-            command=f"srjt.study({call})",
-            execute=execute,
-            watcher=watcher or StudyWatcher(bar),
+            data, folder, command=f"srjt.study({call})", execute=execute, watcher=watcher or StudyWatcher(bar)
         )
     finally:
         bar.close()

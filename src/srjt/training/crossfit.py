@@ -360,7 +360,6 @@ def cross_fit(
     *,
     config: TrainConfig,
     folds: int = 5,
-    seed: int = 0,
     out: Path | None = None,
     setup: Setup | None = None,
     title: str = "",
@@ -377,11 +376,9 @@ def cross_fit(
     manifest : Manifest
         The samples.
     config : TrainConfig
-        Settings of the runs; ``noise_rate`` is a number, or not needed.
+        Settings of the runs; ``noise_rate`` is a number, or not needed. ``seed`` also assigns samples to folds.
     folds : int
         Number of folds, at least 2.
-    seed : int
-        Seed of the assignment to folds.
     out : Path, optional
         Folder of the runs. Finished runs in it are reused, an unfinished one is resumed. Without it nothing is
         written.
@@ -418,9 +415,7 @@ def cross_fit(
     config = config.for_data(features=manifest.are_features)
     workers = choose_workers(jobs, folds=folds, samples=len(manifest), config=config, setup=setup, out=out)
     if out is None or not all(run_folder.is_finished(out / f"fold{k}") for k in range(folds)):
-        note = fetch_weights(config, network=setup.network, features=manifest.are_features)
-        if note is not None:
-            reporter.note(note)
+        fetch_weights(config, setup, features=manifest.are_features)
     at_once = 1 if workers is None else folds  # their epochs are counted together
     reporter.begin(title, epochs=config.epochs * at_once, folds=folds // at_once)
     without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
@@ -431,7 +426,7 @@ def cross_fit(
         without_truth = replace(without_truth, arrays=store.pixels)
     rows = resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
-    fold = assign_folds(samples, folds=folds, seed=seed, by="stratified")
+    fold = assign_folds(samples, folds=folds, seed=config.seed, by="stratified")
     groups = np.array(samples.groups or samples.ids, dtype=object)
     for grade, name in enumerate(samples.grades):
         if len(set(groups[samples.labels == grade])) == 1:

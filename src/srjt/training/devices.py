@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from srjt.errors import SrjtError, warn
+from srjt.errors import SrjtError, count_of, warn
 from srjt.training.config import TrainConfig
 
 # The one or two networks of a method as one module.
@@ -80,8 +80,7 @@ def choose_device(requested: str | None = None) -> torch.device:
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    threads = torch.get_num_threads()
-    return f"{threads} CPU thread{'s' if threads > 1 else ''}"
+    return count_of(torch.get_num_threads(), "CPU thread")
 
 
 def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:

@@ -458,8 +458,6 @@ def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, Hel
         return {}
     try:
         table = pd.read_csv(path, dtype=object, keep_default_na=False, encoding_errors="surrogateescape")
-        if table.empty:  # such a file is never written
-            raise ValueError("no samples")
         return {
             str(name): _side(rows, networks=networks, classes=classes)
             for name, rows in table.groupby("side", sort=False)
@@ -518,8 +516,6 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> No
     digest = image_digest(samples)
     file = folder / HASHES_FILE
     if recorded != digest:
-        if recorded is None:
-            return
         before, ids = read_hashes(file), samples.ids
         changed = []  # also if the hash of each image is not known
         if samples.hashes is not None and before is not None and before.shape == samples.hashes.shape:
@@ -539,8 +535,6 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> No
 
 def read_hashes(file: Path) -> Hashes | None:
     """(N, 2) the hashes that a folder keeps; None if there are none, or if the file is damaged."""
-    if files.why_not_a_file(file) is not None:  # reading a pipe would wait for ever
-        return None
     try:
         hashes = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):

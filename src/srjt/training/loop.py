@@ -164,9 +164,8 @@ def fit(
         """Save the state before step ``step_number`` of ``epoch``."""
         if writer is None:
             return
-        if not all(
-            bool(p.isfinite().all()) for p in networks.parameters()
-        ):  # the last checkpoint with finite weights stays the newest
+        # the last checkpoint with finite weights stays the newest
+        if not all(bool(p.isfinite().all()) for p in networks.parameters()):
             _wait_for(writer)
             raise _diverged(
                 f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}",
@@ -193,10 +192,7 @@ def fit(
     # ---- warm up
     start = time.perf_counter()
     networks.train()
-    with (
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        pause_garbage_collection(),
-    ):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), pause_garbage_collection():
         run_epoch = update.make_epoch_runner(
             config.step,
             step,

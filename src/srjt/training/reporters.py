@@ -37,15 +37,10 @@ def headline(rows: list[MetricRow], *, show_test: bool = False) -> dict[str, flo
     )
     values = {}
     for title, split, metric in shown:
-        if split == "test" and not show_test:
-            continue
-        found = [
-            row.value
-            for row in rows
-            if (row.split, row.metric) == (split, metric) and row.network not in ("ensemble", "pooled")
-        ]
-        if found:
-            values[title] = sum(found) / len(found)
+        single = [row for row in rows if row.network not in ("ensemble", "pooled")]
+        numbers = [row.value for row in single if (row.split, row.metric) == (split, metric)]
+        if numbers and (show_test or split != "test"):
+            values[title] = sum(numbers) / len(numbers)
     return values
 
 

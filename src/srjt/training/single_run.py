@@ -103,10 +103,9 @@ def resolved_once(split: SplitMaker | None, *, samples: int) -> Callable[[Manife
 def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
     """An error for rows that do not exist, or are on two sides; a warning if a split as positions leaves some out."""
     rows = np.concatenate(list(split.sides().values()))
-    if len(rows) and not 0 <= rows.min() <= rows.max() < samples:
-        wrong = rows[(rows < 0) | (rows >= samples)][0]
+    if len(wrong := rows[(rows < 0) | (rows >= samples)]):
         raise SrjtError(
-            f"The split has the row {wrong}, and there are {count_of(samples, 'sample')}: it is of other data."
+            f"The split has the row {wrong[0]}, and there are {count_of(samples, 'sample')}: it is of other data."
         )
     if len(np.unique(rows)) < len(rows):
         raise SrjtError("The split has a row twice: a sample is on one side, once.")
@@ -456,12 +455,7 @@ class Cost:
 
 
 def training_cost(
-    data: Manifest,
-    config: TrainConfig,
-    *,
-    training: int,
-    evaluated: int = 0,
-    device: torch.device,
+    data: Manifest, config: TrainConfig, *, training: int, evaluated: int = 0, device: torch.device
 ) -> Cost:
     """Time a few steps of a training of ``training`` samples, with ``evaluated`` others evaluated after every epoch.
 

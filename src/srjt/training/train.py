@@ -103,13 +103,7 @@ def resolve_noise_rate(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeakageWarning)  # already shown when the split was made
             fitted = cross_fit(
-                manifest,
-                config=warm_up_config,
-                folds=WARM_UP_FOLDS,
-                seed=config.seed,
-                out=folder,
-                setup=setup,
-                title="warm-up",
+                manifest, config=warm_up_config, folds=WARM_UP_FOLDS, out=folder, setup=setup, title="warm-up"
             )
         assert fitted.manifest.ids == learnt.ids, "the warm-up uses the training side alone"
         return estimate_noise(
@@ -427,12 +421,7 @@ def train(
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
     if requested.keep == "best" and (sides is None or (split is None and "split" not in data.table)):
         raise one_run.no_validation_side()
-    note = None
-    if out is None or not run_folder.is_finished(Path(out)):
-        note = fetch_weights(requested, network=network, features=data.are_features)
     with reporter_in_python(reporter, progress=progress) as watching:
-        if note is not None:
-            watching.note(note)
         setup = Setup(
             split=one_run.resolved_once(sides, samples=len(data)),
             network=network,
@@ -444,6 +433,8 @@ def train(
             feeds=feeds or FeedCache(),
             reporter=watching,
         )
+        if out is None or not run_folder.is_finished(Path(out)):
+            fetch_weights(requested, setup, features=data.are_features)
         config, estimate = resolve_noise_rate(data, config=requested, setup=setup, out=shared_estimate or out)
         if estimate is not None and shared_estimate is not None and out is not None:
             folder = Path(out)

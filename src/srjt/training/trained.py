@@ -315,9 +315,8 @@ def build_networks(
         )
         for k in range(method.networks)
     ]
-    if len({id(p) for member in members for p in member.parameters()}) < sum(
-        len(list(member.parameters())) for member in members
-    ):
+    parameters = [id(parameter) for member in members for parameter in member.parameters()]
+    if len(set(parameters)) < len(parameters):
         raise SrjtError(
             "The network function returned the same module twice: it must return a new one at each call, because "
             "two networks need separate weights."
@@ -325,21 +324,17 @@ def build_networks(
     return devices.StackedNetworks(members)
 
 
-def fetch_weights(
-    config: TrainConfig, *, network: NetworkMaker | None = None, features: bool = False
-) -> str | None:
-    """Find or download the pretrained weights, so that their absence is known before images are decoded.
-
-    Returns a sentence about what of a local file fitted.
-    """
+def fetch_weights(config: TrainConfig, setup: Setup, *, features: bool = False) -> None:
+    """Find or download the pretrained weights, so that their absence is known before images are decoded; a note says
+    what of a local file fitted."""
     if features:  # networks for rows have none
-        return None
+        return
     config = config.for_data(features=False)
-    name = network or config.network
+    name, pretrained = setup.network or config.network, _pretrained(config, setup.network)
     assert name is not None, "for_data sets it"
-    if (pretrained := _pretrained(config, network)) is None:
-        return None
-    return networks.fetch_weights(name, pretrained, in_shape=(3, config.crop, config.crop))
+    shape = (3, config.crop, config.crop)
+    if pretrained is not None and (note := networks.fetch_weights(name, pretrained, in_shape=shape)):
+        setup.reporter.note(note)
 
 
 def _pretrained(config: TrainConfig, network: NetworkMaker | None) -> bool | str | None:

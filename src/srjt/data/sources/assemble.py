@@ -149,10 +149,7 @@ def assemble(
         arrays=arrays if arrays is None or keep.all() else arrays[keep],
     )
     return LoadedData(
-        manifest=manifest,
-        problems=tuple(all_problems),
-        kind=kind,
-        notes=(*notes, f"grades: {grading.note}"),
+        manifest=manifest, problems=tuple(all_problems), kind=kind, notes=(*notes, f"grades: {grading.note}")
     )
 
 

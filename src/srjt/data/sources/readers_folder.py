@@ -22,19 +22,12 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import BaseModel
 
+from srjt import files
 from srjt.data.grades import Grades
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.sources.readings import ReadingsTable
 from srjt.data.sources.table import find_image_folder, load_table, locate_images, relative_name
 from srjt.errors import SrjtError
-from srjt.files import (
-    as_csv,
-    check_regular_file,
-    explain_write_errors,
-    read_json,
-    write_atomically,
-    write_json,
-)
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
 
@@ -141,11 +134,11 @@ def write_readers_folder(
             raise SrjtError(f"{folder} contains other files: choose another `out`.")
     if ended and not overwrite:
         _refuse_other_readings(folder, facts, tables)
-    with explain_write_errors(f"{folder} cannot be written"):
+    with files.explain_write_errors(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
-            write_atomically(folder / name, as_csv(table))
-        write_json(folder / "readers.json", {"format": FORMAT, **facts})
+            files.write_atomically(folder / name, files.as_csv(table))
+        files.write_json(folder / "readers.json", {"format": FORMAT, **facts})
 
 
 def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
@@ -168,7 +161,7 @@ def _same(path: Path, table: pd.DataFrame) -> bool:
     """Whether the file is not there, or holds the same rows, except for what is computed."""
     if not path.exists():
         return True
-    check_regular_file(path)
+    files.check_regular_file(path)
     try:
         old, new = _read_text(path), _read_text(io.StringIO(table.to_csv(index=False)))
     except (OSError, ValueError):
@@ -197,7 +190,7 @@ class ReadersFile(BaseModel, extra="allow"):
 
 def read_reader_facts(folder: Path) -> dict[str, Any]:
     """The contents of ``readers.json``."""
-    file = read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
+    file = files.read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
     return file.model_dump(exclude_unset=True)
 
 
@@ -205,7 +198,7 @@ def read_readers_folder(folder: Path) -> ReadersFolder:
     """Read the folder that ``srjt readers … --out folder`` has written."""
     facts = read_reader_facts(folder)
     path = folder / "consensus.csv"
-    check_regular_file(path)
+    files.check_regular_file(path)
     try:
         frame = _read_text(path, usecols=["id", "image"])
     except (OSError, ValueError) as problem:

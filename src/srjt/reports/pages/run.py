@@ -265,13 +265,7 @@ def _starved(metrics: pd.DataFrame, grades: Sequence[str]) -> list[str]:
 
 def _realised_noise(record: RunRecord) -> tuple[npt.NDArray[np.float64] | None, float]:
     """Matrix and share of wrong labels, as in ``run_page_facts``."""
-    path = None if record.folder is None else record.folder / "history.csv"
-    if path is None or not path.exists():
-        return None, math.nan
-    try:
-        history = pd.read_csv(path, dtype={"id": str})
-    except (OSError, ValueError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    history = pd.DataFrame() if record.folder is None else run_folder.read_history(record.folder)
     if not {"grade", "true_grade"} <= set(history.columns) or history.empty:
         return None, math.nan
     places = range(len(record.facts.grades))
