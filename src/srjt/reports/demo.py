@@ -50,7 +50,8 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Tel
     """
     labels = _labels(out, images=images, epochs=epochs)
     data = read(labels).manifest
-    wrong = _wrong(data)
+    assert data.true_labels is not None
+    wrong = data.labels != data.true_labels
     tell(
         f"Wrong labels. {len(data):,} synthetic images of {len(set(data.patients or ())):,} patients, grades 0 to 3. "
         f"{int(wrong.sum()):,} of the labels ({wrong.mean():.0%}) are wrong, by one grade."
@@ -73,7 +74,12 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Tel
             )  # fmt: skip
 
         alone = audited(data)
-        tell(_doubtful(alone, share=float(wrong.mean())))
+        worst = alone.scores.head(FIRST)  # the true grades are not used by the audit
+        hits = int((worst["grade"] != worst["true_grade"]).sum())
+        tell(
+            f"The audit sorts the labels by doubt. Of the first {len(worst)}, {hits} are wrong; drawn at random, "
+            f"{wrong.mean() * len(worst):.0f} would be."
+        )
         run, held_out = _run(out, results, data)
         checked = _verified(data, held_out["validation"])
         with_verified = audited(checked)  # its trainings are finished
@@ -89,11 +95,8 @@ def run_demo(out: Path, *, images: int = IMAGES, epochs: int = EPOCHS, tell: Tel
 
 def _labels(out: Path, *, images: int, epochs: int) -> Path:
     """The table with the wrong labels, beside its images; made once."""
-    made_with, record, labels = (
-        {"images": images, "epochs": epochs},
-        out / "demo.json",
-        out / "images" / "noisy.csv",
-    )
+    made_with, record = {"images": images, "epochs": epochs}, out / "demo.json"
+    labels = out / "images" / "noisy.csv"
     if record.exists():
         if json.loads(record.read_text(encoding="utf-8")) != made_with:
             raise SrjtError(f"{out} holds a demo with other settings: choose another folder.")
@@ -101,21 +104,13 @@ def _labels(out: Path, *, images: int, epochs: int) -> Path:
     reading = load_preset("demo")["reading"]
     clean = generate(**{**reading, "images": images, "patients": images // 5}, seed=SEED)
     write(clean, labels.parent)
-    matrix = noise.transition_matrix(
-        "truncated",
-        num_classes=clean.num_classes,
-        rho=noise.rho_for_rate("truncated", rate=RATE, class_counts=clean.class_counts),
-    )
+    rho = noise.rho_for_rate("truncated", rate=RATE, class_counts=clean.class_counts)
+    matrix = noise.transition_matrix("truncated", num_classes=clean.num_classes, rho=rho)
     table = clean.table[["image", "grade", "patient"]].rename(columns={"grade": "true_grade"})
     table["grade"] = noise.corrupt(clean.labels, matrix, seed=SEED, ids=clean.ids)
     write_atomically(labels, table.to_csv(index=False).encode())
     write_json(record, made_with)
     return labels
-
-
-def _wrong(data: Manifest) -> np.ndarray:
-    assert data.true_labels is not None
-    return np.asarray(data.labels != data.true_labels)
 
 
 def _comparison(results: StudyResults, *, epochs: int) -> tuple[str, str]:
@@ -137,16 +132,6 @@ def _comparison(results: StudyResults, *, epochs: int) -> tuple[str, str]:
         f"(folds: {folds['standard']}).",
         f"srjt repeats {repeated['srjt']:.0%} of them. Its error is {means['srjt']:.3f} (folds: {folds['srjt']}): "
         f"{abs(change):.0%} {'lower' if change < 0 else 'higher'}.",
-    )
-
-
-def _doubtful(found: Audit, *, share: float) -> str:
-    """How many of the most doubtful labels are wrong, by the true grades that the audit has not used."""
-    worst = found.scores.head(FIRST)
-    hits = int((worst["grade"] != worst["true_grade"]).sum())
-    return (
-        f"The audit sorts the labels by doubt. Of the first {len(worst)}, {hits} are wrong; drawn at random, "
-        f"{share * len(worst):.0f} would be."
     )
 
 
