@@ -367,7 +367,6 @@ def test_the_recipe_is_the_default_and_needs_no_rate(monkeypatch: pytest.MonkeyP
     data = rows(240)
     model = OrdinalNoiseClassifier(epochs=3, random_state=0, device="cpu").fit(data.X, data.y)
     assert model.trained_.config.method == "srjt"
-    assert model.noise_estimate_ is not None
     assert (
         model.transition_ == usable_matrix(model.noise_estimate_.rate, model.noise_estimate_.transition)
     ).all()
@@ -380,7 +379,6 @@ def test_the_recipe_keeps_every_grade_where_hardly_any_label_is_wrong() -> None:
     """Rows that show their grade clearly: the low estimate is used. With all defaults."""
     data = rows(600, wrong=0.03)
     model = OrdinalNoiseClassifier(random_state=0).fit(data.X, data.y)
-    assert model.noise_estimate_ is not None
     assert model.noise_rate_ == model.noise_estimate_.rate < 0.15
     unseen = rows(600, seed=1)
     said = model.predict(unseen.X)
@@ -399,7 +397,6 @@ def test_verified_grades_reach_the_estimate() -> None:
     verified[rows] = names[true[rows]]
     model = OrdinalNoiseClassifier(epochs=4, random_state=0, device="cpu", network="linear")
     model.fit(X, names[y], verified=verified)
-    assert model.noise_estimate_ is not None
     assert model.noise_estimate_.verified == 100
     assert model.noise_rate_ == model.noise_estimate_.rate
     low, high = model.noise_estimate_.rate_interval

@@ -41,7 +41,6 @@ def test_scores_are_those_of_predict_with_intervals_and_naive_ones(run: Run, dat
         assert row["value"] == pytest.approx(values[side].intervals[metric].value)
         assert row["low"] <= row["value"] <= row["high"]
     assert set(run.scores.index.get_level_values("side")) == {"test", "validation"}
-    assert data.manifest.true_labels is not None
     true, given = data.manifest.true_labels[data.split.test], data.manifest.labels[data.split.train]
     commonest = max(set(given.tolist()), key=given.tolist().count)
     assert run.scores.loc[("test", "accuracy"), "naive"] == pytest.approx((true == commonest).mean())

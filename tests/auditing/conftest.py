@@ -71,7 +71,6 @@ def serve() -> Iterator[Callable[..., Served]]:
         command = [sys.executable, "-m", "srjt", "review", str(folder), "--no-open", *map(str, options)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         running.append(process)
-        assert process.stdout is not None
         announced = process.stdout.readline()
         found = re.search(r"http://[^:/]+:(\d+)/\?token=[\w-]+", announced)
         assert found, announced + process.stdout.read()

@@ -63,8 +63,6 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
     assert found.readers is not None
     assert len(found.network_grades) == 1
     place = {name: row for row, name in enumerate(noisy.ids)}
-    assert made.fitted.neighbours is not None
-    assert found.neighbours is not None
     for line in (0, 7, 239):  # the lines of the file, not the rows of the manifest
         theirs = [
             [noisy.ids[row] for row in close] for close in made.fitted.neighbours[place[found.ids[line]]]
@@ -87,7 +85,6 @@ def test_networks_that_have_learnt_nothing_suggest_nothing_in_a_notebook(made: A
 def with_verified(noisy: Manifest, count: int) -> Manifest:
     """The true grades of so many samples, drawn at random."""
     truth = noisy.true_labels
-    assert truth is not None
     rows = np.random.default_rng(0).permutation(len(noisy))[:count]
     verified = np.full(len(noisy), -1)
     verified[rows] = truth[rows]
@@ -150,7 +147,6 @@ def test_images_in_memory_are_written_for_the_review(tmp_path: Path) -> None:
         clean, out=tmp_path / "audit", folds=2, epochs=1, network="tiny", image_size=32, crop=28, batch_size=8,
         device="cpu",
     )  # fmt: skip
-    assert clean.arrays is not None
     for row, name in enumerate(clean.ids):
         image = done.scores.set_index("id").loc[name, "image"]
         np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "audit" / image)), clean.arrays[row])
@@ -225,7 +221,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_line_has_a_map_per_network_of_its_own_fold(folder: Path) -> None:
     audit = read_audit(folder)
-    assert audit.folds is not None
     assert set(audit.folds.tolist()) == {0, 1}
     assert map_problem(audit) is None
     plain, pictures = look_maps(audit, 0)

@@ -46,7 +46,6 @@ def test_the_original_table_with_its_label_column_replaced(
 ) -> None:
     folder = make_audit_folder(tmp_path / "audit", images=16)
     audit = read_audit(folder)
-    assert audit.table is not None
     with audit.table.open("a") as file:  # a row that came later
         file.write("images/new.png,Mayo 1,p9,A,\n")
     before = audit.table.read_bytes()
@@ -86,7 +85,6 @@ def test_the_printed_command_reads_the_corrected_table(
     folder = make_audit_folder(tmp_path / "audit", images=16)
     Reviewer(folder, "anna")(0, "keep")
     audit = read_audit(folder)
-    assert audit.table is not None
     facts = json.loads((folder / "audit.json").read_text())
     read_with = ["--images", str(audit.table.parent), "--grades", ",".join(audit.grades)]
     (folder / "audit.json").write_text(json.dumps({**facts, "read_with": read_with}))
@@ -143,7 +141,6 @@ def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
 def test_what_is_refused(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command) -> None:
     folder = make_audit_folder(tmp_path / "audit", images=16)
     table = read_audit(folder).table
-    assert table is not None
     code, said = srjt("review", "export", folder)
     assert (code, "There are no decisions" in said) == (2, True)
     Reviewer(folder, "anna")(0, "keep")
@@ -224,7 +221,6 @@ def test_formulas_do_not_run_in_a_spreadsheet(
     folder = make_audit_folder(tmp_path / "audit", images=16)
     Reviewer(folder, '=HYPERLINK("http://evil")')(0, "keep")
     table = read_audit(folder).table
-    assert table is not None
     table.write_text(table.read_text().replace(",A,", ",@SUM(A1),", 1))
     code, out = srjt("review", "export", folder, "--out", "corrected.csv")
     assert code == 0

@@ -166,7 +166,6 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert writer.stdout is not None
         acknowledged = [writer.stdout.readline().strip() for _ in range(20)]
         writer.send_signal(signal.SIGKILL)
         acknowledged += writer.stdout.read().split()

@@ -233,7 +233,6 @@ def test_the_address_keeps_the_filter(browser: Browser, folder: Path, serve: Cal
     tab.js("(() => { const f = document.querySelector('#filters').elements;"
            "f.grade.value = '1'; f.scope.value = 'all'; f.reader.value = 'A'; f.max.value = '60';"
            "f.max.dispatchEvent(new Event('input', {bubbles: true})); })()")  # fmt: skip
-    assert audit.readers is not None
     fitting = [
         n for n in range(24) if audit.labels[n] == 1 and audit.readers[n] == "A" and audit.quality[n] <= 0.6
     ]

@@ -251,7 +251,6 @@ class Study:
         return self.process
 
     def _advanced(self, before: dict[str, int]) -> bool:
-        assert self.process is not None
         assert self.process.poll() is None, self.process.communicate()
         left, now = self.left(), self.epochs()
         return bool(left) and all(
@@ -279,12 +278,10 @@ class Study:
         }
 
     def ended(self) -> tuple[int, str, str]:
-        assert self.process is not None
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
 
     def nobody_is_left(self) -> None:
-        assert self.process is not None
         session = self.process.pid
         until(lambda: not in_session(session), seconds=20)
 

@@ -153,7 +153,6 @@ def files(tmp_path: Path) -> Manifest:
 def test_files_are_hashed_once(files: Manifest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.warns(DuplicateImagesWarning):
         first = group_duplicates(files, cache=tmp_path / "cache")
-    assert first.groups is not None
     assert first.groups[29] == first.groups[0] == "s0"
     monkeypatch.setattr(hashing, "read_image", None)
     with pytest.warns(DuplicateImagesWarning):
@@ -182,7 +181,6 @@ def test_unreadable_images_have_no_twin(files: Manifest, tmp_path: Path) -> None
             files, size=256, cache=tmp_path / "cache", on_bad_image="skip", find_duplicates=True
         )
     assert len(store.manifest) == 28
-    assert store.manifest.groups is not None
     assert store.manifest.groups[-1] == "s0"
 
 
@@ -197,9 +195,7 @@ def test_nearly_identical_images_are_grouped_on_request(files: Manifest, tmp_pat
         near = group_duplicates(files, near=True, cache=tmp_path / "cache").groups
     with pytest.warns(DuplicateImagesWarning):
         exact = group_duplicates(files, cache=tmp_path / "cache").groups
-    assert near is not None
     assert near[7] == near[8] == "s7"
-    assert exact is not None
     assert exact[8] == "s8"
 
 
@@ -216,7 +212,6 @@ def test_images_of_one_patient_may_be_alike(files: Manifest, tmp_path: Path) -> 
             warnings.simplefilter("always")
             groups = group_duplicates(owned, near=True, cache=tmp_path / "cache").groups
         counted = [str(warning.message).split()[0] for warning in caught]
-        assert groups is not None
         assert (groups[7] == groups[8], counted) == (True, ["4" if reported else "2"])
 
 

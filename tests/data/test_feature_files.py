@@ -69,7 +69,6 @@ def test_every_form_gives_the_same_samples(save: Any, tmp_path: Path) -> None:
     assert reading.kind == "features"
     assert reading.problems == ()
     assert manifest.are_features
-    assert manifest.arrays is not None
     assert manifest.arrays.dtype == np.float32
     np.testing.assert_allclose(manifest.arrays, X, rtol=1e-6)
     assert manifest.ids == IDS

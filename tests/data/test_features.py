@@ -23,7 +23,6 @@ def test_rows_of_floats_become_float32_features() -> None:
     reading = from_arrays(X, GRADES, patients=list("aabbcc"), ids=[f"s{i}" for i in range(6)])
     manifest = reading.manifest
     assert manifest.are_features
-    assert manifest.arrays is not None
     assert manifest.arrays.dtype == np.float32
     np.testing.assert_allclose(manifest.arrays, X, rtol=1e-6)
     assert "6 rows of 4 features in memory" in reading.notes

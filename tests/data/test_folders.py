@@ -99,7 +99,6 @@ def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
     reading = read_folder(tmp_path / "set", names)
     manifest = reading.manifest
     assert said(reading) == ["patient: pseudonyms of the PatientID in the headers of the DICOM files"]
-    assert manifest.patients is not None
     pseudonyms = dict(zip((names[image].strip() for image in manifest.ids), manifest.patients, strict=True))
     assert manifest.patients == [pseudonyms[names[image].strip()] for image in manifest.ids]
     assert len(set(pseudonyms.values())) == 10

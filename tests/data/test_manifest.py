@@ -30,14 +30,12 @@ def test_select_takes_the_images_along() -> None:
     pixels = np.arange(3, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), dtype=np.uint8)
     whole = Manifest(table=manifest().table, grades=("0", "1", "2"), arrays=pixels)
     chosen = whole.select([2, 1]).arrays
-    assert chosen is not None
     assert chosen[:, 0, 0, 0].tolist() == [2, 1]
 
 
 def test_noise_keeps_the_first_truth() -> None:
     noisy = manifest().with_noisy_labels([1, 1, 1]).with_noisy_labels([2, 2, 2])
     assert noisy.labels.tolist() == [2, 2, 2]
-    assert noisy.true_labels is not None
     assert noisy.true_labels.tolist() == [0, 2, 1]
 
 

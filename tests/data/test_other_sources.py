@@ -154,7 +154,6 @@ def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:
     np.savez(path, **arrays)
     reading = read(path)
     assert reading.kind == "medmnist"
-    assert reading.manifest.arrays is not None
     assert reading.manifest.arrays.shape == (9, 5, 4, 3)
     assert reading.manifest.arrays[:, 0, 0, 2].tolist() == [0] * 3 + [1] * 3 + [2] * 3
     assert reading.manifest.labels.tolist() == [0, 1, 2] * 3

@@ -100,7 +100,6 @@ def test_the_cache_folder_comes_from_the_environment(
 ) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "here"))
     result = open_store(images, size=SIZE)
-    assert result.path is not None
     assert result.path.parent == tmp_path / "here" / "images"
     monkeypatch.delenv("SRJT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))

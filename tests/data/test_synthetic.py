@@ -27,7 +27,6 @@ def data() -> Manifest:
 
 
 def digest(manifest: Manifest) -> str:
-    assert manifest.arrays is not None
     severity = manifest.table["severity"].to_numpy().tobytes()
     return hashlib.sha256(manifest.arrays.tobytes() + severity + "".join(manifest.ids).encode()).hexdigest()
 
@@ -47,14 +46,12 @@ def test_every_seed_and_row_is_another_image() -> None:
 def test_size_changes_the_resolution_and_not_the_scene() -> None:
     small, large = (generate(images=12, patients=4, size=s).arrays for s in (32, 128))
     assert small is not None
-    assert large is not None
     shrunk = large.reshape(12, 32, 4, 32, 4, 3).mean((2, 4))
     for a, b in zip(small, shrunk, strict=True):
         assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.9
 
 
 def test_table(data: Manifest) -> None:
-    assert data.arrays is not None
     assert data.arrays.shape == (160, 32, 32, 3)
     assert data.arrays.dtype == np.uint8
     assert list(data.table.columns) == ["id", "image", "grade", "patient", "severity"]
@@ -102,7 +99,6 @@ def test_every_grade_has_patients_for_five_folds(images: int, patients: int, gra
 
 
 def test_redness_follows_severity_but_does_not_give_it_away(data: Manifest) -> None:
-    assert data.arrays is not None
     red, green, _ = np.moveaxis(data.arrays.astype(float), 3, 0)
     redness = pd.Series((red - green).mean((1, 2)))
     assert 0.5 < redness.rank().corr(data.table["severity"].rank()) < 0.95

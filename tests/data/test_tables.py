@@ -58,7 +58,6 @@ def test_columns_can_be_named_and_the_more_telling_name_wins(tmp_path: Path) -> 
     assert "grade: column 'grade' (by its name, not 'label')" in read(path).notes
     assert read(path, grade_column="label").manifest.labels.tolist() == [0, 1]
     reading = read(path, grade_column="label", true_grade_column="second")
-    assert reading.manifest.true_labels is not None
     assert reading.manifest.true_labels.tolist() == [1, 0]
     assert reading.manifest.table["grade_source"].tolist() == ["1", "0"]
 
@@ -70,7 +69,6 @@ def test_verified_grades_are_of_a_few_rows(tmp_path: Path) -> None:
     assert not reading.problems
     assert "verified grade: column 'Verified grade' (by its name)" in reading.notes
     assert manifest.grades == ("0", "1", "2")
-    assert manifest.verified_labels is not None
     assert manifest.verified_labels.tolist() == [-1, 1, -1, 0]
     write_table(manifest, tmp_path / "again.csv")
     again = read(tmp_path / "again.csv").manifest
@@ -337,7 +335,6 @@ def test_what_is_written_is_read_back_from_any_folder(tmp_path: Path) -> None:
     assert again.ids == noisy.ids
     assert again.grades == ("G1", "G2")
     assert again.labels.tolist() == [1, 1]
-    assert again.true_labels is not None
     assert again.true_labels.tolist() == [0, 1]
     assert again.patients == ["01", "02"]
     assert again.table["eye"].tolist() == ["l", "r"]
@@ -383,7 +380,6 @@ def test_grades_of_the_source_become_those_wanted() -> None:
     found = read(frame, feature_columns="f0", map_grades=mapping, grades=["0", "1", "2"]).manifest
     assert found.grades == ("0", "1", "2")
     assert found.labels.tolist() == [0, 1, 2, 2, 0]
-    assert found.verified_labels is not None
     assert found.verified_labels.tolist() == [0, -1, 2, -1, 1]
     listed = read(
         frame, feature_columns="f0", map_grades=[f"{own}={grade}" for own, grade in mapping.items()]

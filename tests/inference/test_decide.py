@@ -107,7 +107,6 @@ def test_true_and_verified_labels_are_used_where_they_exist() -> None:
     found = [
         validation(made_run(held_out={"validation": side}))(why="").labels for side in (noisy, true, some)
     ]
-    assert true.true_labels is not None
     assert found[0].tolist() == noisy.labels.tolist()
     assert found[1].tolist() == true.true_labels.tolist()
     assert found[2].tolist() == [*true.true_labels[:50].tolist(), *noisy.labels[50:].tolist()]

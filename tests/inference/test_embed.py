@@ -40,7 +40,6 @@ def test_features_are_the_backbone_s_of_the_centre_crop(data: Any) -> None:
     with pytest.raises(SrjtError, match="already features"):
         embed(made, **SMALL)
     assert skipped == []
-    assert made.arrays is not None
     assert made.arrays.dtype == np.float32
     np.testing.assert_allclose(made.arrays, by_hand(data.manifest.arrays).numpy(), atol=1e-5)
     assert seen[-1] == (130, 130)

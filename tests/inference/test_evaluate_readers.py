@@ -45,7 +45,6 @@ def test_a_good_network_is_not_inferior_to_careless_readers(trained: tuple[Train
     run, data = trained
     found = srjt.evaluate(run, data, readings=readings(data, (0.4, 0.4, 0.4)), resamples=200)
     assert found.judged_by == "consensus grades"
-    assert found.readers is not None
     assert found.readers.not_inferior
     assert found.readers.by_reader["reader"].tolist() == ["r0", "r1", "r2"]
     rows = found.readers.by_reader

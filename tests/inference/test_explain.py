@@ -47,7 +47,6 @@ def test_every_image_gets_a_map_of_each_network(run: Trained, data: Manifest) ->
     assert found.maps.shape[:2] == (2, 18)
     assert np.isfinite(found.maps).all()
     assert found.images.shape == (18, 28, 28, 3)
-    assert data.arrays is not None
     np.testing.assert_array_equal(found.images, data.arrays[:18, 2:30, 2:30])
     expected = srjt.predict(run, data.select(np.arange(18)))
     np.testing.assert_allclose(found.predictions["expected_grade"], expected["expected_grade"], rtol=1e-5)
@@ -66,8 +65,6 @@ def test_neighbours_are_other_training_images(run: Trained, data: Manifest) -> N
     arrays[rows[1:6]] = arrays[rows[0]]
     copied = replace(data, arrays=arrays)
     found = srjt.explain(run, copied.select(rows[:7]), training=copied, neighbours=3)
-    assert found.training is not None
-    assert found.neighbours is not None
     assert set(found.training.ids) == learnt
     copies = {data.ids[row] for row in rows[:6]}
     for row, places in zip(rows[:6], found.neighbours, strict=False):

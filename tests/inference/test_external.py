@@ -14,13 +14,12 @@ from srjt.data import Manifest, folds
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError
 from srjt.reports.page import sentences
-from srjt.reports.pages.evaluation_parts import EXTERNAL
+from srjt.reports.pages.evaluation import EXTERNAL
 from srjt.training.trained import Trained
 
 
 def elsewhere(features: Manifest, rows: np.ndarray) -> Manifest:
     """Samples of the test side under other names."""
-    assert features.arrays is not None
     table = features.table.iloc[rows].reset_index(drop=True).assign(id=[f"new{k}" for k in range(len(rows))])
     table["patient"] = [f"other {patient}" for patient in table["patient"]]
     return replace(features, table=table, arrays=features.arrays[rows], duplicates=None, hashes=None)
@@ -30,11 +29,9 @@ def elsewhere(features: Manifest, rows: np.ndarray) -> Manifest:
 def test_another_mix_of_grades_is_told_from_worse_answers(run: Trained, features: Manifest) -> None:
     test = folds(features)[0].test
     true = features.true_labels
-    assert true is not None
     severe = np.concatenate([test, *[test[true[test] == 3]] * 3])  # the same answers, and more of one grade
     found = srjt.evaluate(run, elsewhere(features, severe), resamples=20)
     external = found.external
-    assert external is not None
     home, here = (scores.intervals["mae"].value for scores in (external.home, external.here))
     assert external.by_answers == pytest.approx(0, abs=1e-9)
     assert external.by_mix == pytest.approx(here - home)
@@ -46,7 +43,6 @@ def test_another_mix_of_grades_is_told_from_worse_answers(run: Trained, features
     assert lower.arrays is not None
     lower = replace(lower, arrays=(lower.arrays - 0.8).astype(np.float32))  # another device
     shifted = srjt.evaluate(run, lower, resamples=20)
-    assert shifted.external is not None
     assert shifted.external.by_mix == pytest.approx(0, abs=1e-9)
     assert shifted.external.by_answers > 0.2
     section = next(part for part in shifted.report().sections if part.slug == "external")
@@ -61,8 +57,6 @@ def test_a_part_of_it_recalibrates_the_rest(run: Trained, features: Manifest) ->
     other = replace(other, arrays=(other.arrays + 1.2).astype(np.float32))
     found = srjt.evaluate(run, other, calibrate_on=0.5, label_noise="none", resamples=20)
     external = found.external
-    assert external is not None
-    assert external.recalibrated is not None
     part = share_of_patients(other, 0.5)
     assert external.calibrated_on == (part.sum(), len(set(np.array(other.patients)[part])))
     assert found.samples == (~part).sum()

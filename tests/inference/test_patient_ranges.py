@@ -218,7 +218,6 @@ def test_predict_and_evaluate_per_image_or_patient(run: Trained, features: Manif
     truth = test.true_labels
     if pool is not None:
         truth = pd.Series(truth).groupby(test.patients, sort=False).max().to_numpy()
-    assert found.ranges is not None
     coverage = found.ranges.coverage
     assert coverage.value == pytest.approx(((low <= truth) & (truth <= high)).mean())
     assert coverage.low <= coverage.value <= coverage.high

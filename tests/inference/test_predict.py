@@ -218,7 +218,6 @@ def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest
 
 @pytest.mark.slow
 def test_samples_are_known_by_what_they_show(run: Trained, features: Manifest) -> None:
-    assert features.arrays is not None
     other = from_arrays(features.arrays[::-1].copy(), features.labels[::-1].copy()).manifest
     assert set(other.ids) & set(run.held_out["validation"].ids)
     assert srjt.evaluate(run, other, resamples=0).overlaps == ()

@@ -213,9 +213,6 @@ def test_recalibration_says_what_its_probabilities_mean() -> None:
     aware = recalibration_of(confident, noise=known(side))
     checked = recalibration_of(replace(confident, verified_labels=true), noise=known(side))
     by_label = recalibration_of(confident, noise=None)
-    assert aware is not None
-    assert checked is not None
-    assert by_label is not None
     assert by_label.slope < aware.slope < 1.0
     assert aware.slope == pytest.approx(checked.slope, rel=0.3)
     assert "probabilities of the label" in str(by_label)
@@ -234,7 +231,6 @@ def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands
     found = recalibration_of(confident, noise=uncertain)
     ends = [recalibration_of(confident, noise=replace(uncertain, rates=(rate, rate), joint=joint, determined=False))
             for rate, joint in ((0.0, uncertain.lowest()), (0.3, uncertain.highest()))]  # fmt: skip
-    assert found is not None
     slopes = [one.slope for one in ends if one is not None]
     assert len(slopes) == 2
     assert found.slope == max(slopes) < 1.0

@@ -19,7 +19,7 @@ from srjt.inference.populations import TOO_FEW, Subgroups, group_by, judge_subgr
 from srjt.ordinal.calibration import expected_calibration_error
 from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import sentences
-from srjt.reports.pages.evaluation_parts import SUBGROUPS, subgroup_facts
+from srjt.reports.pages.evaluation import SUBGROUPS, subgroup_facts
 from srjt.training.trained import Trained
 
 SITES = ("a", "b", "c", "d")
@@ -51,7 +51,6 @@ def judged(*, by: tuple[str, ...] = ("site",), resamples: int = 200, **how: obje
 
 def test_the_site_whose_labels_are_a_grade_too_high_is_the_worst() -> None:
     found = judged(by=("site", "eye"), shifted="c")
-    assert found.worst is not None
     assert str(found.worst) == "site c"
     assert found.tests == 5  # four sites, and one eye against the other
     gap = found.worst.gaps["mae"]
@@ -160,12 +159,10 @@ def test_evaluate_by_columns(run: Trained, features: Manifest) -> None:
         warnings.simplefilter("ignore", srjt.data.LeakageWarning)
         found = srjt.evaluate(run, data, by=["centre", "eye"], coverage=0.9, resamples=50)
         per = srjt.evaluate(run, data, by="eye", per="patient", resamples=50)
-    assert found.subgroups is not None
     assert [str(group) for group in found.subgroups.groups] == ["centre A", "centre B", "eye L", "eye R"]
     assert sum(group.samples for group in found.subgroups.groups) == 600
     assert all("coverage" in group.scores for group in found.subgroups.groups)
     plain = json.loads(json.dumps(found.to_dict()))["subgroups"]
     assert plain["worst"] == {"column": found.subgroups.worst.column, "name": found.subgroups.worst.name}  # type: ignore[union-attr]
     assert plain["groups"][0]["gaps"]["mae"]["adjusted"] == found.subgroups.groups[0].gaps["mae"].adjusted
-    assert per.subgroups is not None
     assert [group.name for group in per.subgroups.groups] == ["(several)"]

@@ -178,7 +178,6 @@ def test_a_held_out_side_is_judged_by_its_true_grades_where_they_are_known(truth
     sides = evaluate_sides(made_run(held_out={"validation": side, "test": side}), resamples=2)
     for name, found in sides.items():
         labels = side.true_labels if truth and name == "test" else side.labels
-        assert labels is not None
         assert found.judged_by == ("true grades" if truth and name == "test" else "given grades")
         assert found.answers["label"].astype(int).tolist() == labels.tolist()
 
@@ -217,7 +216,6 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     assert evaluation_facts(found).judged_by == "consensus grades"
     table = _tables(compared)["The network as one more reader (quadratic κ)"]
     assert [row.cells[0].text for row in table.rows] == ["<i>A", "B", "C"]
-    assert found.readers is not None
     assert [row.cells[2].value for row in table.rows] == found.readers.by_reader["network_kappa"].tolist()
     assert "<i>A" not in render(compared)
     alone = replace(readers, reader=np.zeros(90, np.int64), item=np.arange(90), grade=grades, readers=["A"])

@@ -16,10 +16,9 @@ from srjt.data.sources.readings import combine, read_readings
 from srjt.inference.sample_size import plan
 from srjt.readers import agreement
 from srjt.reports.page import write_page
-from srjt.reports.pages.readers import readers_page
+from srjt.reports.pages.readers import reader_facts, readers_page
 from srjt.reports.pages.run import run_page
 from srjt.reports.pages.study import study_page
-from srjt.reports.reader_facts import reader_facts
 
 pytestmark = [pytest.mark.slow, needs_browser]
 HOSTILE = "<img src=x onerror=alert(1)>.png"

@@ -118,7 +118,6 @@ def test_coloured_lines_differ_without_their_colour(methods: list[str]) -> None:
 def test_curves_are_the_mean_over_folds_with_the_population_std_as_band(study) -> None:
     values = {("standard", 0): 0.6, ("standard", 1): 0.8}
     captioned = figures.score_curves(with_values(study(**FEW), values), "quasi:0.2", metric="accuracy")
-    assert captioned is not None
     assert any(np.allclose(curve, 0.7) for curve in curve_of(captioned, 4))
     bands = [band.get_paths()[0].vertices[:, 1] for band in captioned.figure.axes[0].collections]
     assert any(np.isclose(band.min(), 0.6) and np.isclose(band.max(), 0.8) for band in bands)
@@ -222,7 +221,6 @@ def test_a_matrix_of_labels_as_given_names_its_source(
     made.noise["matrix"] = [np.eye(4).tolist()] * len(made.noise)
     made.noise["matrix_estimated"] = estimated
     captioned = figures.noise_matrix(made, "none")
-    assert captioned is not None
     assert captioned.figure.axes[0].get_title(loc="left") == title
     assert source in captioned.caption
 

@@ -12,8 +12,16 @@ import pytest
 from srjt.data import read_readings
 from srjt.readers import Readings
 from srjt.reports.page import first_sentence
-from srjt.reports.pages.readers import LEAD, NEXT_READINGS, REMARKS, WARNINGS, page_facts
-from srjt.reports.reader_facts import drift, offered_reference, unused_columns
+from srjt.reports.pages.readers import (
+    LEAD,
+    NEXT_READINGS,
+    REMARKS,
+    WARNINGS,
+    drift,
+    offered_reference,
+    page_facts,
+    unused_columns,
+)
 
 # What the rules know, and which of them hold.
 

@@ -36,7 +36,6 @@ def test_a_share_is_of_the_training_patients_and_part_of_larger_ones() -> None:
     rows = {spec.label: set(plan.split(spec, 1).train.tolist()) for spec in plan.noises}
     assert rows["quasi:0.2@0.25"] < rows["quasi:0.2@0.5"] < rows["quasi:0.2"] == set(whole.train.tolist())
     owners = plan.manifest.patients
-    assert owners is not None
     kept = {owners[row] for row in rows["quasi:0.2@0.25"]}
     assert len(kept) == 6  # of 24
     assert len(rows["quasi:0.2@0.25"]) == 18  # with all their images
@@ -130,7 +129,6 @@ def test_the_verdict_follows_from_every_fold(
         first_sentence(VERDICT, curve_facts(poor, "quasi:0.2", ("srjt", ""), metric="mae")) == VERDICT[0][1]
     )
     section = learning_curve_section(found, metric="mae")
-    assert section is not None
     assert VERDICT[rule][1] in section.text[0]
     assert learning_curve_section(results_of({"quasi:0.2": [0.4]}), metric="mae") is None
 

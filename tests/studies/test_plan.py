@@ -70,7 +70,6 @@ def test_comparisons_are_paired(small: Small) -> None:
                 split = data.splits[fold]
                 np.testing.assert_array_equal(labelled.labels[split.test], data.manifest.labels[split.test])
                 assert (labelled.labels[split.validation] != data.manifest.labels[split.validation]).any()
-                assert found is not None
                 wrong = labelled.labels[split.train] != data.manifest.labels[split.train]
                 assert found.realised_rate == pytest.approx(wrong.mean()) != 0.0
                 draws[spec.label, fold, seed] = labelled.labels.tobytes()

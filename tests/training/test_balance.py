@@ -37,7 +37,6 @@ def test_full_balance_draws_all_grades_equally_often() -> None:
 @given(balance=st.floats(0.05, 1.0), epoch=st.integers(1, 50))
 def test_each_comes_as_often_as_expected_rounded_up_or_down(balance: float, epoch: int) -> None:
     weights = balancing_weights(LABELS, balance=balance)
-    assert weights is not None
     expected = 100 * weights / weights.sum()
     plan = draw_plan(100, batch_size=10, epoch=epoch, seed=3, margin=4, weights=weights)
     counts = torch.bincount(plan.rows.flatten(), minlength=100)

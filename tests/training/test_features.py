@@ -36,7 +36,6 @@ class Rows:
 
     @property
     def x(self) -> npt.NDArray[np.float32]:
-        assert self.manifest.arrays is not None
         return self.manifest.arrays.astype(np.float32)
 
 

@@ -378,7 +378,6 @@ def test_a_finished_run_is_not_opened_with_another_image_on_any_side(
 def test_images_in_memory_count_too(settings: dict[str, Any], tmp_path: Path) -> None:
     drawn = generate(images=48, patients=8, size=32)
     srjt.train(drawn, out=tmp_path / "run", **settings)
-    assert drawn.arrays is not None
     other = drawn.arrays.copy()
     row = int(settings["split"].train[0])
     other[row] = 255 - other[row]

@@ -15,8 +15,6 @@ GOLDEN = json.loads((HERE / "golden.json").read_text())
 @pytest.fixture(scope="module")
 def make_golden() -> object:
     spec = importlib.util.spec_from_file_location("make_golden_training", HERE / "make_golden.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

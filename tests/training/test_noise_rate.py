@@ -50,7 +50,6 @@ def test_the_run_uses_the_estimate_and_logs_it(
     watching, asked = BarReporter(), asked.replace(epochs=9)
     run = srjt.train(noisy, split=split, config=asked, out=tmp_path / "run", device="cpu", reporter=watching)
     estimate = read_noise_estimate(tmp_path / "run")
-    assert estimate is not None
     assert run.config.noise_rate == estimate.rate
     assert run.config.transition is None  # co-teaching does not ask for it
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["noise_rate"] == estimate.rate
@@ -115,15 +114,12 @@ def test_an_interrupted_warm_up_is_resumed(
     _, estimate = resolve_noise_rate(noisy, setup=replace(setup, reporter=rest), **given)
     assert rest.first > 3
     whole = resolve_noise_rate(noisy, config=config, setup=Setup(split=split, device="cpu"))[1]
-    assert estimate is not None
-    assert whole is not None
     assert estimate.rate == whole.rate
 
 
 def test_only_the_training_side_is_used(noisy: Manifest, split: Split, asked: TrainConfig) -> None:
     _, estimate = resolve_noise_rate(noisy, config=asked, setup=Setup(split=split, device="cpu"))
     elsewhere = np.concatenate([split.validation, split.test])
-    assert noisy.arrays is not None
     arrays, table = noisy.arrays.copy(), noisy.table.copy()
     arrays[elsewhere] = 1e3
     table.loc[elsewhere, "grade"] = 3 - table.loc[elsewhere, "grade"]
@@ -131,8 +127,6 @@ def test_only_the_training_side_is_used(noisy: Manifest, split: Split, asked: Tr
     _, again = resolve_noise_rate(
         replace(noisy, arrays=arrays, table=table), config=asked, setup=Setup(split=split, device="cpu")
     )
-    assert estimate is not None
-    assert again is not None
     assert estimate.to_dict() == again.to_dict()
 
 
@@ -155,7 +149,6 @@ def test_soft_labels_may_follow_the_estimate(noisy: Manifest, asked: TrainConfig
     config, estimate = resolve_noise_rate(
         noisy, config=asked.replace(soft_labels="estimated"), setup=Setup(device="cpu")
     )
-    assert estimate is not None
     joint = estimate.prior[:, None] * estimate.transition  # Bayes: p(true | label)
     np.testing.assert_allclose(config.method_options["label_matrix"], (joint / joint.sum(axis=0)).T)
     single_run(noisy, config=config.replace(epochs=1), setup=Setup(device="cpu"))
@@ -203,7 +196,6 @@ def test_an_undetermined_rate_warns_and_is_used_as_it_is(
         )
     assert len(raised) == 1
     assert raised[0].filename == __file__  # Python shows a line of the caller's code, not of ours
-    assert estimate is not None
     assert config.noise_rate == estimate.rate == 0.03
     if method == "f-correction":
         np.testing.assert_array_equal(config.transition, estimate.transition)
@@ -269,12 +261,10 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
     config = fits.replace(method="srjt", noise_rate=None)
     run = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
     estimate = read_noise_estimate(tmp_path / "run")
-    assert estimate is not None
     assert run.config.noise_rate == min(estimate.rate, 0.5)
     other = fits.replace(method="co-teaching", noise_rate="auto")
     assert warm_up(config) == warm_up(config.for_data(features=True)) == warm_up(other)
     _, same = resolve_noise_rate(noisy, config=other, setup=Setup(split=split, device="cpu"))
-    assert same is not None
     assert same.rate == estimate.rate
     again = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
     assert again.config == run.config

@@ -118,7 +118,6 @@ def test_one_warning_after_several_epochs() -> None:
     said = warnings_of(*[[FED, STARVED]] * (PATIENCE + 5))
     message = said.pop(PATIENCE - 1)
     assert said == [None] * len(said)
-    assert message is not None
     assert message.startswith(f"The selection is starving grade severe: for {PATIENCE} epochs hardly any")
     for advice in ("`per_class=True`", "`ramp_epochs`", "`noise_rate`"):
         assert advice in message

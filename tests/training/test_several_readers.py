@@ -56,7 +56,6 @@ def test_the_rate_comes_from_the_readers_of_the_training_side(
         data, config=TrainConfig(method=method, noise_rate="auto", **_settings()), setup=Setup(split=split)
     )
     assert estimate is None
-    assert data.posterior is not None
     wrong = 1 - data.posterior[split.train, data.labels[split.train]]
     assert config.noise_rate == pytest.approx(float(wrong.mean()))
     assert (config.transition is not None) == matrix
@@ -111,8 +110,6 @@ def test_readers_are_learnt_without_their_prior(data: Manifest) -> None:
     method = create("srjt", num_classes=4, transition=np.eye(4))
     rows = np.arange(60)
     targets = reader_targets(data, rows, TrainConfig(reader_targets="readers"), method).targets
-    assert data.posterior is not None
-    assert targets is not None
     back = targets[:, 0].numpy() * data.posterior.mean(axis=0)
     assert back == pytest.approx(data.posterior)
 
@@ -166,8 +163,6 @@ def test_the_certainty_is_the_frequency_of_a_sample(data: Manifest) -> None:
     method = create("standard", num_classes=4)
     config = TrainConfig(reader_targets="certainty", method="standard")
     certainty = reader_targets(data, rows, config, method).certainty
-    assert data.posterior is not None
-    assert certainty is not None
     assert certainty.numpy() == pytest.approx(data.posterior.max(axis=1))
     labels = torch.from_numpy(data.labels)
     weights = balancing_weights(labels, balance=0.5, certainty=certainty)

@@ -196,8 +196,7 @@ def readers(
     from srjt.readers.agreement import agreement
     from srjt.readers.consensus import next_readings
     from srjt.reports.page import write_page
-    from srjt.reports.pages.readers import readers_page
-    from srjt.reports.reader_facts import reader_facts
+    from srjt.reports.pages.readers import reader_facts, readers_page
 
     for flag, value in (("--worklist", worklist), ("--per-reader", per_reader)):
         if next_ is None and value is not None:
