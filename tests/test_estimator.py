@@ -25,8 +25,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from fixtures.noisy_features import counted
-from srjt import OrdinalNoiseClassifier, noise
-from srjt import estimator as classifier
+from srjt import OrdinalNoiseClassifier, estimator as classifier, noise
 from srjt.data.grades import grade_codes
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from srjt import files
-from srjt import networks as weights
+from srjt import files, networks as weights
 from srjt.auditing.folder import read_audit, read_scores, read_summary
 from srjt.errors import SrjtError
 from srjt.studies.folder import read_study

@@ -12,11 +12,7 @@ from srjt.errors import lazy_names
 from srjt.progress import pages_come_from
 
 if TYPE_CHECKING:
-    from srjt import data as data
-    from srjt import methods as methods
-    from srjt import noise as noise
-    from srjt import ordinal as ordinal
-    from srjt import readers as readers
+    from srjt import data as data, methods as methods, noise as noise, ordinal as ordinal, readers as readers
     from srjt.auditing.audit import audit as audit
     from srjt.estimator import OrdinalNoiseClassifier as OrdinalNoiseClassifier
     from srjt.inference.compare import compare as compare
@@ -25,12 +21,10 @@ if TYPE_CHECKING:
     from srjt.inference.export import export as export
     from srjt.inference.predict import predict as predict
     from srjt.inference.sample_size import plan as plan
-    from srjt.ordinal.losses import keep_rate as keep_rate
-    from srjt.ordinal.losses import soft_labels as soft_labels
+    from srjt.ordinal.losses import keep_rate as keep_rate, soft_labels as soft_labels
     from srjt.reports.model_card import export_folder as export_folder
     from srjt.reports.report import report as report
-    from srjt.run import load_run as load_run
-    from srjt.run import train as train
+    from srjt.run import load_run as load_run, train as train
     from srjt.studies.study import study as study
 
 __all__, __getattr__, __dir__ = lazy_names(

@@ -27,8 +27,7 @@ from srjt.inference.export import export
 from srjt.inference.predict import predict
 from srjt.ordinal.metrics import MAIN
 from srjt.progress import Reported
-from srjt.training import train as training
-from srjt.training import trained
+from srjt.training import train as training, trained
 from srjt.training.folder import read_facts, write_facts
 from srjt.training.trained import Trained
 

@@ -12,8 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from srjt.auditing.folder import read_audit
 from srjt.auditing.review_log import (

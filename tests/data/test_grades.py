@@ -7,8 +7,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from srjt.data.grades import Grades, as_text, grade_values, parse_grade_names
 from srjt.errors import SrjtError

@@ -13,8 +13,7 @@ import pytest
 from data.test_tables import kinds, picture, table
 from srjt.data import check, from_arrays, read
 from srjt.data.options import ReadOptions
-from srjt.data.sources import SOURCES, LoadedData, Source
-from srjt.data.sources import folders as published
+from srjt.data.sources import SOURCES, LoadedData, Source, folders as published
 from srjt.errors import SrjtError
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from srjt.data import LeakageWarning, Manifest, folds, official_split, read_splits, write_splits
 from srjt.errors import SrjtError

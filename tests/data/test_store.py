@@ -17,8 +17,7 @@ import pytest
 from PIL import Image
 
 from data.stores import SIZE, count_reads, expected_pixels, manifest_of, opened, the_folder
-from srjt.data.images import decode, store
-from srjt.data.images import store as build
+from srjt.data.images import decode, store, store as build
 from srjt.data.images.decode import read_image
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest

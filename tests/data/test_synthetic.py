@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 

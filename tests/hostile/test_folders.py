@@ -24,8 +24,7 @@ from srjt.auditing.folder import read_audit, read_summary
 from srjt.auditing.scores import summarise
 from srjt.errors import SrjtError
 from srjt.studies.results import collect_results, status_lines
-from srjt.training.folder import read_facts, read_noise_estimate
-from srjt.training.folder import read_summary as read_run_summary
+from srjt.training.folder import read_facts, read_noise_estimate, read_summary as read_run_summary
 
 pytestmark = pytest.mark.slow
 

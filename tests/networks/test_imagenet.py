@@ -8,8 +8,7 @@ import pytest
 
 from srjt import networks
 from srjt.errors import SrjtError
-from test_files import BODY as CONTENT
-from test_files import Server, server  # noqa: F401
+from test_files import BODY as CONTENT, Server, server  # noqa: F401
 
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 HASH = SHA256[:8]

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import t as student  # type: ignore[import-untyped]
-from scipy.stats import ttest_ind
+from hypothesis import given, strategies as st
+from scipy.stats import (
+    t as student,  # type: ignore[import-untyped]
+    ttest_ind,
+)
 
 from srjt.errors import SrjtError
 from srjt.ordinal import metrics

@@ -10,8 +10,7 @@ from math import log
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
 from torch.nn import functional as F

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import sklearn.metrics as oracle
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from sklearn.metrics import f1_score
 
 from srjt.errors import SrjtError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import srjt
 from srjt.training.batches import balancing_weights, draw_plan

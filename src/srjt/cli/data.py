@@ -191,8 +191,7 @@ def split(
     training. Images are read once to keep identical ones on one side; their hashes
     stay in the cache. srjt data inspect finds bad images.
     """
-    from srjt.data.splits import folds as make_folds
-    from srjt.data.splits import write_splits
+    from srjt.data.splits import folds as make_folds, write_splits
 
     check_outputs(out, force=force)  # other folds under this name: results would not be comparable
     manifest = grouped(data.usable(data.read()), near=group_near_duplicates)
@@ -373,8 +372,7 @@ def limuc(
     Repeat the command to resume an interrupted download.
     Exit status 1 if the counts differ from the published ones.
     """
-    from srjt.data.sources import folders as source
-    from srjt.data.sources import read
+    from srjt.data.sources import folders as source, read
 
     def differences() -> list[str]:
         return source.limuc_differences(read(directory, kind="limuc").manifest)
@@ -429,8 +427,7 @@ def dr(
     Exit status 1 if the counts are neither Kaggle's nor the paper's (35,108),
     or if images are missing.
     """
-    from srjt.data.sources import folders as source
-    from srjt.data.sources import read
+    from srjt.data.sources import folders as source, read
 
     reading = read(directory, images=images, kind="dr")
     manifest = reading.manifest

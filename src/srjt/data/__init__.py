@@ -12,23 +12,26 @@ from srjt.errors import lazy_names
 if TYPE_CHECKING:
     from srjt.data import synthetic as synthetic
     from srjt.data.checks import check as check
-    from srjt.data.duplicates import DuplicateImagesWarning as DuplicateImagesWarning
-    from srjt.data.duplicates import group_duplicates as group_duplicates
-    from srjt.data.manifest import LeakageWarning as LeakageWarning
-    from srjt.data.manifest import Manifest as Manifest
-    from srjt.data.manifest import Problem as Problem
-    from srjt.data.manifest import drop_unusable as drop_unusable
-    from srjt.data.manifest import write_problems as write_problems
-    from srjt.data.sources import LoadedData as LoadedData
-    from srjt.data.sources import from_arrays as from_arrays
-    from srjt.data.sources import read as read
-    from srjt.data.sources.readings import ReadingsTable as ReadingsTable
-    from srjt.data.sources.readings import read_readings as read_readings
-    from srjt.data.splits import Split as Split
-    from srjt.data.splits import folds as folds
-    from srjt.data.splits import official_split as official_split
-    from srjt.data.splits import read_splits as read_splits
-    from srjt.data.splits import write_splits as write_splits
+    from srjt.data.duplicates import (
+        DuplicateImagesWarning as DuplicateImagesWarning,
+        group_duplicates as group_duplicates,
+    )
+    from srjt.data.manifest import (
+        LeakageWarning as LeakageWarning,
+        Manifest as Manifest,
+        Problem as Problem,
+        drop_unusable as drop_unusable,
+        write_problems as write_problems,
+    )
+    from srjt.data.sources import LoadedData as LoadedData, from_arrays as from_arrays, read as read
+    from srjt.data.sources.readings import ReadingsTable as ReadingsTable, read_readings as read_readings
+    from srjt.data.splits import (
+        Split as Split,
+        folds as folds,
+        official_split as official_split,
+        read_splits as read_splits,
+        write_splits as write_splits,
+    )
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,

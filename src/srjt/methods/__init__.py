@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from srjt.errors import SrjtError, lazy_names, unknown_name, warn
 
 if TYPE_CHECKING:
-    from srjt.methods.base import Loss as Loss
-    from srjt.methods.base import Method as Method
-    from srjt.methods.base import SingleNetwork as SingleNetwork
+    from srjt.methods.base import Loss as Loss, Method as Method, SingleNetwork as SingleNetwork
     from srjt.methods.joint import JointTraining as JointTraining
     from srjt.ordinal.losses import Convention
 

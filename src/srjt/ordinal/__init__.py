@@ -14,16 +14,20 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from srjt.ordinal.decoding import decode as decode
-    from srjt.ordinal.decoding import expected_grade as expected_grade
-    from srjt.ordinal.decoding import median_grade as median_grade
-    from srjt.ordinal.losses import keep_count as keep_count
-    from srjt.ordinal.losses import keep_rate as keep_rate
-    from srjt.ordinal.losses import one_hot as one_hot
-    from srjt.ordinal.losses import select_smallest as select_smallest
-    from srjt.ordinal.losses import smooth_labels as smooth_labels
-    from srjt.ordinal.losses import soft_label_matrix as soft_label_matrix
-    from srjt.ordinal.losses import soft_labels as soft_labels
+    from srjt.ordinal.decoding import (
+        decode as decode,
+        expected_grade as expected_grade,
+        median_grade as median_grade,
+    )
+    from srjt.ordinal.losses import (
+        keep_count as keep_count,
+        keep_rate as keep_rate,
+        one_hot as one_hot,
+        select_smallest as select_smallest,
+        smooth_labels as smooth_labels,
+        soft_label_matrix as soft_label_matrix,
+        soft_labels as soft_labels,
+    )
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,

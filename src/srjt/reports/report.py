@@ -22,8 +22,7 @@ from srjt.progress import Forwarding, Reporter
 from srjt.reports.checklist import checklist_page, write_checklist
 from srjt.reports.figures.canvas import figure_bytes
 from srjt.reports.figures.results import forest_figure
-from srjt.reports.page import Page, save_figures, write_page
-from srjt.reports.page import page_of as page_of
+from srjt.reports.page import Page, page_of as page_of, save_figures, write_page
 from srjt.reports.pages import answers, audit, evaluation, readers, run, sample_size, study
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
 from srjt.studies.results import StudyResults, collect_results

@@ -11,8 +11,7 @@ import pandas as pd
 from PIL import Image
 
 from srjt._version import __version__
-from srjt.data.checks import data_uri
-from srjt.data.checks import thumbnail as sample_thumbnail
+from srjt.data.checks import data_uri, thumbnail as sample_thumbnail
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.errors import duration

@@ -15,8 +15,7 @@ from torch import Tensor
 from srjt.errors import Interrupted, SrjtError
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
-from srjt.training import checkpoint
-from srjt.training import step as update
+from srjt.training import checkpoint, step as update
 from srjt.training.batches import Plan, TrainingSet, balancing_weights, draw_plan, generator, subseed
 from srjt.training.checkpoint import MetricRow
 from srjt.training.devices import Process, pause_garbage_collection

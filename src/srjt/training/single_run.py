@@ -25,8 +25,7 @@ from srjt.errors import SrjtError, count_of, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
-from srjt.training import checkpoint, devices, trained
-from srjt.training import folder as run_folder
+from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.config import TrainConfig
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit

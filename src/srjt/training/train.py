@@ -29,8 +29,7 @@ from srjt.files import explain_write_errors, read_json, wait_for_lock, write_ato
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import noise_from_posterior
 from srjt.progress import Reporter
-from srjt.training import folder as run_folder
-from srjt.training import single_run as one_run
+from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit

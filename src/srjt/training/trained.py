@@ -27,8 +27,7 @@ from srjt.files import as_path, fetch_run, is_hub_address
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.progress import Reporter
-from srjt.training import checkpoint, devices
-from srjt.training import folder as run_folder
+from srjt.training import checkpoint, devices, folder as run_folder
 from srjt.training.batches import CENTRE, Forward, Preprocess, Transform, Views, subseed
 from srjt.training.config import TrainConfig
 from srjt.training.reporters import BarReporter
