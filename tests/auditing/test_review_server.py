@@ -473,7 +473,9 @@ def test_a_strange_number_is_refused(client: Client) -> None:
 @pytest.mark.slow
 def test_a_strange_length_is_refused(client: Client) -> None:
     for length in ("9" * 19, "9" * 5000, "-1", "1,2"):
-        assert client.ask("/api/decide", method="POST", body=b"{}", content_length=length)[0] in (400, 413)
+        with contextlib.suppress(ConnectionError):  # closed before its answer was read
+            status = client.ask("/api/decide", method="POST", body=b"{}", content_length=length)[0]
+            assert status in (400, 413)
         assert client.ask("/api/samples")[0] == 200
 
 

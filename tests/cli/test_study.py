@@ -182,7 +182,10 @@ def test_noisy_already(study: Srjt) -> None:
         (["--out", "taken"], "taken holds something else already"),
     ],
 )
-def test_mistakes_are_one_sentence(study: Srjt, arguments: list[str], said: str) -> None:
+def test_mistakes_are_one_sentence(
+    study: Srjt, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     Path("kind.yaml").write_text("folds: many\n")
     Path("taken").mkdir()
     Path("taken/thesis.tex").write_text("years of work")
@@ -377,7 +380,7 @@ def test_the_demo_tells_what_its_files_hold(command: Srjt, opened: list[str]) ->
         folds = ", ".join(f"{value:.3f}" for value in each)
         assert f"{each.mean():.3f} (folds: {folds})" in told
     means = errors.groupby("method")["value"].mean()
-    assert ("% lower." in told) == (means["srjt"] < means["standard"])
+    assert ("% lower." in told) == (means["srjt"] < 0.995 * means["standard"])
 
     audited = pd.read_csv("shown/audit/audit.csv")
     assert len(audited) == len(labels)

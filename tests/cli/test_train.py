@@ -167,7 +167,10 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         (["--out", "here.txt"], "here.txt"),
     ],
 )
-def test_mistakes_are_one_sentence(command: Srjt, labelled: Path, arguments: list[str], said: str) -> None:
+def test_mistakes_are_one_sentence(
+    command: Srjt, labelled: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     Path("here.txt").write_text("")
     assert said in command.refuses("train", labelled, "--out", "run", *TRAIN, *arguments)
     assert not Path("run/weights.safetensors").exists()

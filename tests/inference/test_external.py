@@ -64,6 +64,8 @@ def test_a_part_of_it_recalibrates_the_rest(run: Trained, features: Manifest) ->
     assert external.recalibrated.calibration_error < external.here.calibration_error
     assert external.recalibrated.intervals["mae"].value < external.here.intervals["mae"].value
     assert sentences(EXTERNAL[2:], external)
+    section = next(part for part in found.report().sections if part.slug == "external")
+    assert any("Recalibrated on" in table.caption for table in section.tables)
 
 
 def test_the_own_test_side_is_not_elsewhere(run: Trained, features: Manifest) -> None:

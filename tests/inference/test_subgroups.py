@@ -166,3 +166,5 @@ def test_evaluate_by_columns(run: Trained, features: Manifest) -> None:
     assert plain["worst"] == {"column": found.subgroups.worst.column, "name": found.subgroups.worst.name}  # type: ignore[union-attr]
     assert plain["groups"][0]["gaps"]["mae"]["adjusted"] == found.subgroups.groups[0].gaps["mae"].adjusted
     assert [group.name for group in per.subgroups.groups] == ["(several)"]
+    slugs = [section.slug for section in found.report().sections]
+    assert {"subgroups", "subgroup-scores"} <= set(slugs)

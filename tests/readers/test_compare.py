@@ -46,6 +46,9 @@ def test_a_copy_of_a_reader_equals_that_reader() -> None:
     assert row["difference"] == 0.0
     assert (row["low"], row["high"]) == (0.0, 0.0)
     assert row["network_kappa"] == 1.0
+    readings, _, table = make(readers=4)
+    alike = compare_network(readings.rows(readings.reader < 3), table[3], resamples=50)  # as good as they are
+    assert "κ differs by" in alike.sentence
 
 
 def test_undefined_and_wrong_input_are_sentences() -> None:

@@ -125,6 +125,13 @@ def test_compiled_code_does_not_keep_the_networks(graphs: list[Any]) -> None:
     assert [reference() for reference in weights] == [None] * len(weights)
 
 
+def test_an_operation_without_a_deterministic_version_is_one_sentence() -> None:
+    reason = "upsample does not have a deterministic implementation"
+    for problem, expected in ((reason, SrjtError), ("out of memory", RuntimeError)):
+        with pytest.raises(expected), devices.torch_flags(TrainConfig(), torch.device("cpu")):
+            raise RuntimeError(problem)
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_garbage_collection_is_paused_and_then_as_before(enabled: bool) -> None:
     gc.enable() if enabled else gc.disable()
