@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import srjt
 from srjt.cli import App, options
 from srjt.cli.options import Fields, argument, machine_options, option
 from srjt.cli.output import check_outputs, print_table, say, writing
@@ -58,7 +59,7 @@ def inspect(
     images with different grades, patients unknown, too few patients in a grade.
     """
     from srjt.data.checks import contact_sheet, examine, pair_sheet
-    from srjt.data.manifest import errors_in, write_problems
+    from srjt.data.manifest import errors_in
 
     sentences, data = _readers(data)
     reading = data.read()
@@ -76,7 +77,7 @@ def inspect(
     if problems:
         replaced = _replaced(problems_file)
         with writing(problems_file):
-            write_problems(problems, problems_file)
+            srjt.data.write_problems(problems, problems_file)
         say(f"The full list of problems: {problems_file}{replaced}")
     else:
         say("No problems found." if decode else "No problems found (images not read).")
@@ -191,13 +192,12 @@ def split(
     training. Images are read once to keep identical ones on one side; their hashes
     stay in the cache. srjt data inspect finds bad images.
     """
-    from srjt.data.splits import folds as make_folds, write_splits
 
     check_outputs(out, force=force)  # other folds under this name: results would not be comparable
     manifest = grouped(data.usable(data.read()), near=group_near_duplicates)
-    splits = make_folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
+    splits = srjt.data.folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
     with writing(out):
-        write_splits(out, manifest, splits)
+        srjt.data.write_splits(out, manifest, splits)
     _print_folds(manifest, splits)
     typer.echo(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
 
@@ -372,16 +372,16 @@ def limuc(
     Repeat the command to resume an interrupted download.
     Exit status 1 if the counts differ from the published ones.
     """
-    from srjt.data.sources import folders as source, read
+    from srjt.data.sources import folders as source
 
     def differences() -> list[str]:
-        return source.limuc_differences(read(directory, kind="limuc").manifest)
+        return source.limuc_differences(srjt.data.read(directory, kind="limuc").manifest)
 
     if download and not (source.find_patients(directory) and not differences()):
         _download(url or source.LIMUC_URL, directory / source.LIMUC_ARCHIVE)
     if not directory.is_dir():
         raise SrjtError(f"{directory} does not exist; --download downloads the data into it.")
-    _check(read(directory, kind="limuc"), differences(), directory)
+    _check(srjt.data.read(directory, kind="limuc"), differences(), directory)
 
 
 def _check(
@@ -427,9 +427,9 @@ def dr(
     Exit status 1 if the counts are neither Kaggle's nor the paper's (35,108),
     or if images are missing.
     """
-    from srjt.data.sources import folders as source, read
+    from srjt.data.sources import folders as source
 
-    reading = read(directory, images=images, kind="dr")
+    reading = srjt.data.read(directory, images=images, kind="dr")
     manifest = reading.manifest
     differences = source.dr_differences(manifest)
     absent = [path for path in manifest.paths if not os.path.isfile(path)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+import srjt
 from srjt.cli import options
 from srjt.cli.options import Fields, argument, html_file, option
 from srjt.cli.output import check_outputs, decoding_bar, finish, say, typed_command, writing
@@ -248,7 +249,6 @@ def compare(
     The runs must have been tested on the same images, or be given others with
     --test. Each run is compared with the first.
     """
-    from srjt.data.manifest import drop_unusable
     from srjt.inference.compare import compare
     from srjt.inference.predict import refuse_other_options
     from srjt.reports.report import check_suffix, write_comparison
@@ -264,7 +264,7 @@ def compare(
     if test is not None:
         refuse_other_options(trained[0], data.how, about=ABOUT_FEATURES)
         reading = replace(data, source=test).read(grades=list(trained[0].grades))
-        samples = drop_unusable(reading.manifest, reading.problems)
+        samples = srjt.data.drop_unusable(reading.manifest, reading.problems)
     found = compare(*trained, test=samples, **grading)
     if out is not None:
         with writing(out):
@@ -331,7 +331,6 @@ def explain(
     The page shows both networks side by side and, with --training, the most similar
     training images with their labels.
     """
-    from srjt.data.manifest import drop_unusable
     from srjt.data.sources.folders import read_images
     from srjt.data.sources.table import is_table
     from srjt.inference.explain import explain
@@ -353,7 +352,7 @@ def explain(
     if training is not None:
         own = data if is_table(training) else replace(data, images=None, image_column=None)
         learnt = replace(own, source=training).read(grades=list(trained.grades))
-        samples = drop_unusable(learnt.manifest, learnt.problems, on_bad_image=data.on_bad_image)
+        samples = srjt.data.drop_unusable(learnt.manifest, learnt.problems, on_bad_image=data.on_bad_image)
     with progress_bar("Explaining", True) as advance:
         found = explain(
             trained, manifest.select(range(min(limit, total))), training=samples, neighbours=neighbours,
@@ -437,12 +436,10 @@ def export(
 def _samples(trained: Trained, sources: list[Path]) -> Samples:
     """Images as prediction reads them, resized; or the rows of a file of features."""
     from srjt.data.images.store import open_store
-    from srjt.data.manifest import drop_unusable
-    from srjt.data.sources import read
     from srjt.data.sources.folders import read_images
 
     features, config = len(trained.in_shape) == 1, trained.config
-    reading = read(sources[0]) if features else read_images(sources, grades=trained.grades)
-    manifest = drop_unusable(reading.manifest, reading.problems)
+    reading = srjt.data.read(sources[0]) if features else read_images(sources, grades=trained.grades)
+    manifest = srjt.data.drop_unusable(reading.manifest, reading.problems)
     with decoding_bar() as decoded:
         return open_store(manifest, size=config.image_size, resize=config.resize, progress=decoded).pixels

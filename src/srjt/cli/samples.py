@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import srjt
 from srjt.cli.options import Fields, about
 from srjt.cli.output import decoding_bar, print_table, say, writing
 from srjt.data.options import ReadOptions
@@ -57,27 +58,26 @@ class Source(ReadOptions):
         }
 
     def read(self, **more: Any) -> LoadedData:
-        from srjt.data.sources import read
 
-        return read(self.source, **{**self.how, **more})
+        return srjt.data.read(self.source, **{**self.how, **more})
 
     def usable(self, reading: LoadedData) -> Manifest:
         """The samples that can be used; the others are an error, or are listed in ``skipped``."""
-        from srjt.data.manifest import drop_unusable
 
         with writing(self.skipped):
-            return drop_unusable(
+            return srjt.data.drop_unusable(
                 reading.manifest, reading.problems, on_bad_image=self.on_bad_image, listed_in=self.skipped
             )
 
     def list_unreadable(self, unreadable: Sequence[tuple[str, str]], problems: Sequence[Problem]) -> None:
         """Add images that could not be read, as (id, reason), to the list of unusable samples."""
         from srjt.data.checks import image_problem
-        from srjt.data.manifest import write_problems
 
         if unreadable:
             with writing(self.skipped):
-                write_problems([*problems, *(image_problem(*one) for one in unreadable)], self.skipped)
+                srjt.data.write_problems(
+                    [*problems, *(image_problem(*one) for one in unreadable)], self.skipped
+                )
 
 
 def as_words(how: Mapping[str, Any]) -> list[str]:
@@ -136,19 +136,17 @@ class Splitting:
 
     def split(self, manifest: Manifest, *, skipping: bool) -> Split:
         """The sides. skipping: whether samples of a file of splits may be missing."""
-        from srjt.data.duplicates import group_duplicates
-        from srjt.data.splits import folds, official_split, read_splits
         from srjt.training.single_run import own_split
 
         if self.official_split:
-            return official_split(manifest)
+            return srjt.data.official_split(manifest)
         if not self.chosen:
             return own_split(manifest)
         if self.splits is not None:
-            parts = read_splits(self.splits, manifest, allow_missing=skipping)
+            parts = srjt.data.read_splits(self.splits, manifest, allow_missing=skipping)
         elif self.hold_out is not None:
             column, _, value = self.hold_out.partition("=")
-            parts = folds(manifest, folds=self.folds, seed=self.split_seed, hold_out=column)
+            parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed, hold_out=column)
             by_value = {part.held_out: part for part in parts}
             if value and value not in by_value:
                 raise unknown_name(column, value, by_value)
@@ -158,8 +156,8 @@ class Splitting:
                 names = ", ".join(by_value)
                 raise SrjtError(f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}.")
         else:
-            manifest = group_duplicates(manifest) if manifest.duplicates is None else manifest
-            parts = folds(manifest, folds=self.folds, seed=self.split_seed)
+            manifest = srjt.data.group_duplicates(manifest) if manifest.duplicates is None else manifest
+            parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed)
         fold = self.fold or 0
         check_fold(fold, len(parts))
         if self.splits is None and self.hold_out is None:
@@ -279,10 +277,9 @@ def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
 
 def grouped(manifest: Manifest, *, near: bool) -> Manifest:
     """The samples with groups of identical or, if wanted, nearly identical images; a warning counts them."""
-    from srjt.data.duplicates import group_duplicates
 
     with decoding_bar() as progress:
-        return group_duplicates(manifest, near=near, progress=progress)
+        return srjt.data.group_duplicates(manifest, near=near, progress=progress)
 
 
 # options about columns that a source and --calibrate-on have in common; the other options are about one of them
@@ -301,8 +298,6 @@ def calibration_samples(
     on_bad_image: str,
 ) -> Manifest | None:
     """The samples of ``--calibrate-on``: its columns are named as those of the source, or by ``--calibrate-set``."""
-    from srjt.data.manifest import drop_unusable
-    from srjt.data.sources import read
 
     if source is None:
         if assignments:
@@ -320,8 +315,8 @@ def calibration_samples(
         if name not in names:
             raise unknown_name("option of --calibrate-set", name, names)
         own[name] = value or None  # nothing: found by its name
-    reading = read(source, grades=list(grades), **{**options, **own})
-    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+    reading = srjt.data.read(source, grades=list(grades), **{**options, **own})
+    return srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
 
 
 def print_grades(manifest: Manifest) -> None:
