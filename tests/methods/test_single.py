@@ -44,7 +44,7 @@ def test_sord() -> None:
     top = (e2 * log(8) + e1 * log(8) + one * log(4 / 3)) / (one + e1 + e2)
     assert total("sord") == pytest.approx((middle + top) / 2, rel=1e-6)
 
-    # with a matrix of one's own
+    # with a given matrix
     assert total("sord", label_matrix=np.eye(3)) == pytest.approx(total("standard"))
     rows = [[1, 0, 0], [0.5, 0.5, 0], [0, 0.5, 0.5]]
     expected = (0.5 * log(2) + 0.5 * log(4) + 0.5 * log(8) + 0.5 * log(4 / 3)) / 2

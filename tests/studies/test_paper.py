@@ -99,7 +99,7 @@ def test_noise_by_the_papers_rho_is_the_papers_rate() -> None:
 @pytest.mark.parametrize(
     ("dataset", "noise", "method", "metric"),
     [
-        ("limuc", "quasi:0.3", "cdr", "accuracy"),  # a rate of one's own
+        ("limuc", "quasi:0.3", "cdr", "accuracy"),  # a rate that the paper has not
         ("limuc", "quasi:rho=0.1,rate=0.4", "cdr", "accuracy"),  # the paper's ρ with another rate
         ("limuc", "none", "cdr", "accuracy"),
         ("limuc", "quasi:0.2", "mine", "accuracy"),
