@@ -50,6 +50,8 @@ class Answers:
         (N,) the unit of every resampling.
     outputs : pair of arrays, shape (K, N, C) and (K, N), or None
         The networks' probabilities of images, and grades by the method's own rule.
+    samples : DataFrame or None
+        The table of the images; without it there are no ranges.
     ranges : pair of arrays of int64, shape (N,), or None
         The lowest and the highest grade of each answer's range.
     disagreement : array, shape (N,), or None
@@ -61,6 +63,7 @@ class Answers:
     labels: Ints
     groups: list[str] | None
     outputs: tuple[npt.NDArray[np.float32], Ints] | None = None
+    samples: pd.DataFrame | None = None
     ranges: tuple[Ints, Ints] | None = None
     disagreement: npt.NDArray[np.floating] | None = None
 

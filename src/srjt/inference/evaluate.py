@@ -22,7 +22,15 @@ from srjt.inference.answers import Answers, describe_labels, probabilities_of, u
 from srjt.inference.decide import Abstention, Decision
 from srjt.inference.options import Answering, Evaluating
 from srjt.inference.populations import External, Subgroups
-from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare, read_labelled
+from srjt.inference.prepare import (
+    Prepared,
+    RunLike,
+    judging_labels,
+    label_noise_of,
+    open_run,
+    prepare,
+    read_labelled,
+)
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.ordinal import Purpose, calibration
@@ -123,7 +131,7 @@ def _against_true_grades(
     if readings is not None and len(readings.readers) > MOST_READERS:
         readings = None
     elif readings is None and side is not None and len(side) >= SMALLEST[0]:
-        noise = prepared.noise_of(side, promise=True)
+        noise = label_noise_of(side, prepared.run, prepared.options, promise=True)
     return true_scores(
         answers.grades,
         answers.labels,
@@ -370,7 +378,7 @@ def evaluate(
     if manifest.true_labels is None and units is None:
         truly = _against_true_grades(prepared, images, manifest, readings, resamples=resamples)
     if units is not None:
-        answers = prepared.pool(images, units.codes, samples=manifest.table)
+        answers = prepared.pool(images, units.codes)
         who = units.keys.assign(images=np.bincount(units.codes))
     groupings = populations.group_by(manifest.table, asked.by, None if units is None else units.codes)
     return replace(

@@ -112,10 +112,11 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
             pooling["learned"] = pooling["learned"].format(*prepared.learned)
         how["one answer per"] = f"{' and '.join(options.per)}: {pooling[options.pool]}"
     if rule is not None:
-        each = {"": "", "grade": ", for each true grade"}.get(rule.by, f", for each value of {rule.by}")
         # images that mislead about the true grade given the label are what the correction cannot see
         less = "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
-        how["range"] = f"contains the true grade with a probability of at least {rule.coverage:g}{each}{less}"
+        how["range"] = (
+            f"contains the true grade with a probability of at least {rule.coverage:g}{rule.whom}{less}"
+        )
     for decision in prepared.decisions:
         if words := decision.in_words(run):
             how[decision.column] = words
@@ -273,7 +274,7 @@ def _identify(run: Trained, table: pd.DataFrame, samples: pd.DataFrame, keep: Se
 def _pooled_table(prepared: Prepared, images: Answers, samples: pd.DataFrame) -> pd.DataFrame:
     """One row per patient, or per other unit."""
     units = units_of(samples, prepared.options.per)
-    table = prepared.table(prepared.pool(images, units.codes, samples=samples))
+    table = prepared.table(prepared.pool(images, units.codes))
     # the image of each unit with the highest grade; of several, that with the highest expected grade
     severity = prepared.table(images)["expected_grade"].to_numpy()
     order = np.lexsort((severity, images.grades, units.codes))  # the last of each unit

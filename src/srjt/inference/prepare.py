@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from srjt.data.grades import as_text
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest
@@ -28,12 +27,12 @@ from srjt.errors import SettingError, SrjtError
 from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
 from srjt.inference.decide import DECISION_COLUMNS, DecisionRule, ReferralRule, decision_rules
 from srjt.inference.options import Answering, WhichNetwork
-from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
+from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.methods import lookup
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import largest_rho, transition_matrix, transition_of
-from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise, highest_grade_posterior
+from srjt.noise.quality import NoiseBounds, estimated_noise, given_noise, highest_grade_posterior
 from srjt.ordinal import decoding
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.training.config import TrainConfig
@@ -87,20 +86,20 @@ def predict_side(
 
 
 def label_noise_of(
-    side: HeldOut,
-    *,
-    config: TrainConfig,
-    estimate: NoiseEstimate | None = None,
-    network: WhichNetwork = "ensemble",
-    promise: bool = False,
-) -> NoiseBounds:
-    """What is known about the noise of the labels of a side.
+    side: HeldOut, run: Trained, options: Answering, *, promise: bool = False
+) -> NoiseBounds | None:
+    """What is known about the noise of the labels of the validation side, or of other samples; None if they are right.
 
     The run's estimate; else a matrix that was given for training; else an estimate from these labels and predictions,
     with the rate that was given for training. promise: such a rate is a guess, and the matrix of errors by one grade
     that a recipe makes of it a guess, too: labels and predictions say which other rates are plausible, and which
     grades are confused.
     """
+    if options.label_noise == "none":
+        return None
+    config, estimate = run.config, run.noise_estimate
+    if side is not run.held_out.get("validation"):  # the noise that the run knows is that of other labels
+        config, estimate = config.replace(noise_rate=None, transition=None), None
     if estimate is not None:
         return estimated_noise(estimate)
     rate, matrix = config.known_noise_rate, config.transition
@@ -108,7 +107,7 @@ def label_noise_of(
     if matrix is not None and guess is None:
         shares = np.bincount(side.labels, minlength=side.probabilities.shape[2]) / len(side)
         return given_noise(np.asarray(matrix), shares)
-    noise = estimated_noise(_side_estimate(side, network), rate=rate if guess is None else None)
+    noise = estimated_noise(_side_estimate(side, options.network), rate=rate if guess is None else None)
     low, high = noise.rates
     return noise if guess is None else replace(noise, rates=(min(low, guess), max(high, guess)))
 
@@ -133,13 +132,7 @@ def is_assumed_matrix(config: TrainConfig) -> bool:
     )
 
 
-def recalibration_of(
-    side: HeldOut,
-    *,
-    noise: NoiseBounds | None,
-    network: WhichNetwork = "ensemble",
-    label_noise: LabelNoise = "unknown",
-) -> Recalibration | None:
+def recalibration_of(side: HeldOut, options: Answering, *, noise: NoiseBounds | None) -> Recalibration | None:
     """The recalibration that a side supports; None if it is too small or nothing is gained.
 
     Verified grades are used alone if there are enough. Else the temperature depends on how many labels are wrong: many
@@ -147,7 +140,7 @@ def recalibration_of(
     The temperature changes only as much as every plausible noise demands, so that for none of them the probabilities
     become worse. noise: of the labels; None if they are right.
     """
-    p = probabilities_of(side.probabilities, network)
+    p = probabilities_of(side.probabilities, options.network)
     verified = side.verified_labels
     if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
         groups = None if side.groups is None else [side.groups[row] for row in rows]
@@ -156,7 +149,7 @@ def recalibration_of(
     elif noise is None:
         found = choose_recalibration(p, side.labels, groups=side.groups)
         meaning = "they are probabilities of the label"
-    elif label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
+    elif options.label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
         matrix, wrong = transition_of(noise.joint), 1.0 - float(np.trace(noise.joint))
         found = choose_recalibration(
             p, side.labels, transition=matrix, groups=side.groups, vector=noise.determined
@@ -297,18 +290,6 @@ class Prepared:
         words, own = str(self.grade_rule), f"what {self.run.config.method} itself decides on"
         return words.replace("the most likely grade", own, 1) if self.own_rule else words
 
-    def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
-        """The noise of the labels of the validation side, or of other samples; None if they are taken as right."""
-        run, options = self.run, self.options
-        if options.label_noise == "none":
-            return None
-        config, estimate = run.config, run.noise_estimate
-        if side is not run.held_out.get("validation"):  # the noise that the run knows is that of other labels
-            config, estimate = config.replace(noise_rate=None, transition=None), None
-        return label_noise_of(
-            side, config=config, estimate=estimate, network=options.network, promise=promise
-        )
-
     @cached_property
     def applied(self) -> Trained:
         """The run with its forward pass in the precision that was asked for."""
@@ -357,62 +338,55 @@ class Prepared:
         distance = None
         if len(probabilities) == 2:  # rounding can exceed 1
             distance = (0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)).clip(max=1.0)
-        return Answers(
+        answers = Answers(
             probabilities=chosen.astype(np.float64),
             grades=predicted,
             labels=labels,
             groups=None if groups is None else list(groups),
             outputs=(probabilities, grades),
-            ranges=self._ranges(probabilities, predicted, samples),
+            samples=samples,
             disagreement=distance,
         )
+        return answers if self.options.per else self._with_ranges(answers, answers)
 
-    def pool(self, answers: Answers, units: Ints, *, samples: pd.DataFrame | None = None) -> Answers:
-        """One answer per unit (N,) of the images, judged by the highest label. samples: as for ``answer``.
+    def pool(self, answers: Answers, units: Ints) -> Answers:
+        """One answer per unit (N,) of the images, judged by the highest label.
 
         The highest grade is that of the images' own grades, whichever way they were decoded; the other poolings decode
         the pooled probabilities.
         """
         how = self.options.pool
-        pooled = decoding.pool_probabilities(answers.probabilities, units, how=how, learned=self.learned)
+        p = decoding.pool_probabilities(answers.probabilities, units, how=how, learned=self.learned)
         if how == "highest":
             grades = decoding.highest_per_unit(answers.grades, units)
         else:
-            grades = self.grade_rule.grades(torch.from_numpy(pooled)).numpy()
-        ranges, disagreement = None, answers.disagreement
-        if answers.outputs is not None:
-            ranges = self._ranges(answers.outputs[0], grades, samples, units)
+            grades = self.grade_rule.grades(torch.from_numpy(p)).numpy()
+        disagreement = answers.disagreement
         if disagreement is not None:
             disagreement = np.bincount(units, weights=disagreement) / np.bincount(units)
-        return Answers(
-            probabilities=pooled,
+        pooled = Answers(
+            probabilities=p,
             grades=grades,
             labels=decoding.highest_per_unit(answers.labels, units),
             groups=answers.groups_of(np.unique(units, return_index=True)[1]),
-            ranges=ranges,
             disagreement=disagreement,
         )
+        return self._with_ranges(pooled, answers)
 
-    def _ranges(
-        self, probabilities: Floats, grades: Ints, samples: pd.DataFrame | None, units: Ints | None = None
-    ) -> tuple[Ints, Ints] | None:
-        """The lowest and the highest grade of each range, which holds the predicted grade; None without ranges.
+    def _with_ranges(self, answers: Answers, images: Answers) -> Answers:
+        """With the lowest and the highest grade of each range, which holds the predicted grade.
 
-        probabilities: (K, N, C) of images. grades: predicted, (N,) of images or (M,) of their units.
+        images: what the answers are pooled from, or the answers themselves.
         """
-        rule = self.ranges
-        if rule is None or samples is None or (rule.pooled is not None and units is None):
-            return None
-        if rule.parts and rule.by not in samples:
-            raise SrjtError(
-                f"Ranges for each value of {rule.by} need the column {rule.by} in the samples to predict."
-            )
-        parts = [as_text(value) for value in samples[rule.by]] if rule.parts else None
-        low, high = rule.ranges(
-            probabilities_of(probabilities, self.options.network), parts=parts, units=units
-        )
+        rule, samples = self.ranges, images.samples
+        if rule is None or samples is None or images.outputs is None:
+            return answers
+        if rule.parts and rule.options.coverage_by not in samples:
+            by = rule.options.coverage_by
+            raise SrjtError(f"Ranges for each value of {by} need the column {by} in the samples to predict.")
+        low, high = rule.ranges(probabilities_of(images.outputs[0], self.options.network), samples)
         # another decoding may leave the range; a wider range still keeps its promise
-        return np.minimum(low, grades), np.maximum(high, grades)
+        return replace(answers, ranges=(np.minimum(low, answers.grades), np.maximum(high, answers.grades)))
 
     def table(self, answers: Answers) -> pd.DataFrame:
         """The columns of the predictions: the grade, what is decided, p_<grade> …, expected_grade, entropy …"""
@@ -487,8 +461,8 @@ def _fitted(prepared: Prepared) -> Prepared:
             raise SrjtError(f"The validation side was predicted with one view: use one view, or {OTHERS}.")
     recalibration = learned = ranges = None
     if side is not None and options.recalibrate and (elsewhere or options.views == 1):
-        noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
-        recalibration = recalibration_of(side, noise=noise, network=network, label_noise=options.label_noise)
+        noise = label_noise_of(side, run, options) if len(side) >= SMALLEST[0] else None
+        recalibration = recalibration_of(side, options, noise=noise)
     if per and options.pool == "learned":
         why = "The learned pooling"
         own = validation_side(run, why=why)
@@ -503,25 +477,16 @@ def _fitted(prepared: Prepared) -> Prepared:
                 f"Ranges need the column {' and the column '.join(missing)} of the calibration samples: give "
                 f"`calibrate_on` with it, or {keep_at_training(missing)}."
             )
-        by = options.coverage_by or ""
-        ranges = calibrate_ranges(
-            side, coverage=options.coverage, by=by, network=network, label_noise=options.label_noise,
-            noise=prepared.noise_of(side, promise=True),
-            parts=None if by in ("", "grade") else [as_text(value) for value in columns[by]],
-            units=units_of(columns, per).codes if per else None,
-            pooled=Pooled(per, options.pool, learned) if per else None,
-        )  # fmt: skip
+        noise = label_noise_of(side, run, options, promise=True)
+        ranges = calibrate_ranges(side, options, noise=noise, table=columns, learned=learned)
     rule = decoding.GradeRule(how=options.decoding or "argmax")
     if options.decoding is None:
-        known = (
-            None if validation is None else probabilities_of(validation.probabilities, network, recalibration)
-        )
-        rule = decoding.grade_rule_for(
-            options.optimise or run.config.optimise,
-            validation=None if known is None else torch.from_numpy(known),
-            labels=None if validation is None else torch.from_numpy(validation.labels),
-            soft_labels=run.method.learnt_soft_labels() if recalibration is None else None,
-        )
+        seen: dict[str, Any] = {}
+        if validation is not None:
+            p = probabilities_of(validation.probabilities, network, recalibration)
+            seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
+        soft = run.method.learnt_soft_labels() if recalibration is None else None
+        rule = decoding.grade_rule_for(options.optimise or run.config.optimise, soft_labels=soft, **seen)
     return replace(
         prepared,
         recalibration=recalibration,
