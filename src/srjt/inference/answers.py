@@ -16,11 +16,8 @@ from srjt.errors import SrjtError, unknown_name
 from srjt.inference.options import WhichNetwork
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.calibration import Recalibration
-from srjt.ordinal.metrics import Interval, bootstrap_metrics
+from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
 from srjt.training.trained import Trained
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 def probabilities_of(

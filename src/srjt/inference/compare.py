@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.manifest import Manifest, drop_unusable
@@ -16,8 +15,8 @@ from srjt.data.sources import read
 from srjt.errors import SrjtError, count_of
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare
-from srjt.ordinal import Purpose
-from srjt.ordinal.metrics import METRICS, Interval, holm, percentile_interval, resampled_metrics, t_interval
+from srjt.ordinal import Purpose, metrics
+from srjt.ordinal.metrics import Floats, Interval
 from srjt.progress import Plain, Reported
 from srjt.settings import from_names
 from srjt.training.folder import HeldOut
@@ -84,8 +83,6 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
 
 
 # ``srjt.compare``: runs on the same images, with intervals of their differences by patient.
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,8 +224,8 @@ def compare(
     last = tested[-1]
     labels = last.table["label"].to_numpy()
     corrected = max(int((one.table["label"] != labels).sum()) for one in tested)
-    metrics = [
-        resampled_metrics(
+    drawn = [
+        metrics.resampled_metrics(
             labels, one.table["grade"].to_numpy(), num_classes=len(opened[0].grades), groups=groups,
             resamples=resamples, seed=seed,
         )
@@ -239,7 +236,7 @@ def compare(
         methods = [[place] for place in range(len(opened))]
     units = len(set(groups or first.table.index))
     shown = [names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods]
-    draws = [[metrics[place] for place in rows] for rows in methods]
+    draws = [[drawn[place] for place in rows] for rows in methods]
     return Comparison(
         runs=tuple(shown),
         samples=len(labels),
@@ -283,19 +280,19 @@ def _differences(
 ) -> list[Difference]:
     """methods: for each the draws of every training."""
     found = []
-    for metric in METRICS:
+    for metric in metrics.METRICS:
         means = [np.mean([draws[metric] for draws in trainings], axis=0) for trainings in methods]
         scores = [[draws[metric][0] for draws in trainings] for trainings in methods]
         rows = []
         for name, mean, own in zip(names[1:], means[1:], scores[1:], strict=True):
             off, trainings = mean - means[0], [scores[0], own]
             if max(map(len, trainings)) > 1:
-                tested = t_interval(off, patients=patients, trainings=trainings, level=level)
+                tested = metrics.t_interval(off, patients=patients, trainings=trainings, level=level)
             else:
-                tested = percentile_interval(off, level=level), _p_value(off[1:])
+                tested = metrics.percentile_interval(off, level=level), _p_value(off[1:])
             ends = {"value": float(mean[0]), "first": float(means[0][0]), "adjusted": np.nan}
             rows.append(Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends))
-        adjusted = holm([row.p_value for row in rows])
+        adjusted = metrics.holm([row.p_value for row in rows])
         found += [replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
     return sorted(found, key=lambda row: names.index(row.run))
 

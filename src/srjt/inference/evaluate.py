@@ -22,15 +22,7 @@ from srjt.inference.answers import Answers, describe_labels, probabilities_of, u
 from srjt.inference.decide import Abstention, Decision
 from srjt.inference.options import Answering, Evaluating
 from srjt.inference.populations import External, Subgroups
-from srjt.inference.prepare import (
-    Prepared,
-    RunLike,
-    judging_labels,
-    label_noise_of,
-    open_run,
-    prepare,
-    read_labelled,
-)
+from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare, read_labelled
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.ordinal import Purpose, calibration
@@ -131,7 +123,7 @@ def _against_true_grades(
     if readings is not None and len(readings.readers) > MOST_READERS:
         readings = None
     elif readings is None and side is not None and len(side) >= SMALLEST[0]:
-        noise = label_noise_of(side, prepared.run, prepared.options, promise=True)
+        noise = prepared.noise_of(side, promise=True)
     return true_scores(
         answers.grades,
         answers.labels,
@@ -347,7 +339,8 @@ def evaluate(
         part = share_of_patients(data, asked.calibrate_on)
         prepared = prepare(run, replace(asked, calibrate_on=data.select(part)))
         data = data.select(~part)
-    populations.group_by(data.table, asked.by)  # an error before images are decoded
+    for text in asked.by:
+        populations.group_by(data.table, text)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
@@ -380,7 +373,8 @@ def evaluate(
     if units is not None:
         answers = prepared.pool(images, units.codes)
         who = units.keys.assign(images=np.bincount(units.codes))
-    groupings = populations.group_by(manifest.table, asked.by, None if units is None else units.codes)
+    codes = None if units is None else units.codes
+    groupings = [populations.group_by(manifest.table, text, codes) for text in asked.by]
     return replace(
         judge(
             prepared, answers, who, judged_by=judged_by, patients=manifest.patients, images=len(manifest),

@@ -85,33 +85,6 @@ def predict_side(
     return side, store.manifest
 
 
-def label_noise_of(
-    side: HeldOut, run: Trained, options: Answering, *, promise: bool = False
-) -> NoiseBounds | None:
-    """What is known about the noise of the labels of the validation side, or of other samples; None if they are right.
-
-    The run's estimate; else a matrix that was given for training; else an estimate from these labels and predictions,
-    with the rate that was given for training. promise: such a rate is a guess, and the matrix of errors by one grade
-    that a recipe makes of it a guess, too: labels and predictions say which other rates are plausible, and which
-    grades are confused.
-    """
-    if options.label_noise == "none":
-        return None
-    config, estimate = run.config, run.noise_estimate
-    if side is not run.held_out.get("validation"):  # the noise that the run knows is that of other labels
-        config, estimate = config.replace(noise_rate=None, transition=None), None
-    if estimate is not None:
-        return estimated_noise(estimate)
-    rate, matrix = config.known_noise_rate, config.transition
-    guess = rate if promise and (matrix is None or is_assumed_matrix(config)) else None
-    if matrix is not None and guess is None:
-        shares = np.bincount(side.labels, minlength=side.probabilities.shape[2]) / len(side)
-        return given_noise(np.asarray(matrix), shares)
-    noise = estimated_noise(_side_estimate(side, options.network), rate=rate if guess is None else None)
-    low, high = noise.rates
-    return noise if guess is None else replace(noise, rates=(min(low, guess), max(high, guess)))
-
-
 @lru_cache(maxsize=8)  # an estimate takes seconds, and every prediction with the same run needs it
 def _side_estimate(side: HeldOut, network: WhichNetwork) -> NoiseEstimate:
     """The noise of the labels of a side, estimated from these labels and the predictions."""
@@ -290,6 +263,34 @@ class Prepared:
         words, own = str(self.grade_rule), f"what {self.run.config.method} itself decides on"
         return words.replace("the most likely grade", own, 1) if self.own_rule else words
 
+    def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
+        """What is known about the noise of the labels of the validation side, or of other samples; None if they are
+        right.
+
+        The run's estimate; else a matrix that was given for training; else an estimate from these labels and
+        predictions, with the rate that was given for training. promise: such a rate is a guess, and the matrix of
+        errors by one grade that a recipe makes of it a guess, too: labels and predictions say which other rates are
+        plausible, and which grades are confused.
+        """
+        config, estimate = self.run.config, self.run.noise_estimate
+        if self.options.label_noise == "none":
+            return None
+        if side is not self.run.held_out.get(
+            "validation"
+        ):  # the noise that the run knows is that of other labels
+            config, estimate = config.replace(noise_rate=None, transition=None), None
+        if estimate is not None:
+            return estimated_noise(estimate)
+        rate, matrix = config.known_noise_rate, config.transition
+        guess = rate if promise and (matrix is None or is_assumed_matrix(config)) else None
+        if matrix is not None and guess is None:
+            shares = np.bincount(side.labels, minlength=side.probabilities.shape[2]) / len(side)
+            return given_noise(np.asarray(matrix), shares)
+        own = _side_estimate(side, self.options.network)
+        noise = estimated_noise(own, rate=rate if guess is None else None)
+        low, high = noise.rates
+        return noise if guess is None else replace(noise, rates=(min(low, guess), max(high, guess)))
+
     @cached_property
     def applied(self) -> Trained:
         """The run with its forward pass in the precision that was asked for."""
@@ -461,7 +462,7 @@ def _fitted(prepared: Prepared) -> Prepared:
             raise SrjtError(f"The validation side was predicted with one view: use one view, or {OTHERS}.")
     recalibration = learned = ranges = None
     if side is not None and options.recalibrate and (elsewhere or options.views == 1):
-        noise = label_noise_of(side, run, options) if len(side) >= SMALLEST[0] else None
+        noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
         recalibration = recalibration_of(side, options, noise=noise)
     if per and options.pool == "learned":
         why = "The learned pooling"
@@ -477,7 +478,7 @@ def _fitted(prepared: Prepared) -> Prepared:
                 f"Ranges need the column {' and the column '.join(missing)} of the calibration samples: give "
                 f"`calibrate_on` with it, or {keep_at_training(missing)}."
             )
-        noise = label_noise_of(side, run, options, promise=True)
+        noise = prepared.noise_of(side, promise=True)
         ranges = calibrate_ranges(side, options, noise=noise, table=columns, learned=learned)
     rule = decoding.GradeRule(how=options.decoding or "argmax")
     if options.decoding is None:

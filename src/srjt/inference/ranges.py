@@ -23,14 +23,12 @@ from srjt.ordinal import calibration
 from srjt.ordinal.calibration import range_scores, range_threshold
 from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.decoding import LearnedPooling, highest_per_unit, pool_probabilities
-from srjt.ordinal.metrics import Interval, patient_codes, patient_draws, percentile_interval
+from srjt.ordinal.metrics import Floats, Interval, Ints, patient_codes, patient_draws, percentile_interval
 from srjt.progress import plain
 from srjt.training.folder import HeldOut
 
 # How wide ranges of grades are, of images or of patients, and what they promise.
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Basis = Literal["verified", "labels", "corrected", "conservative"]
 
 

@@ -36,14 +36,13 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import exact_interval
-from srjt.ordinal.metrics import METRICS, Interval, divide, patient_codes, patient_draws, percentile_interval
+from srjt.ordinal import metrics
+from srjt.ordinal.metrics import Floats, Interval, Ints
 from srjt.progress import Plain
 from srjt.readers.consensus import consensus, true_given_seen
 from srjt.readers.model import Variants, fit_variants, refit
 from srjt.readers.readings import Evidence, Readings, evidence_of
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Score = Callable[[Floats], Floats]  # from tables (..., C, K) by true grade and answer
 Scores = dict[str, Interval]
 Basis = Literal["verified grades", "readings", "noise matrix", "share of wrong labels"]
@@ -137,7 +136,7 @@ def true_scores(
     (True, True)
     """
     grade, label = np.asarray(predicted, dtype=np.int64), np.asarray(labels, dtype=np.int64)
-    owner = patient_codes(groups, len(grade))
+    owner = metrics.patient_codes(groups, len(grade))
     answer = grade if referred is None else grade + num_classes * np.asarray(referred, dtype=np.int64)
     table = _Table(
         answer=answer,
@@ -189,7 +188,7 @@ class _Table:
             return np.asarray(counts.reshape(*counts.shape[:-1], -1, classes).sum(axis=-2))
 
         def metric(name: str) -> Score:
-            return lambda counts: METRICS[name].function(by_grade(counts))
+            return lambda counts: metrics.METRICS[name].function(by_grade(counts))
 
         def share(rows: range, columns: Sequence[int]) -> Score:
             """Of the samples with one of these true grades, those with one of these answers."""
@@ -197,7 +196,7 @@ class _Table:
             def of(counts: Floats) -> Floats:
                 own = counts[..., rows.start : rows.stop, :]
                 part = own[..., list(columns)].sum(axis=(-2, -1))
-                return divide(part, np.maximum(own.sum(axis=(-2, -1)), 0.0), empty=np.nan)
+                return metrics.divide(part, np.maximum(own.sum(axis=(-2, -1)), 0.0), empty=np.nan)
 
             return of
 
@@ -220,16 +219,19 @@ class _Table:
         """Each score with its interval over patients."""
         own = self.by_patient(weights)
         flat = own.reshape(len(own), -1)
-        drawn = [draw @ flat for draw in patient_draws(len(own), max(self.resamples, 1), seed=self.seed)]
+        drawn = [
+            draw @ flat for draw in metrics.patient_draws(len(own), max(self.resamples, 1), seed=self.seed)
+        ]
         tables = np.concatenate(drawn).reshape(-1, *own.shape[1:])
         return {
-            name: _inside(name, percentile_interval(score(tables))) for name, score in self.scores().items()
+            name: _inside(name, metrics.percentile_interval(score(tables)))
+            for name, score in self.scores().items()
         }
 
 
 def _inside(name: str, interval: Interval) -> Interval:
     """An interval within the values that the score can have."""
-    least = METRICS[name].lowest if name in METRICS else 0.0
+    least = metrics.METRICS[name].lowest if name in metrics.METRICS else 0.0
     most = np.inf if name == "mae" else 1.0
     return Interval(*(float(np.clip(end, least, most)) for end in interval))
 
