@@ -19,6 +19,8 @@ from srjt.ordinal.calibration import Recalibration
 from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
 from srjt.training.trained import Trained
 
+Outputs = tuple[npt.NDArray[np.float32], Ints]  # of K networks: probabilities (K, N, C), grades (K, N)
+
 
 def probabilities_of(
     probabilities: npt.NDArray[np.float32], network: WhichNetwork, recalibration: Recalibration | None = None
@@ -59,7 +61,7 @@ class Answers:
     grades: Ints
     labels: Ints
     groups: list[str] | None
-    outputs: tuple[npt.NDArray[np.float32], Ints] | None = None
+    outputs: Outputs | None = None
     samples: pd.DataFrame | None = None
     ranges: tuple[Ints, Ints] | None = None
     disagreement: npt.NDArray[np.floating] | None = None

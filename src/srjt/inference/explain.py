@@ -20,8 +20,9 @@ from srjt.data.images.feed import Samples, open_feed
 from srjt.data.manifest import Manifest
 from srjt.data.sources import LabelledData, UnlabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of
+from srjt.inference.options import Answering
 from srjt.inference.predict import usable_samples
-from srjt.inference.prepare import RunLike, open_run, prepare, store_for
+from srjt.inference.prepare import RunLike, open_run, prepare
 from srjt.ordinal.decoding import expected_grade
 from srjt.progress import ProgressOption, Reported, progress_bar
 from srjt.training.crossfit import features, nearest
@@ -210,10 +211,10 @@ def explain(
             "This run was trained on rows of features, which have no places: there are no maps to show."
         )
     data, left_out = usable_samples(run, data, on_bad_image=on_bad_image)
-    store = store_for(run, data, on_bad_image=on_bad_image)
+    prepared = prepare(run, Answering(on_bad_image=on_bad_image))
+    store = prepared.open_store(data)
     if not len(store.pixels):
         raise SrjtError("There is no image to explain.")
-    prepared = prepare(run)
     table = prepared.table(prepared.answer_store(store))  # as srjt.predict
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     with progress_bar("Explaining", progress) as explained:
@@ -221,7 +222,7 @@ def explain(
     learnt, similar = None, None
     if training is not None:
         samples = _training_samples(run, training, on_bad_image=on_bad_image, progress=progress is True)
-        learnt = store_for(run, samples, on_bad_image=on_bad_image)
+        learnt = prepared.open_store(samples)
         similar = _most_similar(run, learnt.pixels, store.pixels, count=neighbours)
     return Explanation(
         predictions=table,

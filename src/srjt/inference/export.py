@@ -315,7 +315,7 @@ def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples
     parts = [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]
     for part in parts:
         outputs = prepared.run.probabilities(samples[part])
-        answers = prepared.answer(*outputs, np.zeros(len(outputs[1][0]), np.int64), groups=None)
+        answers = prepared.answer(outputs, np.zeros(len(outputs[1][0]), np.int64), None)
         expected = answers.probabilities
         probabilities, grade, severity = exported(samples[part])
         difference = np.abs(probabilities - expected).max()

@@ -349,7 +349,7 @@ def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int 
     trained = prepared
     if fitted is not None:
         trained = prepare(run, replace(options, calibrate_on=None, coverage=None, coverage_by=None))
-    answers = trained.answer(*images.outputs, images.labels, groups=images.groups)
+    answers = trained.answer(images.outputs, images.labels, images.groups)
     here = scores_of(answers, resamples=resamples)
     home = scores_of(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count

@@ -24,7 +24,14 @@ from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SettingError, SrjtError
-from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
+from srjt.inference.answers import (
+    Answers,
+    NoValidationError,
+    Outputs,
+    known_noise,
+    probabilities_of,
+    units_of,
+)
 from srjt.inference.decide import DECISION_COLUMNS, DecisionRule, ReferralRule, decision_rules
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import RangeRule, calibrate_ranges
@@ -40,7 +47,6 @@ from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
 from srjt.training.folder import HeldOut, held_out_side
 from srjt.training.trained import Trained, load_run
 
-Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 # The samples that something is fitted to, and what is known about their labels.
@@ -60,29 +66,6 @@ def read_labelled(
             "with srjt.data.read(path, grades=run.grades)."
         )
     return found
-
-
-def store_for(run: Trained, data: Manifest, **options: Any) -> ImageStore:
-    """The samples as the run takes them. options: of ``open_store``."""
-    config = run.config
-    return open_store(run.match_features(data), size=config.image_size, resize=config.resize, **options)
-
-
-def predict_side(
-    run: Trained, source: LabelledData, *, views: int = 1, on_bad_image: OnBadImage = "error"
-) -> tuple[HeldOut, Manifest]:
-    """Labelled samples that the run has not seen, with its predictions for them."""
-    manifest = read_labelled(run, source, on_bad_image=on_bad_image, progress=False)
-    store = store_for(run, manifest, on_bad_image=on_bad_image, find_duplicates=True)
-    if len(seen := run.trained_on(store.manifest)):
-        raise SrjtError(
-            f"The run was trained on {len(seen):,} of the {len(store.manifest):,} samples to calibrate on, such as "
-            f"{store.manifest.ids[seen[0]]}: what is fitted to them does not hold for new samples. Calibrate on "
-            "others, or leave out `calibrate_on` for the validation side."
-        )
-    scores = run.probabilities(store.pixels, views=views)[0]
-    side = held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None)
-    return side, store.manifest
 
 
 @lru_cache(maxsize=8)  # an estimate takes seconds, and every prediction with the same run needs it
@@ -302,35 +285,42 @@ class Prepared:
 
     def open_store(self, data: Manifest, **options: Any) -> ImageStore:
         """The samples as the run takes them. options: of ``open_store``."""
-        return store_for(self.run, data, on_bad_image=self.options.on_bad_image, **options)
+        samples, config = self.run.match_features(data), self.run.config
+        options["on_bad_image"] = self.options.on_bad_image
+        return open_store(samples, size=config.image_size, resize=config.resize, **options)
+
+    def calibration_side(self) -> tuple[HeldOut, Manifest]:
+        """The samples of ``calibrate_on``, which the run has not seen, with its predictions for them."""
+        run, options = self.run, self.options
+        manifest = read_labelled(run, options.calibrate_on, on_bad_image=options.on_bad_image, progress=False)
+        store = self.open_store(manifest, find_duplicates=True)
+        if len(seen := run.trained_on(store.manifest)):
+            raise SrjtError(
+                f"The run was trained on {len(seen):,} of the {len(store.manifest):,} samples to calibrate on, such as "
+                f"{store.manifest.ids[seen[0]]}: what is fitted to them does not hold for new samples. Calibrate on "
+                "others, or leave out `calibrate_on` for the validation side."
+            )
+        scores = run.probabilities(store.pixels, views=options.views)[0]
+        return held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None), store.manifest
 
     def answer_store(self, store: ImageStore) -> Answers:
         """The answers for the images, beside their true grades where these are known, else their labels."""
-        probabilities, own = self.applied.probabilities(store.pixels, views=self.options.views)
-        labels, _ = judging_labels(store.manifest)
-        return self.answer(
-            probabilities, own, labels, groups=store.manifest.groups, samples=store.manifest.table
-        )
+        outputs, samples = self.applied.probabilities(store.pixels, views=self.options.views), store.manifest
+        return self.answer(outputs, judging_labels(samples)[0], samples.groups, samples.table)
 
     def side_answers(self, side: HeldOut, labels: Ints) -> Answers:
         """The answers for one of the run's own held-out sides, per image, beside these labels (N,), without ranges."""
         own = self.run.method.grades_of(torch.from_numpy(np.ascontiguousarray(side.probabilities))).numpy()
-        return self.answer(side.probabilities, own, labels, groups=side.groups)
+        return self.answer((side.probabilities, own), labels, side.groups)
 
     def answer(
-        self,
-        probabilities: Floats,
-        grades: Ints,
-        labels: Ints,
-        *,
-        groups: Sequence[str] | None,
-        samples: pd.DataFrame | None = None,
+        self, outputs: Outputs, labels: Ints, groups: list[str] | None, samples: pd.DataFrame | None = None
     ) -> Answers:
         """(K, N, C) probabilities and (K, N) grades by the method's own rule → answers for images.
 
         samples: the table of the samples; without it there are no ranges.
         """
-        network = self.options.network
+        (probabilities, grades), network = outputs, self.options.network
         chosen = probabilities_of(probabilities, network, self.recalibration)
         if self.own_rule:
             predicted = np.asarray(grades[0 if network == "ensemble" else int(network) - 1])
@@ -343,8 +333,8 @@ class Prepared:
             probabilities=chosen.astype(np.float64),
             grades=predicted,
             labels=labels,
-            groups=None if groups is None else list(groups),
-            outputs=(probabilities, grades),
+            groups=groups,
+            outputs=outputs,
             samples=samples,
             disagreement=distance,
         )
@@ -446,53 +436,46 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
 
 def _fitted(prepared: Prepared) -> Prepared:
     """With what is fitted to the validation side, or to ``calibrate_on``, and the rule of grades."""
-    run, options = prepared.run, prepared.options
-    network, per, elsewhere = options.network, options.per, options.calibrate_on is not None
+    run, options, elsewhere = prepared.run, prepared.options, prepared.options.calibrate_on is not None
+    network, per = options.network, options.per
     if isinstance(options.calibrate_on, float):
         raise SettingError("calibrate_on", "takes a share only to evaluate; give labelled samples.")
     validation = side = run.held_out.get("validation")
-    other: Manifest | None = None
     if elsewhere:
-        side, other = predict_side(
-            run, options.calibrate_on, views=options.views, on_bad_image=options.on_bad_image
-        )
+        side, other = prepared.calibration_side()
+        prepared = replace(prepared, calibrate_on=other)
     elif options.coverage is not None:
         side = validation_side(run, why="A range of grades", otherwise=f"give {OTHERS}")
         if options.views > 1:
             raise SrjtError(f"The validation side was predicted with one view: use one view, or {OTHERS}.")
-    recalibration = learned = ranges = None
     if side is not None and options.recalibrate and (elsewhere or options.views == 1):
         noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
-        recalibration = recalibration_of(side, options, noise=noise)
+        prepared = replace(prepared, recalibration=recalibration_of(side, options, noise=noise))
+    recalibration = prepared.recalibration
     if per and options.pool == "learned":
         why = "The learned pooling"
         own = validation_side(run, why=why)
         codes = units_of_side(own, per, why=why)
         p = probabilities_of(own.probabilities, network, recalibration)
         learned = decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
+        prepared = replace(prepared, learned=learned)
     if options.coverage is not None:
         assert side is not None
-        columns = side.table if other is None else other.table
+        columns = side.table if prepared.calibrate_on is None else prepared.calibrate_on.table
         if missing := [name for name in options.columns if name not in columns]:
             raise SrjtError(
                 f"Ranges need the column {' and the column '.join(missing)} of the calibration samples: give "
                 f"`calibrate_on` with it, or {keep_at_training(missing)}."
             )
         noise = prepared.noise_of(side, promise=True)
-        ranges = calibrate_ranges(side, options, noise=noise, table=columns, learned=learned)
-    rule = decoding.GradeRule(how=options.decoding or "argmax")
-    if options.decoding is None:
-        seen: dict[str, Any] = {}
-        if validation is not None:
-            p = probabilities_of(validation.probabilities, network, recalibration)
-            seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
-        soft = run.method.learnt_soft_labels() if recalibration is None else None
-        rule = decoding.grade_rule_for(options.optimise or run.config.optimise, soft_labels=soft, **seen)
-    return replace(
-        prepared,
-        recalibration=recalibration,
-        ranges=ranges,
-        learned=learned,
-        calibrate_on=other,
-        grade_rule=rule,
-    )
+        ranges = calibrate_ranges(side, options, noise=noise, table=columns, learned=prepared.learned)
+        prepared = replace(prepared, ranges=ranges)
+    if options.decoding is not None:
+        return replace(prepared, grade_rule=decoding.GradeRule(how=options.decoding))
+    seen: dict[str, Any] = {}
+    if validation is not None:
+        p = probabilities_of(validation.probabilities, network, recalibration)
+        seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
+    soft = run.method.learnt_soft_labels() if recalibration is None else None
+    rule = decoding.grade_rule_for(options.optimise or run.config.optimise, soft_labels=soft, **seen)
+    return replace(prepared, grade_rule=rule)
