@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.data.manifest import Manifest, drop_unusable
-from srjt.data.sources import read
-from srjt.errors import SrjtError, count_of
+from srjt.data.manifest import Manifest
+from srjt.errors import SrjtError, count_of, few
 from srjt.inference.options import Answering, Grading
-from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare
+from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare, read_labelled
 from srjt.ordinal import Purpose, metrics
 from srjt.ordinal.metrics import Floats, Interval
 from srjt.progress import Plain, Reported
@@ -31,8 +30,11 @@ class Tested:
 
     name: str
     table: pd.DataFrame
-    judged_by: str
-    patients: int | None
+    samples: HeldOut | Manifest
+
+    @property
+    def judged_by(self) -> str:
+        return judging_labels(self.samples)[1]
 
 
 def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
@@ -47,12 +49,8 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
             raise SrjtError(f"{name} keeps no predictions for a test side: give labelled images with `test`.")
         samples, answers = side, prepared.side_answers(side, judging_labels(side)[0])
     table = pd.DataFrame({"grade": answers.grades, "label": answers.labels}, index=samples.ids)
-    return Tested(
-        name=name,
-        table=table if answers.groups is None else table.assign(group=answers.groups),
-        judged_by=judging_labels(samples)[1],
-        patients=None if samples.patients is None else len(set(samples.patients)),
-    )
+    table = table if answers.groups is None else table.assign(group=answers.groups)
+    return Tested(name=name, table=table, samples=samples)
 
 
 def in_order_of(other: Tested, first: Tested) -> Tested:
@@ -68,11 +66,7 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     }
     if "true grades" in (first.judged_by, other.judged_by):
         parts["with another grade"] = both[first.table["label"][both] != other.table["label"][both]]
-    differing = [
-        f"{len(samples):,} {where} ({', '.join(samples[:3])}{', …' if len(samples) > 3 else ''})"
-        for where, samples in parts.items()
-        if len(samples)
-    ]
+    differing = [f"{len(ids):,} {where} ({few(ids)})" for where, ids in parts.items() if len(ids)]
     if differing:
         raise SrjtError(
             f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
@@ -208,9 +202,7 @@ def compare(
                 f"{name} has the grades {', '.join(run.grades)} and {names[0]} has {', '.join(opened[0].grades)}: "
                 "only runs with the same grades can be compared."
             )
-    if test is not None and not isinstance(test, Manifest):
-        reading = read(test, grades=list(opened[0].grades))
-        test = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
+    test = None if test is None else read_labelled(opened[0], test)
     answering = Answering(**vars(grading))
     tested = [
         answer_test(name, prepare(run, answering), test) for name, run in zip(names, opened, strict=True)
@@ -234,25 +226,20 @@ def compare(
     methods = _same_but_seed(opened)
     if len(methods) == 1:  # trainings of one method: each is compared with the first
         methods = [[place] for place in range(len(opened))]
-    units = len(set(groups or first.table.index))
+    units, patients = len(set(groups or first.table.index)), first.samples.patients
+    learnt = [0 if test is None else len(run.trained_on(test)) for run in opened]
+    by_last = f" of {last.name}, {corrected:,} of which others have not" if corrected else ""
     shown = [names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods]
     draws = [[drawn[place] for place in rows] for rows in methods]
     return Comparison(
         runs=tuple(shown),
         samples=len(labels),
-        patients=first.patients,
-        judged_by=last.judged_by
-        + (f" of {last.name}, {corrected:,} of which others have not" if corrected else ""),
+        patients=None if patients is None else len(set(patients)),
+        judged_by=f"{last.judged_by}{by_last}",
         level=level,
         differences=_differences(shown, draws, patients=units, level=level),
         purpose=grading.optimise or opened[0].config.optimise,
-        trained_on={}
-        if test is None  # no run was trained on its own test side
-        else {
-            name: count
-            for name, run in zip(names, opened, strict=True)
-            if (count := len(run.trained_on(test)))
-        },
+        trained_on={name: count for name, count in zip(names, learnt, strict=True) if count},
         trainings=tuple(map(len, methods)),
     )
 
