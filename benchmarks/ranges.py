@@ -318,7 +318,7 @@ def ranges(
                 if data.pool is None
                 else unit_evidence(noisy, owner, known, "none")
             )
-            safe = conservative_thresholds(before, evidence, known, coverage=coverage, by_grade=False)
+            safe = conservative_thresholds(before, evidence, known, coverage=coverage)
             found["conservative"] = scores <= safe
     peer = torchcp_sets(data, cal, test, coverage=coverage)
     return found if peer is None else found | {"TorchCP": peer}

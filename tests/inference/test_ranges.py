@@ -114,7 +114,7 @@ def test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_pro
     noisy = NoiseBounds(joint=joint, rates=(0.0, 0.03), determined=True)
     scores = range_scores(side.probabilities[0])
     evidence = image_evidence(side, noisy, "unknown")
-    found = conservative_thresholds(scores, evidence, noisy, coverage=0.9, by_grade=False)
+    found = conservative_thresholds(scores, evidence, noisy, coverage=0.9)
     own = np.sort(scores[np.arange(200), side.labels])
     expected = own[int(np.ceil(0.93 * 201)) - 1]
     assert expected > own[int(np.ceil(0.9 * 201)) - 1]
@@ -264,7 +264,7 @@ def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Man
     fitted = prepare(run)
     assert fitted.recalibration is not None
     off, on = (srjt.predict(run, features, recalibrate=how) for how in (False, True))
-    assert (off.attrs["recalibration"], on.attrs["recalibration"]) == ("", str(fitted.recalibration))
+    assert [table.attrs["how"]["recalibration"] for table in (off, on)] == ["none", str(fitted.recalibration)]
     assert on[ps].to_numpy() == pytest.approx(fitted.recalibration(off[ps].to_numpy()), abs=1e-6)
     test = features.select(folds(features)[0].test)
     before, after = (srjt.evaluate(run, test, recalibrate=how, resamples=10) for how in (False, True))
@@ -274,7 +274,7 @@ def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Man
 
 def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features: Manifest) -> None:
     bare = replace(run, held_out={})
-    assert srjt.predict(bare, features).attrs["recalibration"] == ""
+    assert srjt.predict(bare, features).attrs["how"]["recalibration"] == "none"
     with pytest.raises(SrjtError, match="keeps no predictions for one: give `calibrate_on`"):
         srjt.predict(bare, features, coverage=0.9)
     validation = features.select(folds(features)[0].validation)

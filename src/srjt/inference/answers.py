@@ -19,8 +19,6 @@ from srjt.ordinal.calibration import Recalibration
 from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
 from srjt.training.trained import Trained
 
-Outputs = tuple[npt.NDArray[np.float32], Ints]  # of K networks: probabilities (K, N, C), grades (K, N)
-
 
 def probabilities_of(
     probabilities: npt.NDArray[np.float32], network: WhichNetwork, recalibration: Recalibration | None = None
@@ -61,7 +59,7 @@ class Answers:
     grades: Ints
     labels: Ints
     groups: list[str] | None
-    outputs: Outputs | None = None
+    outputs: tuple[npt.NDArray[np.float32], Ints] | None = None
     samples: pd.DataFrame | None = None
     ranges: tuple[Ints, Ints] | None = None
     disagreement: npt.NDArray[np.floating] | None = None
@@ -149,11 +147,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
 
 
 class NoValidationError(SrjtError):
-    """The validation side is missing, or lacks a column. ``reason``: the end of a sentence."""
-
-    def __init__(self, message: str, *, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    """The validation side is missing, or lacks a column."""
 
 
 def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:

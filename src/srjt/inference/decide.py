@@ -221,7 +221,7 @@ class DoubtRule:
         cut, found = self.cut, "The confidence is found on the validation side."
         if self.problem is not None and self.share is not None:
             cut = decisions.abstention_cut(confidence, share=self.share)
-            found = f"The confidence is found on these samples: {self.problem.reason}."
+            found = f"The confidence is found on these samples. {self.problem}"
         kept = confidence >= (-np.inf if cut is None else cut)
         scores: dict[str, Interval] = {}
         if cut is not None and kept.any():

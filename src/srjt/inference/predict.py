@@ -4,10 +4,7 @@ and how they were answered.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -46,8 +43,8 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
             )
         if _takes(run) != "images" and not arrays and (os.path.isdir(path) or is_image(path)):
             raise SrjtError(
-                f"This run takes {_takes(run)}, and {path} has images. Compute their features first, as those of the "
-                f"training: {_features_command(path, run.feature_settings)}"
+                f"This run takes {_takes(run)}, and {path} has images. Compute their features first (srjt features), "
+                f"as those of the training{f': {run.feature_settings}' if run.feature_settings else ''}."
             )
 
 
@@ -68,18 +65,13 @@ def _takes(run: Trained) -> str:
     return f"rows of {run.in_shape[0]:,} features" if len(run.in_shape) == 1 else "images"
 
 
-def _features_command(path: Path, settings: str) -> str:
-    """The command that computes the features of ``path`` with the settings of the run's, as far as they are known."""
-    words = ["srjt", "features", str(path), "--ungraded"]
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # computed by another program
-        made = json.loads(settings)
-        for name in ("backbone", "image_size", "crop", "resize"):
-            words += [f"--{name.replace('_', '-')}", str(made[name])]
-        words += ["--flip"] if made["flip"] else []
-    return shlex.join([*words, "--out", "features.npz"])
-
-
 # How answers came about, in words: what every option that was given, or not given, amounts to.
+
+POOLING = {
+    "highest": "the highest grade of the images",
+    "mean": "the mean of the images' probabilities",
+    "learned": "a pooling that is fitted on the validation side",
+}
 
 
 def how_answered(prepared: Prepared) -> dict[str, str]:
@@ -101,16 +93,9 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
         how["calibrated on"] = f"{where}: {count_of(len(side), 'sample')}{of}"
     how["grade"] = prepared.grade_in_words
     if options.per:
-        pooling = {
-            "highest": "the highest grade of the images",
-            "mean": "the mean of the images' probabilities",
-        }
+        how["one answer per"] = f"{' and '.join(options.per)}: {POOLING[options.pool]}"
         if prepared.learned is not None:
-            pooling["learned"] = (
-                "a pooling that is fitted on the validation side, exponent {:.2g}, weight {:.2g}"
-            )
-            pooling["learned"] = pooling["learned"].format(*prepared.learned)
-        how["one answer per"] = f"{' and '.join(options.per)}: {pooling[options.pool]}"
+            how["one answer per"] += ", exponent {:.2g}, weight {:.2g}".format(*prepared.learned)
     if rule is not None:
         # images that mislead about the true grade given the label are what the correction cannot see
         less = "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
@@ -209,10 +194,7 @@ def predict(
     if not asked.per:
         _identify(run, table, samples, keep)
     table.attrs |= {
-        "grade_rule": prepared.grade_in_words,
-        "views": prepared.views,
         "per": asked.per,
-        "recalibration": str(prepared.recalibration or ""),
         "ranges": str(prepared.ranges or ""),
         "how": how_answered(prepared),
         "threshold": None,

@@ -24,14 +24,7 @@ from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SettingError, SrjtError
-from srjt.inference.answers import (
-    Answers,
-    NoValidationError,
-    Outputs,
-    known_noise,
-    probabilities_of,
-    units_of,
-)
+from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
 from srjt.inference.decide import DECISION_COLUMNS, DecisionRule, ReferralRule, decision_rules
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import RangeRule, calibrate_ranges
@@ -48,6 +41,7 @@ from srjt.training.folder import HeldOut, held_out_side
 from srjt.training.trained import Trained, load_run
 
 Ints = npt.NDArray[np.int64]
+Outputs = tuple[npt.NDArray[np.float32], Ints]  # of K networks: probabilities (K, N, C), grades (K, N)
 
 # The samples that something is fitted to, and what is known about their labels.
 
@@ -141,8 +135,7 @@ def validation_side(
     side = run.held_out.get("validation")
     if side is None or not len(side):
         raise NoValidationError(
-            f"{why} is found on the validation side, and this run keeps no predictions for one: {otherwise}.",
-            reason="this run keeps no predictions for a validation side",
+            f"{why} needs a validation side, and this run keeps no predictions for one: {otherwise}."
         )
     return side
 
@@ -174,10 +167,9 @@ def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
     """The units of the validation side. why: for the error if it has no such column."""
     if missing := [name for name in per if name not in side.table]:
         raise NoValidationError(
-            f"{why} per {' and '.join(per)} is found on the validation side, of which this run knows no "
+            f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no "
             f"{' and no '.join(missing)}: leave out `pool='learned'`, `sensitivity` and `abstain`, or "
-            f"{keep_at_training(missing)}.",
-            reason=f"of the validation side this run knows no {' and no '.join(missing)}",
+            f"{keep_at_training(missing)}."
         )
     return units_of(side.table, per).codes
 

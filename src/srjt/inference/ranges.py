@@ -403,8 +403,9 @@ def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBou
         thresholds = np.min([np.max(one, axis=0) for one in found], axis=0)
     if basis in ("corrected", "conservative"):
         assert noise is not None
-        by_grade = rule.options.coverage_by == "grade"
-        safe = conservative_thresholds(scores, known, noise, coverage=rule.coverage, by_grade=by_grade)
+        safe = rule.thresholds  # all infinite: nothing of the kind holds for each grade
+        if rule.options.coverage_by != "grade":
+            safe = conservative_thresholds(scores, known, noise, coverage=rule.coverage)
         if 0 < noise.samples < FEW:
             basis, thresholds = "conservative", safe
             why = f"{ANY_NEAR} ({noise.samples:,} labels are too few to say which are confused)"
@@ -413,12 +414,12 @@ def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBou
 
 
 def conservative_thresholds(
-    scores: Floats, known: Evidence, noise: NoiseBounds, *, coverage: float, by_grade: bool
+    scores: Floats, known: Evidence, noise: NoiseBounds, *, coverage: float
 ) -> Floats:
     """Thresholds (C,) that hold whatever wrong labels depend on.
 
     The worst of the grades up to ``far`` away from the label must enter. A label may be wrong by more than that with a
-    probability that is added to the promise. Nothing of the kind holds for each grade.
+    probability that is added to the promise.
     """
     classes = scores.shape[1]
     spare = (1.0 - coverage) / 2.0
@@ -427,10 +428,7 @@ def conservative_thresholds(
     beyond = wrong_by[far] if far < classes - 1 else 0.0
     near = np.abs(np.arange(classes) - known.labels[:, None]) <= far
     worst = np.where(near, scores, -np.inf).max(axis=1)
-    found = float("inf")
-    if not by_grade:
-        found = range_threshold(worst, coverage=coverage + beyond, groups=known.groups)
-    return np.full(classes, found)
+    return np.full(classes, range_threshold(worst, coverage=coverage + beyond, groups=known.groups))
 
 
 def _thresholds(rule: RangeRule, scores: Floats, weights: Floats, groups: Sequence[str] | None) -> Floats:
@@ -486,9 +484,7 @@ class RangeEvaluation:
         return {**plain(self, whole=True), "grades": grades}
 
 
-def evaluate_ranges(
-    answers: Answers, rule: RangeRule | None, *, resamples: int = 1000, seed: int = 0
-) -> RangeEvaluation | None:
+def evaluate_ranges(answers: Answers, rule: RangeRule | None, *, resamples: int) -> RangeEvaluation | None:
     """Compare the ranges of answers with their labels; None without ranges."""
     if rule is None or answers.ranges is None:
         return None
@@ -500,22 +496,17 @@ def evaluate_ranges(
         rows = np.flatnonzero(of)
         return proportion_interval(inside[rows], groups=answers.groups_of(rows), weights=weights[rows])
 
+    owner = patient_codes(groups, len(labels))
+    patients, widths = int(owner.max()) + 1, high - low + 1
+    times = np.concatenate([*patient_draws(patients, resamples, seed=0)])
+    sums, sizes = (times @ np.bincount(owner, w, minlength=patients) for w in (weights * widths, weights))
+    means = sums / sizes
     return RangeEvaluation(
         promised=rule.coverage,
         coverage=covered(np.ones(len(labels), dtype=bool)),
-        width=_mean_width(high - low + 1, weights, groups=groups, resamples=resamples, seed=seed),
+        width=percentile_interval(
+            means if patients > 1 else means[:1]
+        ),  # of one patient there is no interval
         grades=[(int((labels == c).sum()), covered(labels == c)) for c in range(answers.classes)],
         promise=str(rule),
     )
-
-
-def _mean_width(
-    widths: Ints, weights: Floats, *, groups: Sequence[str] | None, resamples: int, seed: int
-) -> Interval:
-    """The mean, and its interval by resampling the patients; without an end where there is one patient."""
-    owner = patient_codes(groups, len(widths))
-    patients = int(owner.max()) + 1
-    times = np.concatenate([*patient_draws(patients, resamples, seed=seed)])
-    sums, sizes = (times @ np.bincount(owner, w, minlength=patients) for w in (weights * widths, weights))
-    means = sums / sizes
-    return percentile_interval(means if patients > 1 else means[:1])

@@ -93,7 +93,6 @@ def true_scores(
     noise: NoiseBounds | None = None,
     label_noise: LabelNoise = "unknown",
     resamples: int = 1000,
-    seed: int = 0,
 ) -> TrueScores | None:
     """What can be known about the scores of answers against the true grades.
 
@@ -117,7 +116,7 @@ def true_scores(
         What is known of the noise of the labels.
     label_noise : {"unknown", "class-conditional", "none"}
         What wrong labels depend on. "class-conditional": on the true grade alone, so the network errs independently.
-    resamples, seed
+    resamples : int
         Of the bootstrap.
 
     Returns
@@ -144,7 +143,6 @@ def true_scores(
         classes=num_classes,
         refer_from=None if referred is None else refer_from,
         resamples=resamples,
-        seed=seed,
     )
     if verified is not None:
         known = np.asarray(verified, dtype=np.int64)
@@ -173,12 +171,14 @@ class _Table:
     classes: int
     refer_from: int | None
     resamples: int
-    seed: int
 
     @property
     def answers(self) -> int:
         """K, the number of different answers."""
         return self.classes * (1 if self.refer_from is None else 2)
+
+    def part(self, rows: Ints) -> _Table:
+        return replace(self, answer=self.answer[rows], owner=self.owner[rows])
 
     def scores(self) -> dict[str, Score]:
         """Functions of tables (..., C, K), which may hold small negative numbers."""
@@ -219,9 +219,7 @@ class _Table:
         """Each score with its interval over patients."""
         own = self.by_patient(weights)
         flat = own.reshape(len(own), -1)
-        drawn = [
-            draw @ flat for draw in metrics.patient_draws(len(own), max(self.resamples, 1), seed=self.seed)
-        ]
+        drawn = [draw @ flat for draw in metrics.patient_draws(len(own), max(self.resamples, 1), seed=0)]
         tables = np.concatenate(drawn).reshape(-1, *own.shape[1:])
         return {
             name: _inside(name, metrics.percentile_interval(score(tables)))
@@ -243,13 +241,12 @@ def _by_verified(table: _Table, labels: Ints, verified: Ints) -> Scores:
     one_hot = np.eye(table.classes)
     rows = np.flatnonzero(verified >= 0)
     size, total = len(rows), len(labels)
-    cells = table.answer, table.owner
     by_label = table.by_patient(one_hot[labels]).sum(axis=0) / total
-    part = replace(table, answer=cells[0][rows], owner=cells[1][rows])
+    part = table.part(rows)
     true_part, label_part = (
         part.by_patient(one_hot[grades]).sum(axis=0) / size for grades in (verified[rows], labels[rows])
     )
-    patients = len(np.unique(cells[1][rows]))
+    patients = len(np.unique(part.owner))
     quantile = float(stdtrit(patients - 1, 0.975))
     found: Scores = {}
     for name, score in table.scores().items():
@@ -345,7 +342,7 @@ def _refitted(table: _Table, evidence: Evidence, variants: Variants) -> Floats:
 
     A draw has one variant of the model, as often as the variant is likely: their differences are part of the doubt.
     """
-    rng = np.random.Generator(np.random.PCG64(table.seed))
+    rng = np.random.Generator(np.random.PCG64(0))
     posterior = variants.mean(lambda fit: fit.posterior)
     tables = [table.by_patient(posterior).sum(axis=0)]
     order = np.argsort(table.owner, kind="stable")
@@ -354,8 +351,7 @@ def _refitted(table: _Table, evidence: Evidence, variants: Variants) -> Floats:
         fit = variants.fits[int(rng.choice(len(variants.fits), p=variants.weights))]
         rows = np.concatenate([samples[one] for one in rng.integers(len(samples), size=len(samples))])
         own = refit(evidence, fit, rows)
-        drawn = replace(table, answer=table.answer[rows], owner=table.owner[rows])
-        tables.append(drawn.by_patient(own.posterior).sum(axis=0))
+        tables.append(table.part(rows).by_patient(own.posterior).sum(axis=0))
     return np.stack(tables)
 
 
