@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
-from srjt.auditing.review_log import CurrentDecisions, LogEntry, replay
+from srjt.auditing.review_log import CurrentDecisions, LogEntry
 from srjt.data.grades import grade_values
 from srjt.data.manifest import neutralise_formula, warn_about_formulas
 from srjt.data.sources.table import load_table
@@ -110,7 +110,7 @@ def reviewers_decisions(audit: AuditFolder, log: Sequence[LogEntry]) -> pd.DataF
 
     Columns: id, reviewer, grade, decision, reviewed_at.
     """
-    own = [e for name in {e.reviewer for e in log} for e in replay(log, only_reviewer=name).all()]
+    own = [e for name in {e.reviewer for e in log} for e in CurrentDecisions(log, only_reviewer=name).all()]
     rows = [
         (entry.id, entry.reviewer, entry.to_grade, entry.action, entry.at)
         for entry in sorted(own, key=lambda entry: entry.revision)

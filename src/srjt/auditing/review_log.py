@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -101,14 +101,16 @@ class ConflictError(Exception):
         self.current = current
 
 
-@dataclass
 class CurrentDecisions:
     """The decisions in force after the entries applied so far. ``only_reviewer`` ignores all other reviewers."""
 
-    only_reviewer: str | None = None
-    revision: int = 0  # of the last entry applied
-    active: dict[str, list[LogEntry]] = field(default_factory=dict)  # per id, not undone, oldest first
-    last_revision: dict[str, int] = field(default_factory=dict)  # per id, of the last entry about it
+    def __init__(self, log: Iterable[LogEntry] = (), *, only_reviewer: str | None = None) -> None:
+        self.only_reviewer = only_reviewer
+        self.revision = 0  # of the last entry applied
+        self.active: dict[str, list[LogEntry]] = {}  # per id, not undone, oldest first
+        self.last_revision: dict[str, int] = {}  # per id, of the last entry about it
+        for entry in log:
+            self.apply(entry)
 
     def apply(self, entry: LogEntry) -> None:
         self.revision = entry.revision
@@ -134,14 +136,6 @@ class CurrentDecisions:
         """The decisions of one reviewer that are not undone, oldest first."""
         own = (entry for entries in self.active.values() for entry in entries if entry.reviewer == reviewer)
         return sorted(own, key=lambda entry: entry.revision)
-
-
-def replay(log: Iterable[LogEntry], *, only_reviewer: str | None = None) -> CurrentDecisions:
-    """The current decisions after the whole log."""
-    current = CurrentDecisions(only_reviewer=only_reviewer)
-    for entry in log:
-        current.apply(entry)
-    return current
 
 
 class Decisions:

@@ -232,7 +232,7 @@ def export(
     else:
         with closing(review_log.Decisions(folder / LOG)) as decisions:
             log = decisions.log()
-        table, notes, reviewed = review_export.corrected_table(source, review_log.replay(log))
+        table, notes, reviewed = review_export.corrected_table(source, review_log.CurrentDecisions(log))
         write(table, notes, f"{count_of(len(table), 'row')}, {reviewed}")
         _print_agreement(source, log, conflicts, force)
     command = review_export.training_command(source, out, columns=map(str, table.columns))

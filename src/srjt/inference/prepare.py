@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -91,29 +91,23 @@ def recalibration_of(side: HeldOut, options: Answering, *, noise: NoiseBounds | 
     become worse. noise: of the labels; None if they are right.
     """
     p = probabilities_of(side.probabilities, options.network)
+    choose = partial(choose_recalibration, p, side.labels, groups=side.groups)
     verified = side.verified_labels
     if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
         groups = None if side.groups is None else [side.groups[row] for row in rows]
         found = choose_recalibration(p[rows], verified[rows], groups=groups)
         meaning = "they are probabilities of the true grade, by verified grades"
     elif noise is None:
-        found = choose_recalibration(p, side.labels, groups=side.groups)
-        meaning = "they are probabilities of the label"
+        found, meaning = choose(), "they are probabilities of the label"
     elif options.label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
-        matrix, wrong = transition_of(noise.joint), 1.0 - float(np.trace(noise.joint))
-        found = choose_recalibration(
-            p, side.labels, transition=matrix, groups=side.groups, vector=noise.determined
-        )
+        wrong = 1.0 - float(np.trace(noise.joint))
+        found = choose(transition=transition_of(noise.joint), vector=noise.determined)
         meaning = (
             f"they are probabilities of the true grade, if a share of {wrong:.2f} of the labels is wrong"
         )
     else:
-        ends = [
-            choose_recalibration(
-                p, side.labels, transition=transition_of(joint), groups=side.groups, vector=False
-            )
-            for joint in (noise.lowest(), noise.highest())
-        ]
+        joints = noise.lowest(), noise.highest()
+        ends = [choose(transition=transition_of(joint), vector=False) for joint in joints]
         # the temperature nearest to 1, if both are on one side of it: for none of the noises it goes too far
         useful = [end for end in ends if end is not None]
         both = len(useful) == 2 and len({end.slope > 1.0 for end in useful}) == 1
