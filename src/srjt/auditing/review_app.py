@@ -525,11 +525,7 @@ class BlindSession:
             self.answer(position, grade)
             return JSONResponse({"position": position, "grade": grade})
 
-        return [
-            Route("/image/{position}", image),
-            Route("/api/sample", sample),
-            _post("/api/answer", answer),
-        ]
+        return [Route("/image/{position}", image), Route("/api/sample", sample), _post("/api/answer", answer)]
 
 
 # The web server of the review: open a port, run until Ctrl-C, open the browser.

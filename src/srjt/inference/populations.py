@@ -166,10 +166,7 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
 
 
 def judge_subgroups(
-    answers: Answers,
-    groupings: Sequence[pd.Series[Any]],
-    *,
-    resamples: int = 1000,
+    answers: Answers, groupings: Sequence[pd.Series[Any]], *, resamples: int = 1000
 ) -> Subgroups:
     """The scores of every group, with intervals over the patients, and its gaps to all other samples.
 
