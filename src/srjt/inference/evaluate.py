@@ -118,18 +118,14 @@ def _against_true_grades(
     prepared: Prepared, answers: Answers, manifest: Manifest, readings: Readings | None, *, resamples: int
 ) -> TrueScores | None:
     """What the verified grades, the readings or the noise of the run's labels tell; None if nothing does."""
-    side, rule, noise = prepared.run.held_out.get("validation"), prepared.refer, None
+    side, noise = prepared.run.held_out.get("validation"), None
     if readings is not None and len(readings.readers) > MOST_READERS:
         readings = None
     elif readings is None and side is not None and len(side) >= SMALLEST[0]:
         noise = prepared.noise_of(side, promise=True)
     return true_scores(
-        answers.grades,
-        answers.labels,
-        num_classes=manifest.num_classes,
-        groups=answers.groups,
-        referred=None if rule is None else rule.applies(answers),
-        refer_from=None if rule is None else rule.position,
+        answers,
+        refer=prepared.refer,
         verified=manifest.verified_labels,
         readings=readings,
         noise=noise,

@@ -34,6 +34,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
+from srjt.inference.answers import Answers
+from srjt.inference.decide import ReferralRule
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import exact_interval
 from srjt.ordinal import metrics
@@ -81,13 +83,9 @@ class TrueScores(Plain):
 
 
 def true_scores(
-    predicted: npt.ArrayLike,
-    labels: npt.ArrayLike,
+    answers: Answers,
     *,
-    num_classes: int,
-    groups: Sequence[str] | None = None,
-    referred: npt.ArrayLike | None = None,
-    refer_from: int | None = None,
+    refer: ReferralRule | None = None,
     verified: npt.ArrayLike | None = None,
     readings: Readings | None = None,
     noise: NoiseBounds | None = None,
@@ -98,16 +96,10 @@ def true_scores(
 
     Parameters
     ----------
-    predicted, labels : (N,) array of int
-        The answers, and labels that may be wrong.
-    num_classes : int
-        C, the number of grades.
-    groups : sequence of str, length N, optional
-        Patients, which the intervals resample. Default: each sample is its own.
-    referred : (N,) array of bool, optional
-        Whether each sample is referred.
-    refer_from : int, optional
-        The lowest true grade that should be.
+    answers : Answers
+        N answers beside labels that may be wrong. The intervals resample their groups.
+    refer : ReferralRule, optional
+        Which of them are referred.
     verified : (N,) array of int, optional
         True grades of a random part of the samples, −1 for the others; used if 20 patients or more have one.
     readings : Readings, optional
@@ -130,20 +122,17 @@ def true_scores(
     >>> true = rng.integers(0, 3, size=2000)
     >>> labels = np.where(rng.random(2000) < 0.2, (true + 1) % 3, true)
     >>> verified = np.where(rng.random(2000) < 0.2, true, -1)
-    >>> found = true_scores(true, labels, num_classes=3, verified=verified)
+    >>> answers = Answers(probabilities=np.eye(3)[true], grades=true, labels=labels, groups=None)
+    >>> found = true_scores(answers, verified=verified)
     >>> bool((true == labels).mean() < 0.85), found.scores["accuracy"].high > 0.97
     (True, True)
     """
-    grade, label = np.asarray(predicted, dtype=np.int64), np.asarray(labels, dtype=np.int64)
-    owner = metrics.patient_codes(groups, len(grade))
-    answer = grade if referred is None else grade + num_classes * np.asarray(referred, dtype=np.int64)
-    table = _Table(
-        answer=answer,
-        owner=owner,
-        classes=num_classes,
-        refer_from=None if referred is None else refer_from,
-        resamples=resamples,
-    )
+    grade, label, classes = answers.grades, answers.labels, answers.classes
+    owner = metrics.patient_codes(answers.groups, len(grade))
+    table = _Table(answer=grade, owner=owner, classes=classes, refer_from=None, resamples=resamples)
+    if refer is not None:
+        referred = grade + classes * refer.applies(answers)
+        table = replace(table, answer=referred, refer_from=refer.position)
     if verified is not None:
         known = np.asarray(verified, dtype=np.int64)
         if len(np.unique(owner[known >= 0])) >= ENOUGH:
