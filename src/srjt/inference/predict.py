@@ -4,7 +4,10 @@ and how they were answered.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -43,8 +46,8 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
             )
         if _takes(run) != "images" and not arrays and (os.path.isdir(path) or is_image(path)):
             raise SrjtError(
-                f"This run takes {_takes(run)}, and {path} has images. Compute their features first (srjt features), "
-                f"as those of the training{f': {run.feature_settings}' if run.feature_settings else ''}."
+                f"This run takes {_takes(run)}, and {path} has images. Compute their features first, as those of the "
+                f"training: {_features_command(path, run.feature_settings)}"
             )
 
 
@@ -63,6 +66,17 @@ def refuse_other_options(
 
 def _takes(run: Trained) -> str:
     return f"rows of {run.in_shape[0]:,} features" if len(run.in_shape) == 1 else "images"
+
+
+def _features_command(path: Path, settings: str) -> str:
+    """The command that computes the features of ``path`` with the settings of the run's, as far as they are known."""
+    words = ["srjt", "features", str(path), "--ungraded"]
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # computed by another program
+        made = json.loads(settings)
+        for name in ("backbone", "image_size", "crop", "resize"):
+            words += [f"--{name.replace('_', '-')}", str(made[name])]
+        words += ["--flip"] if made["flip"] else []
+    return shlex.join([*words, "--out", "features.npz"])
 
 
 # How answers came about, in words: what every option that was given, or not given, amounts to.
