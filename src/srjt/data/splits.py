@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import noise
-from srjt.data.duplicates import group_duplicates
+from srjt.data.duplicates import group_duplicates, image_hashes, with_hashes
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import LeakageWarning, Manifest, warn_about_formulas
 from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn
@@ -353,7 +353,7 @@ def _on_two_sides(owners: Sequence[Hashable] | None, split: Split) -> pd.DataFra
 def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None:
     """Warn of identical images on two sides; only of the first split that has some."""
     if manifest.duplicates is None:
-        manifest = group_duplicates(manifest)
+        manifest = with_hashes(manifest, image_hashes(manifest))
     assert manifest.duplicates is not None
     for name, split in splits.items():
         shared = _on_two_sides(manifest.duplicates.tolist(), split)
