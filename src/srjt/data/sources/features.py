@@ -100,14 +100,13 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
     table = graded if labels is None else _joined(table, graded)
     frame, root, own = table.frame, (options.images or table.folder).absolute(), _id_column(table.frame)
     required = tables.REQUIRED if kind == "table" else ("grade",)
-    chosen, notes = tables.choose_columns(list(frame.columns), given, source=table.name, required=required)
+    chosen, notes = tables.choose_columns(table, given, required=required)
     split = chosen.get("split")
     if split is not None and not tables.is_split(frame[split], given=given["split"] is not None):
         del chosen["split"], notes["split"]
     if kind == "table":
         names = [tables.relative_name(name, root) for name in frame[chosen["image"]]]
-        root = tables.find_image_folder(names, root)
-        images, ambiguous = tables.locate_images(names, root)
+        root, images, ambiguous = tables.find_images(names, root)
         problems = [*table.problems, *ambiguous]
         if own in chosen.values() or own is None or not frame[own].is_unique or (frame[own] == "").any():
             own = None  # the image is the id
@@ -152,14 +151,13 @@ def read_ungraded_features(
     wanted: the names of the features of the run. columns: further columns to keep, where the source has them.
     """
     table = open_features(source, feature_columns, wanted=wanted)
-    names = list(table.frame.columns)
-    chosen, _ = tables.choose_columns(names, {"patient": patient_column}, source=table.name, required=())
+    chosen, _ = tables.choose_columns(table, {"patient": patient_column}, required=())
     ids, images = _ids_and_images(table.frame, chosen.get("image"))
     rows = pd.DataFrame({"id": ids, "image": images, "grade": 0})
     if "patient" in chosen:
         rows["patient"] = table.frame[chosen["patient"]]
     rows = pd.concat([rows, tables.kept_columns(table.frame, columns)], axis=1)
-    tables.check_wanted(columns, rows, known=names)
+    tables.check_wanted(columns, rows, known=list(table.frame.columns))
     return Manifest(
         table=rows,
         grades=grades,
@@ -302,7 +300,7 @@ def _from_table(
         raise SrjtError(f"{table.name}, {table.problems[0].where}: {table.problems[0].detail}.")
     if patterns is not None:
         listed = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else patterns
-        taken = tables.match_columns(columns, listed, role="features", source=table.name)
+        taken = tables.match_columns(table, listed, role="features")
     elif wanted:
         match_names(columns, wanted, source=table.name)
         taken = list(wanted)

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -266,21 +267,20 @@ def _read_key(path: Path) -> bytes:
 def read_images(
     sources: Sequence[str | os.PathLike[str] | pd.DataFrame],
     *,
-    images: str | os.PathLike[str] | None = None,
-    image_column: str | None = None,
-    patient_column: str | None = None,
     columns: Sequence[str] = (),
     grades: tuple[str, ...] = ("0", "1"),
     progress: ProgressOption = False,
+    **options: Any,
 ) -> LoadedData:
     """Image files, folders (searched recursively) and tables with a column of images, as one manifest.
 
-    Image names in a table are relative to ``images``, or to its folder; in a DataFrame to the present folder. The
-    manifest has the patients of the tables that have them, or else of DICOM headers, and their ``columns``; both are
-    empty for other images.
+    The manifest has the patients of the tables that have them, or else of DICOM headers, and their ``columns``; both
+    are empty for other images.
     Every sample gets the mildest grade as a placeholder. Files that are not images, malformed rows, rows without an
     image and repetitions are left out and listed in ``problems``. progress: whether to show a bar over DICOM headers.
+    options: images, image_column and patient_column of ``ReadOptions``, for tables.
     """
+    asked = ReadOptions.of(options)
     parts: list[pd.DataFrame] = []  # the image, the line that names it, and what a table tells of it
     problems: list[Problem] = []
     of_tables: list[str] = []  # columns
@@ -298,14 +298,10 @@ def read_images(
             parts.append(pd.DataFrame({"image": [path], "line": [path]}, dtype=str))
         else:
             table = tables.load_table(path)
-            of_tables += list(table.frame.columns)
-            given = {"image": image_column, "patient": patient_column}
-            chosen, _ = tables.choose_columns(
-                list(table.frame.columns), given, source=table.name, required=("image",)
-            )
+            of_tables.extend(table.frame.columns)
+            chosen, _ = tables.choose_columns(table, asked.roles, required=("image",))
             names = table.frame[chosen["image"]].tolist()
-            root = tables.find_image_folder(names, table.folder if images is None else Path(images))
-            located, ambiguous = tables.locate_images(names, root)
+            root, located, ambiguous = tables.find_images(names, asked.images or table.folder)
             if ambiguous:
                 raise SrjtError(f"{ambiguous[0].where}: {ambiguous[0].detail}")
             part = tables.kept_columns(table.frame, columns).assign(
@@ -317,12 +313,9 @@ def read_images(
             for line in part.loc[part["image"] == "", "line"]:
                 problems.append(Problem("missing-image", line, "the row has no image"))
             parts.append(part[part["image"] != ""])
-    options = {"images": images, "image_column": image_column, "patient_column": patient_column}
-    without_table = [option for option, value in options.items() if value is not None and not of_tables]
-    if without_table:
+    for option in asked.given if not of_tables else ():
         raise SrjtError(
-            f"`{without_table[0]}` applies to a table of images, and {sources[0]} is none: give a table, or leave it "
-            "out."
+            f"`{option}` applies to a table of images, and {sources[0]} is none: give a table, or leave it out."
         )
     named_images = pd.concat(parts)
     if not len(named_images):
@@ -369,8 +362,7 @@ def read_dr(source: Path, options: ReadOptions) -> LoadedData:
     if not {"image", "level"} <= set(table.frame.columns):
         raise SrjtError(f"{labels} must have the columns image and level, as Kaggle publishes it.")
     names = table.frame["image"].str.removesuffix(".jpeg")
-    folder = tables.find_image_folder(names.tolist(), options.images or labels.parent)
-    located, problems = tables.locate_images(names.tolist(), folder)
+    folder, located, problems = tables.find_images(names.tolist(), options.images or labels.parent)
     eyes = names.str.extract(r"^(?P<patient>\d+)_(?P<eye>left|right)$").fillna("")
     return assemble(
         pd.DataFrame({"id": names, "image": located, "grade": table.frame["level"]}).join(eyes),

@@ -26,7 +26,7 @@ from srjt import files
 from srjt.data.grades import Grades
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.sources.readings import ReadingsTable
-from srjt.data.sources.table import find_image_folder, load_table, locate_images, relative_name
+from srjt.data.sources.table import find_images, load_table, relative_name
 from srjt.errors import SrjtError
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
@@ -113,8 +113,8 @@ def _images(reading: ReadingsTable) -> list[str]:
 def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
     """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there is no such file."""
     names = [relative_name(name, directory.absolute()) for name in _images(reading)]
-    root = find_image_folder(names, directory.absolute())
-    paths = [os.path.join(root, file) for file in locate_images(names, root)[0]]
+    root, located, _ = find_images(names, directory.absolute())
+    paths = [os.path.join(root, file) for file in located]
     return [path if os.path.isfile(path) else name for path, name in zip(paths, names, strict=True)]
 
 

@@ -99,17 +99,16 @@ def reading_columns(
     given: the column of a role. grade_column: a name or a pattern such as ``"grade_*"``, or several of them: a wide
     table. images: an item is an image, also if the table has a column of items.
     """
-    columns = list(table.frame.columns)
     patterns = [grade_column] if isinstance(grade_column, str) else list(grade_column or ())
-    matched = tables.match_columns(columns, patterns, role="grade", source=table.name)
+    matched = tables.match_columns(table, patterns, role="grade")
     wide = matched if len(matched) > 1 else []
     synonyms = dict(READING_SYNONYMS)
     if images or given.get("image") is not None:
         del synonyms["item"]
     chosen, notes = tables.choose_columns(
-        [column for column in columns if column not in wide],
+        table,
         {**given, "grade": matched[0] if len(matched) == 1 else None},
-        source=table.name,
+        without=wide,
         required=(),
         synonyms=synonyms,
     )
@@ -117,7 +116,7 @@ def reading_columns(
         wide = wide_columns(table.frame)
     item = chosen.get("item") or chosen.get("image")
     if not wide and ("grade" not in chosen or item is None):
-        raise tables.missing_column("image" if "grade" in chosen else "grade", columns, source=table.name)
+        raise tables.missing_column("image" if "grade" in chosen else "grade", table)
     said_later = ("reference", "grade", "reader", "date") if wide else ("reference",)
     return ReadingColumns(
         item=item,
