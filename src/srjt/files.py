@@ -252,9 +252,7 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
         try:
             lock.acquire(timeout=_GRACE, poll_interval=_POLL)
         except Timeout:
-            raise SrjtError(
-                f"Another process is working on {folder}: wait for it, or choose another `out`."
-            ) from None
+            raise SrjtError(f"Another process is working on {folder}: wait, or change `out`.") from None
     try:
         remove_unfinished(folder)
         yield
@@ -385,8 +383,7 @@ def download(url: str, target: Path, *, progress: Progress | None = None) -> Non
         farthest = max(farthest, _size(part))
         if failures >= ATTEMPTS:
             raise SrjtError(
-                f"The download stopped after {_size(part):,} bytes ({problem}). They are kept in {part}: run the same "
-                "command again to resume."
+                f"The download stopped ({problem}); {_size(part):,} bytes are in {part}: run it again to resume."
             )
         if failures:
             time.sleep(PAUSE * 2 ** (failures - 1))
@@ -462,9 +459,7 @@ def extract(archive: Path, folder: Path, *, progress: Callable[[int, int], None]
                 if progress is not None:
                     progress(done, len(members))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as problem:
-        raise SrjtError(
-            f"The archive {archive} is damaged ({problem}): delete it and run the same command again."
-        ) from None
+        raise SrjtError(f"{archive} is damaged ({problem}): delete it and run the command again.") from None
 
 
 def _refuse_unsafe(member: zipfile.ZipInfo, archive: Path) -> None:
@@ -505,9 +500,7 @@ def fetch_run(address: str | os.PathLike[str]) -> Path:
     text = re.sub("^hf:/+", "hf://", os.fspath(address))  # Path drops a slash
     parts = HUB_ADDRESS.fullmatch(text)
     if parts is None:
-        raise SrjtError(
-            f"{printable(text)} is not the address of a run: hf://owner/name or hf://owner/name@revision."
-        )
+        raise SrjtError(f"{printable(text)} is not the address of a run, hf://owner/name[@revision].")
     repo, revision = parts["repo"], parts["revision"]
     folder = cache_folder() / "hub" / f"{repo}@{revision or 'main'}".replace("/", "--")
     _ask_hub(

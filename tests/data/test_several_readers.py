@@ -104,7 +104,7 @@ def test_dates_are_read_and_day_and_month_are_not_guessed() -> None:
     assert str(european.readings.times[1]).startswith("2024-06-01")
     with pytest.raises(SrjtError, match="may be day/month or month/day"):
         read_readings(frame.assign(date=["01/05/2024", "01/06/2024", "02/06/2024", "03/06/2024"]))
-    with pytest.raises(SrjtError, match="no date that can be read; the first is 'later'"):
+    with pytest.raises(SrjtError, match="no date such as 2024-05-31, but 'later'"):
         read_readings(frame.assign(date=["later"] * 4))
 
 

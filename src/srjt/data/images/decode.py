@@ -80,9 +80,7 @@ def read_dicom(path: Path) -> UInt8Array:
     try:
         data = dcmread(path)
     except InvalidDicomError:  # pydicom advises to read it all the same
-        raise ValueError(
-            "it has the suffix of a DICOM file, but not the prefix DICM: export it again, as DICOM Part 10"
-        ) from None
+        raise ValueError("it is a DICOM file without the prefix DICM: export it again, as Part 10") from None
     if "PixelData" not in data:
         raise ValueError("the DICOM file contains no image")
     frames = int(data.get("NumberOfFrames", 1) or 1)
@@ -205,8 +203,7 @@ def read_image(
     except Exception as error:  # damaged files make the readers raise almost any exception
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise SrjtError(
-                f"{path} cannot be opened because too many files are open: allow more of them (ulimit -n) and run the "
-                "command again."
+                f"{path} cannot be opened: too many files are open; allow more (ulimit -n)."
             ) from error
         raise BadImageError(path, _reason(error)) from error
     return np.array(picture if size is None else resized(picture, size=size, resize=resize))

@@ -412,7 +412,7 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
         advice = "Repair them, or leave them out with `on_bad_image='skip'`."
     listed = f" The full list is in {folder / 'bad_images.csv'}." if more else ""
     return SrjtError(
-        f"{len(bad):,} of {len(manifest):,} images cannot be read ({named}{more}). {advice}{listed}"
+        f"{len(bad):,} of {len(paths):,} images cannot be read ({named}{more}). {advice}{listed}"
     )
 
 

@@ -105,9 +105,7 @@ def walk_images(folder: Path, *, root: Path) -> tuple[list[str], list[Problem]]:
                 if by_suffix:  # such as ._a.png, which macOS adds to archives
                     problems.append(Problem("ignored-file", name, "a hidden file"))
             elif not is_utf8(name):
-                problems.append(
-                    Problem("unreadable-image", name, "its name is not UTF-8 text: rename the file")
-                )
+                problems.append(Problem("unreadable-image", name, "its name is not UTF-8: rename the file"))
             elif by_suffix or is_image(path):
                 images.append(name)
             else:
@@ -314,9 +312,7 @@ def read_images(
                 problems.append(Problem("missing-image", line, "the row has no image"))
             parts.append(part[part["image"] != ""])
     for option in asked.given if not of_tables else ():
-        raise SrjtError(
-            f"`{option}` applies to a table of images, and {sources[0]} is none: give a table, or leave it out."
-        )
+        raise SrjtError(f"`{option}` applies to a table of images, and {sources[0]} is none.")
     named_images = pd.concat(parts)
     if not len(named_images):
         raise SrjtError(f"No row can be used; the first: {problems[0].where}: {problems[0].detail}.")

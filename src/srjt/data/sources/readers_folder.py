@@ -147,13 +147,11 @@ def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str
     same_network = before["probabilities_sha256"] == facts["probabilities_sha256"]
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
-            f"{folder} contains the consensus of other readings or with another network: choose another `out`, or pass "
-            "`overwrite=True` to overwrite it."
+            f"{folder} has the consensus of other readings or networks: choose another `out`, or pass `overwrite=True`."
         )
     if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
         raise SrjtError(
-            f"{folder / 'worklist.csv'} is another worklist, which somebody may be reading: choose another file with "
-            "`worklist`, or pass `overwrite=True` to overwrite it."
+            f"{folder / 'worklist.csv'} is another worklist: choose another `worklist`, or pass `overwrite=True`."
         )
 
 
@@ -228,8 +226,7 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
     frame = load_table(path).frame
     if {"quality", "suggested"} <= set(frame.columns):
         raise SrjtError(
-            f"{path} is the list of an audit, whose probabilities follow from the labels too, so that they would "
-            "count twice: give the predictions of networks alone, or run srjt audit --several-readings consensus."
+            f"{path} is the list of an audit, whose probabilities follow from the labels: give those of srjt predict."
         )
     names = [f"p_{grade}" for grade in readings.grades]
     if missing := [name for name in names if name not in frame]:
@@ -247,6 +244,4 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
             probabilities = np.tile(known.mean(axis=0), (len(rows), 1))
             probabilities[rows >= 0] = known
             return probabilities
-    raise SrjtError(
-        f"{path} names none of the images that were read; the first of them is {readings.items[0]!r}."
-    )
+    raise SrjtError(f"{path} names none of the images that were read, such as {readings.items[0]!r}.")

@@ -187,14 +187,12 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
     dated = [int((~np.isnat(times)).sum()) for times in read]
     if not max(dated):
         raise SrjtError(
-            f"The column {column!r} holds no date that can be read; the first is {first[:40]!r}: write them as "
-            "2024-05-31, or choose another column with `date_column`."
+            f"The column {column!r} holds no date such as 2024-05-31, but {first[:40]!r}: choose another `date_column`."
         )
     best, *others = [times for times, count in zip(read, dated, strict=True) if count == max(dated)]
     if any((other != best)[~np.isnat(best)].any() for other in others):
         raise SrjtError(
-            f"The dates in the column {column!r}, such as {first[:40]!r}, may be day/month or month/day: write "
-            "them as 2024-05-31."
+            f"The dates in {column!r}, such as {first[:40]!r}, may be day/month or month/day: write 2024-05-31."
         )
     return best
 
@@ -362,9 +360,7 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
             problems.append(Problem("duplicate-row", items[row], detail))
         usable &= ~repeated
     if not usable.any():
-        raise SrjtError(
-            f"{table.name} has no reading that can be used: every grade is missing or not one of the scale."
-        )
+        raise SrjtError(f"{table.name} has no reading that can be used: no grade is one of the scale.")
     kept = rows[usable]
     item_codes, item_names = pd.factorize(items[kept])
     reader_codes, reader_names = pd.factorize(names[usable])
@@ -381,10 +377,8 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
         two = _first_two(pd.Series(reference_codes).where(reference_codes >= 0), row_items)
         reference = two[0].where(two[1].isna()).fillna(-1).to_numpy(np.int64)
         for item, *pair in two[two[1].notna()].astype(int).itertuples(name=None):
-            both = " and ".join(grading.names[code] for code in pair)
-            problems.append(
-                Problem("conflicting-reference", item_names[item], f"references {both}: none is used")
-            )
+            detail = f"references {' and '.join(grading.names[code] for code in pair)}: none is used"
+            problems.append(Problem("conflicting-reference", item_names[item], detail))
     readings = Readings(
         items=item_names.tolist(),
         readers=reader_names.tolist(),
@@ -495,9 +489,7 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
     several = isinstance(options.grade_column, tuple) and len(options.grade_column) > 1
     unused = [name for name in ("reader_column", "reference_column") if getattr(options, name) is not None]
     for name in [*unused, *(["grade_column"] if several else [])]:
-        raise SrjtError(
-            f"`{name}` is for several readings of an image: add `several_readings='consensus'`, or leave it out."
-        )
+        raise SrjtError(f"`{name}` is for several readings of an image: add `several_readings='consensus'`.")
     graded = options.grade_column or has_grade_column(table.frame)
     if readers := [] if graded else wide_columns(table.frame):
         raise SrjtError(

@@ -162,7 +162,7 @@ def _read_csv(path: Path) -> Rows:
     except csv.Error as problem:
         reason = "a quote is opened and never closed" if "end of data" in str(problem) else str(problem)
         raise SrjtError(
-            f"{path} cannot be read as a table: {reason}, in the row that begins in line {end + 1}."
+            f"{path} is not a table: {reason}, in the row that begins in line {end + 1}."
         ) from None
     reason = "the quoted cell that ends in line {} contains other rows: a quote is not closed"
     with_rows = _rows_with_rows(rows, several_lines, delimiter)
@@ -294,9 +294,7 @@ def match_columns(table: Table, patterns: Sequence[str], *, role: str) -> list[s
         names = [pattern] if pattern in columns else fnmatch.filter(columns, pattern)
         if not names:
             shown = few(columns, SHOWN)
-            raise SrjtError(
-                f"No column of {table.name} matches {pattern!r}, for the {role}. Columns: {shown}."
-            )
+            raise SrjtError(f"No column of {table.name} matches {pattern!r} ({role}). Columns: {shown}.")
         matching.update(names)
     return [column for column in columns if column in matching]
 
@@ -307,8 +305,7 @@ def is_split(cells: pd.Series[str], *, given: bool) -> bool:
     strange = sorted(values - set(SPLIT_NAMES))
     if given and (strange or not values):
         raise SrjtError(
-            f"The column {cells.name!r} must contain train, validation or test; "
-            f"it contains {few(map(repr, strange), 5) or 'nothing'}."
+            f"The column {cells.name!r} must be train, validation or test, not {few(map(repr, strange), 5) or 'empty'}."
         )
     return bool(values) and not strange
 
@@ -405,5 +402,5 @@ def no_image_exists(manifest: Manifest) -> SrjtError:
     """The error if no image is where it is looked for."""
     return SrjtError(
         f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: give their folder with "
-        "`images`, or the columns with `feature_columns` if the table has features."
+        "`images`, or name columns of features with `feature_columns`."
     )
