@@ -58,7 +58,7 @@ def inspect(
     Warnings: duplicate rows, identical and nearly identical images, identical
     images with different grades, patients unknown, too few patients in a grade.
     """
-    from srjt.data.checks import contact_sheet, examine, pair_sheet
+    from srjt.data.checks import contact_sheet, examine_images, few_patients, pair_sheet
     from srjt.data.manifest import errors_in
 
     sentences, data = _readers(data)
@@ -71,8 +71,8 @@ def inspect(
         say(line)
 
     with progress_bar("Reading images", decode) as progress:
-        found, alike = examine(manifest, folds=folds, images=decode, progress=progress)
-    problems = [*reading.problems, *found]
+        found, alike = examine_images(manifest, progress=progress) if decode else ([], ())
+    problems = [*reading.problems, *found, *few_patients(manifest, folds)]
     print_problems(problems)
     if problems:
         replaced = _replaced(problems_file)

@@ -143,9 +143,8 @@ Resize = Literal["squash", "crop"]
 OnBadImage = Literal["error", "skip"]
 
 # A file with another suffix, or with none, is an image if its content is one.
-IMAGE_SUFFIXES = frozenset(
-    {".bmp", ".dcm", ".dicom", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
-)
+DICOM = frozenset({".dcm", ".dicom"})
+IMAGE_SUFFIXES = DICOM | {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
 # Part of the key of every store: raise it when the same file gives other pixels.
 DECODER_VERSION = 2
@@ -194,10 +193,9 @@ def read_image(
     if (reason := why_not_a_file(path)) is not None:
         raise BadImageError(path, reason)
     try:
-        head = read_head(path)
-        if not head:
+        if not path.stat().st_size:
             raise BadImageError(path, EMPTY_FILE)
-        picture = _read(path, head, size)
+        picture = _read(path, size)
     except (SrjtError, MemoryError):
         raise
     except Exception as error:  # damaged files make the readers raise almost any exception
@@ -217,12 +215,9 @@ def is_image(path: str | os.PathLike[str]) -> bool:
     path = Path(path)
     if why_not_a_file(path) is not None or path.name.upper() == "DICOMDIR":
         return False
-    if path.suffix.lower() in IMAGE_SUFFIXES:
+    if path.suffix.lower() in IMAGE_SUFFIXES or is_dicom(path):
         return True
     try:
-        head = read_head(path)
-        if head[128:] == b"DICM":
-            return True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the reader of the image says it
             with Image.open(path, formats=_FORMATS):
@@ -257,14 +252,17 @@ def check_resize(size: int | None, resize: str) -> None:
         raise SrjtError(f"The image size must be at least 1 pixel, not {size}.")
 
 
-def read_head(path: Path) -> bytes:
-    """The first bytes of a file; those of DICOM end in DICM."""
-    with path.open("rb") as file:
-        return file.read(132)
+def is_dicom(path: Path) -> bool:
+    """Whether a file is DICOM, by its suffix, else by its first bytes; not one that cannot be opened."""
+    if path.suffix.lower() in DICOM:
+        return True
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(132)[128:] == b"DICM"
+    return False
 
 
-def _read(path: Path, head: bytes, size: int | None) -> Image.Image:
-    if head[128:] == b"DICM" or path.suffix.lower() in {".dcm", ".dicom"}:
+def _read(path: Path, size: int | None) -> Image.Image:
+    if is_dicom(path):
         return Image.fromarray(read_dicom(path)).convert("RGB")
     with Image.open(path, formats=_FORMATS) as image:
         if size is not None:

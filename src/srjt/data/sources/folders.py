@@ -23,7 +23,7 @@ import pandas as pd
 import platformdirs
 
 from srjt.data.grades import MISSING, order_names, refuse_too_many
-from srjt.data.images.decode import IMAGE_SUFFIXES, is_image, read_head, read_patient_id
+from srjt.data.images.decode import DICOM, IMAGE_SUFFIXES, is_dicom, is_image, read_patient_id
 from srjt.data.manifest import Manifest, Problem
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
@@ -132,7 +132,6 @@ def _is_system_file(name: str) -> bool:
 
 KEY = ".srjt-patients.key"
 KEY_BYTES = 32
-DICOM = {".dcm", ".dicom"}  # suffixes
 WORKERS = 8  # parsing a header holds Python's lock; a network drive gains from several requests at once
 # What programs write in place of an id, in lower case and without punctuation.
 PLACEHOLDERS = {
@@ -149,41 +148,35 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
     manifest = reading.manifest
     if manifest.arrays is not None or manifest.patients is not None or find_spec("pydicom") is None:
         return reading  # without pydicom, the error follows when an image is read
-    paths = manifest.paths
+    paths, ids = manifest.paths, manifest.ids
     others = IMAGE_SUFFIXES - DICOM
-    candidates = [row for row, path in enumerate(paths) if path.suffix.lower() not in others]
-    if not candidates:
+    rows = [row for row, path in enumerate(paths) if path.suffix.lower() not in others]
+    if not rows:
         return reading
-    patients = [""] * len(paths)
-    are_dicom = False
+    headers: list[str | None] = []
     with (
         progress_bar("Reading DICOM headers", progress) as advance,
         ThreadPoolExecutor(WORKERS, thread_name_prefix="header") as pool,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # pydicom's, about values that do not matter here
-        headers = pool.map(_patient, [paths[row] for row in candidates])
-        for done, (row, patient) in enumerate(zip(candidates, headers, strict=True), start=1):
-            advance(done, len(candidates))
-            patients[row], are_dicom = patient or "", are_dicom or patient is not None
-    if not are_dicom:
+        for header in pool.map(_patient, [paths[row] for row in rows]):
+            headers.append(header)
+            advance(len(headers), len(rows))
+    if headers.count(None) == len(rows):
         return reading
-    known = list(filter(None, patients))
-    if not known or len(set(known)) == 1 < len(known):
+    known = {row: patient for row, patient in zip(rows, headers, strict=True) if patient}
+    if not known or len(set(known.values())) == 1 < len(known):
         why = "the DICOM files have one PatientID for all" if known else "no DICOM file has a PatientID"
         note = f"patient: not known, because {why}; images are split one by one"
         return replace(reading, notes=(*reading.notes, note))
-    key = _secret([paths[row] for row in candidates])
-    ids = manifest.ids
+    key = _secret([paths[row] for row in rows])
     names = [f"unknown: {name}" for name in ids]
-    for row, patient in enumerate(patients):
-        if patient:
-            content = patient.encode("utf-8", "surrogateescape")
-            names[row] = f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
+    for row, patient in known.items():
+        content = patient.encode("utf-8", "surrogateescape")
+        names[row] = f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
     detail = "its header has no PatientID that can be used: treated as a separate patient"
-    unknown = [
-        Problem("missing-patient", ids[row], detail) for row, patient in enumerate(patients) if not patient
-    ]
+    unknown = [Problem("missing-patient", name, detail) for row, name in enumerate(ids) if row not in known]
     note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
     note += f"; images without one, each a separate patient: {len(unknown):,}" if unknown else ""
     return replace(
@@ -196,14 +189,8 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
 
 def _patient(path: Path) -> str | None:
     """The PatientID of a DICOM file, "" if its header names none; None for another file."""
-    if not os.path.isfile(path):  # opening a pipe would never end
+    if not os.path.isfile(path) or not is_dicom(path):  # opening a pipe would never end
         return None
-    if path.suffix.lower() not in DICOM:
-        try:
-            if read_head(path)[128:] != b"DICM":
-                return None
-        except OSError:
-            return None
     patient = read_patient_id(path)
     plain = re.sub(r"[\W_]", "", patient.casefold())
     return "" if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS else patient
@@ -224,10 +211,7 @@ def _secret(images: Sequence[Path]) -> bytes:
         with contextlib.suppress(OSError):
             _make_key(place)
             return _read_key(place / KEY)
-    raise SrjtError(
-        f"A key for the pseudonyms of patients can be written neither to {folder} nor to {own}: add a column of "
-        "patients to the table of labels."
-    )
+    raise SrjtError(f"No key for pseudonyms can be written to {folder} or {own}: add a column of patients.")
 
 
 def _make_key(folder: Path) -> None:
@@ -237,12 +221,8 @@ def _make_key(folder: Path) -> None:
     try:
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_hex(KEY_BYTES) + "\n")
-        try:
+        with contextlib.suppress(FileExistsError):
             os.link(draft, folder / KEY)
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without links
-            os.replace(draft, folder / KEY)
     finally:
         Path(draft).unlink(missing_ok=True)
 
@@ -253,10 +233,7 @@ def _read_key(path: Path) -> bytes:
         key = bytes.fromhex(file.read(4 * KEY_BYTES).decode("ascii").strip())
         if len(key) == KEY_BYTES:
             return key
-    raise SrjtError(
-        f"{path}, the key for the pseudonyms of patients, cannot be read: ask its owner for it, or add a column of "
-        "patients to the table of labels."
-    )
+    raise SrjtError(f"{path}, the key of patients' pseudonyms, cannot be read: add a column of patients.")
 
 
 # Images without grades, for prediction.

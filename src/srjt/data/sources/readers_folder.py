@@ -59,41 +59,41 @@ def consensus_table(
     """
     readings = reading.readings
     every = np.arange(len(readings.items))
-    table = pd.DataFrame(
-        {"id": _cells(readings.items, every), "image": _cells(images or _images(reading), every)}
-    )
-    table["grade"] = _cells(readings.grades, agreed.grade)
-    _add_known(table, reading, every)
-    table["readings"] = np.bincount(readings.item, minlength=len(readings.items))
-    table["certainty"] = np.round(agreed.certainty, 6)
-    for grade in range(len(readings.grades)):
-        table[POSTERIOR.format(grade)] = np.round(agreed.posterior[:, grade], 9)
-    return table
+    return pd.DataFrame({
+        "id": _cells(readings.items, every),
+        "image": _cells(images or _images(reading), every),
+        "grade": _cells(readings.grades, agreed.grade),
+        **_patient_and_reference(reading, every),
+        "readings": np.bincount(readings.item, minlength=len(readings.items)),
+        "certainty": np.round(agreed.certainty, 6),
+        **{POSTERIOR.format(grade): np.round(p, 9) for grade, p in enumerate(agreed.posterior.T)},
+    })  # fmt: skip
 
 
 def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
     """One row per reading, in the order of the source: item, reader, grade, date, … and how probable it is."""
     readings, chosen = reading.readings, reading.columns
-    table = pd.DataFrame({chosen.noun: _cells(readings.items, readings.item)})
+    columns: dict[str, Any] = {chosen.noun: _cells(readings.items, readings.item)}
     if chosen.noun == "item" and chosen.image is not None:
-        table["image"] = _cells(reading.frame[chosen.image].tolist(), reading.rows)
-    table["reader"] = _cells(readings.readers, readings.reader)
-    table["grade"] = _cells(readings.grades, readings.grade)
+        columns["image"] = _cells(reading.frame[chosen.image].tolist(), reading.rows)
+    columns["reader"] = _cells(readings.readers, readings.reader)
+    columns["grade"] = _cells(readings.grades, readings.grade)
     if readings.times is not None:
-        table["date"] = ["" if np.isnat(time) else str(time) for time in readings.times]
-    _add_known(table, reading, readings.item)
-    table["consensus"] = _cells(readings.grades, agreed.grade[readings.item])
-    table["probability"] = np.round(agreed.posterior[readings.item, readings.grade], 6)
-    return table
+        columns["date"] = ["" if np.isnat(time) else str(time) for time in readings.times]
+    columns |= _patient_and_reference(reading, readings.item)
+    columns["consensus"] = _cells(readings.grades, agreed.grade[readings.item])
+    columns["probability"] = np.round(agreed.posterior[readings.item, readings.grade], 6)
+    return pd.DataFrame(columns)
 
 
-def _add_known(table: pd.DataFrame, reading: ReadingsTable, items: npt.NDArray[np.int64]) -> None:
-    """Add the patient and the reference of each row's item, where there are some."""
-    readings = reading.readings
+def _patient_and_reference(reading: ReadingsTable, items: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Columns of the items' patients and trusted grades, where there are some."""
+    readings, columns = reading.readings, dict[str, Any]()
     if reading.columns.patient is not None and readings.groups is not None:
-        table["patient"] = _cells(readings.groups, items)
+        columns["patient"] = _cells(readings.groups, items)
     if readings.reference is not None:
-        table["reference"] = _cells([*readings.grades, ""], readings.reference[items])
+        columns["reference"] = _cells([*readings.grades, ""], readings.reference[items])
+    return columns
 
 
 def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
