@@ -247,17 +247,17 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    lock = FileLock(folder / LOCK)
-    with contextlib.suppress(NotImplementedError), explain_write_errors(f"{folder} cannot be written"):
-        try:
-            lock.acquire(timeout=_GRACE, poll_interval=_POLL)
-        except Timeout:
-            raise SrjtError(f"Another process is working on {folder}: wait, or change `out`.") from None
-    try:
+    until = time.monotonic() + _GRACE
+
+    def refuse() -> None:
+        if time.monotonic() > until:
+            raise SrjtError(f"Another process is working on {folder}: wait for it, or choose another `out`.")
+
+    with contextlib.ExitStack() as stack:
+        with explain_write_errors(f"{folder} cannot be written"):
+            stack.enter_context(wait_for_lock(folder, waiting=refuse))
         remove_unfinished(folder)
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
@@ -265,10 +265,9 @@ def wait_for_lock(folder: Path, *, waiting: Callable[[], None]) -> Iterator[None
     """Lock ``folder`` after waiting for the process that has it; ``waiting`` is called while we wait."""
     lock = FileLock(folder / LOCK)
     with contextlib.suppress(NotImplementedError):
-        while True:
+        while not lock.is_locked:
             try:
                 lock.acquire(timeout=0)
-                break
             except Timeout:
                 waiting()
                 time.sleep(_POLL)
@@ -321,6 +320,10 @@ NO_REGULAR_FILE = "it is a pipe, a socket or a device, not a regular file"
 TOO_LONG = "its name is too long for this file system"
 NUL = "its name contains a NUL character"
 NOT_A_FILE = (NO_SUCH_FILE, A_FOLDER, NO_REGULAR_FILE, TOO_LONG, NUL)  # there is no such image
+_REASONS: dict[int | None, str] = {
+    **{errno.ENOENT: NO_SUCH_FILE, errno.EISDIR: A_FOLDER, errno.ENAMETOOLONG: TOO_LONG},
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "there is no permission to read it"),
+}
 
 
 def why_not_a_file(path: Path) -> str | None:
@@ -338,17 +341,9 @@ def why_not_a_file(path: Path) -> str | None:
 
 def describe_os_error(problem: OSError | ValueError) -> str:
     """Why a file cannot be opened, in a few words."""
-    if isinstance(problem, FileNotFoundError):
-        return NO_SUCH_FILE
-    if isinstance(problem, IsADirectoryError):
-        return A_FOLDER
-    if isinstance(problem, PermissionError):
-        return "there is no permission to read it"
-    if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
-        return TOO_LONG
-    if isinstance(problem, ValueError) and "null" in str(problem):
-        return NUL
-    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+    if isinstance(problem, OSError):
+        return _REASONS.get(problem.errno) or problem.strerror or str(problem)
+    return NUL if "null" in str(problem) else str(problem)
 
 
 def exists_already(path: Path) -> SrjtError:

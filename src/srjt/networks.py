@@ -44,9 +44,9 @@ def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.
     """
 
     def block(inputs: int, outputs: int, *, kernel: int, stride: int) -> nn.Sequential:
-        convolution = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
         scale = nn.BatchNorm2d(outputs) if norm == "batch" else nn.GroupNorm(8, outputs)
-        return nn.Sequential(convolution, scale, nn.ReLU(inplace=True))
+        layer = convolution(inputs, outputs, kernel=kernel, stride=stride)
+        return nn.Sequential(layer, scale, nn.ReLU(inplace=True))
 
     return nn.Sequential(
         block(channels, 24, kernel=5, stride=4),
@@ -377,21 +377,14 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
         key: value for key, value in tensors.items() if key in wanted or key.split(".")[0] not in _CLASSIFIERS
     }
     # Many published files lack batch norm's step counters, which batch norm does not use by default.
-    missing = [key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")]
-    unexpected = [key for key in tensors if key not in wanted]
-    reshaped = [
-        f"{key} is {_shape(tensors[key])} instead of {_shape(wanted[key])}"
-        for key in wanted
-        if key in tensors and tensors[key].shape != wanted[key].shape
-    ]
-    problems = [
-        f"{len(keys)} {what} ({few(keys)})"
-        for keys, what in ((missing, "missing"), (unexpected, "unexpected"), (reshaped, "of another shape"))
-        if keys
-    ]
-    if problems:
-        raise SrjtError(f"The weights in {source} do not fit the network: {'; '.join(problems)}.")
-    network.load_state_dict(tensors, strict=False)
+    counters = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")}
+    try:
+        network.load_state_dict({**counters, **tensors})
+    except RuntimeError as error:
+        reason = str(error).partition("\n\t")[2] or str(error)
+        raise SrjtError(
+            f"The weights in {source} do not fit the network: {' '.join(reason.split())[:300]}"
+        ) from error
     used = {prefix + key for key in tensors}
     rest = [key for key in weights if key not in used]
     unused = f"; {len(rest)} of the file's are not used ({few(rest)})" if rest else ""
@@ -414,10 +407,6 @@ def _prefix(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
         key.removesuffix(name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")
     )
     return max(prefixes, key=prefixes.__getitem__, default="")
-
-
-def _shape(tensor: Tensor) -> str:
-    return "×".join(map(str, tensor.shape)) or "a single number"
 
 
 # PyTorch's published ImageNet weights: downloaded once into torch's cache, checked at every use.

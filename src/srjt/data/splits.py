@@ -18,14 +18,13 @@ import pandas as pd
 from srjt import noise
 from srjt.data.duplicates import group_duplicates, image_hashes, with_hashes
 from srjt.data.grades import MISSING, as_text
-from srjt.data.manifest import LeakageWarning, Manifest, warn_about_formulas
+from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formulas
 from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn
 from srjt.files import as_csv, check_regular_file, write_output
 
 # Folds with train, validation and test sides that share no patient and no image, and the CSV files that
 # store them.
 
-Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 BY = ("random", "stratified")
 SIDES = ("train", "validation", "test")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import MISSING, grade_values, refuse_too_many
-from srjt.data.manifest import POSTERIOR, Problem
+from srjt.data.manifest import POSTERIOR, Ints, Problem
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
 from srjt.data.sources.table import SYNONYMS, Table, load_table
@@ -25,7 +25,6 @@ from srjt.files import as_path
 from srjt.readers.consensus import Consensus, consensus
 from srjt.readers.readings import Readings
 
-Ints = npt.NDArray[np.int64]
 Times = npt.NDArray[np.datetime64]
 
 # Find the columns of a table with several readers: one row per reading (long), or one column per reader
