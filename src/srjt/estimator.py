@@ -107,7 +107,7 @@ def predict_rows(trained: Trained, X: Array, *, custom_network: bool) -> Floats:
     """(N, C) for rows of features. In float64, so that the result of a row does not depend on the others."""
     rows = as_features(X, what="X")
     if custom_network or not backbones.takes_rows(str(trained.config.network)):  # it may require float32
-        return _ensemble(trained.probabilities(rows)[0])
+        return np.asarray(trained.probabilities(rows)[0].mean(axis=0, dtype=np.float64))
     networks = copy.deepcopy(trained.networks).double().eval()
     parts = []
     for part in gen_batches(len(rows), trained.config.eval_batch_size):
@@ -123,13 +123,7 @@ def predict_images(trained: Trained, images: Array) -> Floats:
     samples = unlabelled_samples(images, features=False, grades=trained.grades).manifest
     with tempfile.TemporaryDirectory(prefix="srjt-") as cache:
         store = open_store(samples, size=config.image_size, resize=config.resize, cache=cache)
-        return _ensemble(trained.probabilities(store.pixels)[0])
-
-
-def _ensemble(probabilities: Array) -> Floats:
-    """(K, N, C) of each network → (N, C)."""
-    mean: Floats = probabilities.mean(axis=0, dtype=np.float64)
-    return mean
+        return np.asarray(trained.probabilities(store.pixels)[0].mean(axis=0, dtype=np.float64))
 
 
 # ``OrdinalNoiseClassifier``, with the interface of scikit-learn.

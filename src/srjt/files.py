@@ -320,10 +320,8 @@ NO_REGULAR_FILE = "it is a pipe, a socket or a device, not a regular file"
 TOO_LONG = "its name is too long for this file system"
 NUL = "its name contains a NUL character"
 NOT_A_FILE = (NO_SUCH_FILE, A_FOLDER, NO_REGULAR_FILE, TOO_LONG, NUL)  # there is no such image
-_REASONS: dict[int | None, str] = {
-    **{errno.ENOENT: NO_SUCH_FILE, errno.EISDIR: A_FOLDER, errno.ENAMETOOLONG: TOO_LONG},
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "there is no permission to read it"),
-}
+_FORBIDDEN = dict.fromkeys((errno.EACCES, errno.EPERM), "there is no permission to read it")
+_REASONS = {errno.ENOENT: NO_SUCH_FILE, errno.EISDIR: A_FOLDER, errno.ENAMETOOLONG: TOO_LONG, **_FORBIDDEN}
 
 
 def why_not_a_file(path: Path) -> str | None:
@@ -342,7 +340,7 @@ def why_not_a_file(path: Path) -> str | None:
 def describe_os_error(problem: OSError | ValueError) -> str:
     """Why a file cannot be opened, in a few words."""
     if isinstance(problem, OSError):
-        return _REASONS.get(problem.errno) or problem.strerror or str(problem)
+        return _REASONS.get(problem.errno or 0) or problem.strerror or str(problem)
     return NUL if "null" in str(problem) else str(problem)
 
 

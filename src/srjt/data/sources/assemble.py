@@ -309,9 +309,12 @@ def _texts(values: Sequence[object] | npt.NDArray[np.generic], name: str, count:
         raise SrjtError(
             f"{name} has {count_of(len(listed), 'entry', 'entries')} for {count:,} samples: give one for each."
         )
-    if any(isinstance(value, list) for value in listed):
+    cells = [
+        as_array(value).reshape(-1).tolist() if hasattr(value, "tolist") else [value] for value in listed
+    ]
+    if any(len(cell) != 1 or isinstance(cell[0], list) for cell in cells):
         raise SrjtError(f"{name} must have one entry per sample, not a row of several.")
-    return [as_text(value) for value in listed]
+    return [as_text(value) for (value,) in cells]
 
 
 # A torch dataset: its samples are images, or (image, label).
@@ -362,15 +365,7 @@ def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Ar
             raise SrjtError(
                 f"The images of the dataset differ in size (at index {row} {image.shape}): resize them."
             )
-    return np.stack(images), [_label(pair[1], row=row) for row, pair in enumerate(pairs) if labelled]
-
-
-def _label(label: object, *, row: int) -> object:
-    """A label may be a tensor or an array of one number."""
-    try:
-        return label.item() if hasattr(label, "item") else label
-    except (RuntimeError, ValueError):
-        raise SrjtError(f"The label at index {row} of the dataset is not one number or name.") from None
+    return np.stack(images), [pair[1] for pair in pairs if labelled]
 
 
 def _pixels(image: object, *, row: int) -> Array:

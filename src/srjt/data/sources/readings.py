@@ -42,15 +42,16 @@ READING_SYNONYMS: dict[str, tuple[str, ...]] = {
     "reader": tuple(word + end for word in READER_WORDS for end in ("", "id", "name")),
     "patient": SYNONYMS["patient"],
     "reference": (
+        *("reference", "referencegrade", "referencestandard", "adjudicated", "adjudicatedgrade"),
         *(
-            "reference",
-            "referencegrade",
-            "referencestandard",
-            "adjudicated",
-            "adjudicatedgrade",
             "adjudication",
+            "histology",
+            "histologygrade",
+            "biopsy",
+            "goldstandard",
+            "goldgrade",
+            "groundtruth",
         ),
-        *("histology", "histologygrade", "biopsy", "goldstandard", "goldgrade", "groundtruth"),
     ),
     "date": ("date", "readingdate", "readdate", "readat", "gradedat", "reviewedat", "datetime", "timestamp"),
 }
@@ -415,7 +416,9 @@ def _first_two(values: pd.Series[Any], row_items: Ints) -> pd.DataFrame:
 def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: int) -> list[str]:
     """How the table was understood."""
     columns = few(map(repr, chosen.grades.values()), 6)
-    by = "" if readings.readers == [NO_READER] else f" by {count_of(len(readings.readers), 'reader')}"
+    nobody = readings.readers == [NO_READER]
+    unnamed = sum(readings.readers[reader] == NO_READER for reader in readings.reader)
+    by = "" if nobody else f" by {count_of(len(readings.readers), 'reader')}"
     notes = [
         f"{source}: one column per reader ({columns})" if chosen.wide else f"{source}: one row per reading",
         *chosen.notes,
@@ -424,20 +427,15 @@ def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: in
     ]
     if chosen.item is None:
         notes.append("no column of images: each row is an image of its own")
-    if readings.readers == [NO_READER]:
-        several = np.bincount(readings.item).max() > 1
-        who = ": the readings count as those of different readers who are equally good" if several else ""
-        notes.append(f"no column of readers{who}")
-    elif NO_READER in readings.readers:
-        unnamed = int((readings.reader == readings.readers.index(NO_READER)).sum())
-        notes.append(f"readings without a reader count as those of one reader, {NO_READER!r}: {unnamed:,}")
+    if nobody:
+        notes.append("no column of readers: they count as different readers who are equally good")
+    elif unnamed:
+        notes.append(f"readings without a reader count as those of one, {NO_READER!r}: {unnamed:,}")
     if empty:
         notes.append(f"empty cells, readings that were not made: {empty:,}")
     if readings.reference is not None:
-        trusted = int((readings.reference >= 0).sum())
-        notes.append(
-            f"reference: column {chosen.reference!r}; {chosen.noun}s with a trusted grade: {trusted:,}"
-        )
+        trusted = f"{chosen.noun}s with a trusted grade: {(readings.reference >= 0).sum():,}"
+        notes.append(f"reference: column {chosen.reference!r}; {trusted}")
     if readings.times is not None:
         notes.append(f"dates: readings without one that can be read: {np.isnat(readings.times).sum():,}")
     return notes
