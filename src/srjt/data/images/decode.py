@@ -311,14 +311,14 @@ PROGRAM = (
 
 @contextlib.contextmanager
 def decoding_process(
-    files: Sequence[tuple[int, Path]], *, pixels: Path, offset: int, size: int, resize: Resize
+    files: Sequence[tuple[int, Path]], *, pixels: Path, size: int, resize: Resize
 ) -> Iterator[Iterator[int]]:
     """A process that decodes files, each to a row of ``pixels``; the rows that it has done, as it does them.
 
     A file that it cannot read is left out, and so are the rest if it fails: the caller finds out why.
     """
     todo = [(row, os.fspath(path)) for row, path in files]
-    job = {"files": todo, "pixels": os.fspath(pixels), "offset": offset, "size": size, "resize": resize}
+    job = {"files": todo, "pixels": os.fspath(pixels), "size": size, "resize": resize}
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(path=sys.path)],
         stdin=subprocess.PIPE,
@@ -346,7 +346,7 @@ def decode_files() -> None:
         for row, path in job["files"]:
             with contextlib.suppress(BadImageError):
                 picture = read_image(Path(path), size=job["size"], resize=job["resize"])
-                pixels.seek(job["offset"] + row * picture.nbytes)
+                pixels.seek(row * picture.nbytes)
                 if pixels.write(picture.data) < picture.nbytes:
                     break  # the disk is full
                 print(row, flush=True)
