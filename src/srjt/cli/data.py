@@ -71,7 +71,7 @@ def inspect(
         say(line)
 
     with progress_bar("Reading images", decode) as progress:
-        found, alike = examine_images(manifest, progress=progress) if decode else ([], ())
+        found, alike = examine_images(manifest, progress=progress) if decode else ([], None)
     problems = [*reading.problems, *found, *few_patients(manifest, folds)]
     print_problems(problems)
     if problems:
@@ -82,7 +82,7 @@ def inspect(
     else:
         say("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
-        if len(alike):
+        if alike is not None and len(alike):
             _write_picture(pair_sheet(manifest, alike), pairs, "Images that are (nearly) the same")
         _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
