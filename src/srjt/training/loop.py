@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -170,10 +169,8 @@ def fit(
         # the last checkpoint with finite weights stays the newest
         if not all(bool(p.isfinite().all()) for p in networks.parameters()):
             _wait_for(writer)
-            raise _diverged(
-                f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}",
-                run,
-            )
+            place = f"epoch {epoch}, step {step_number + 1} of {steps}"
+            raise _diverged(f"The weights were no longer finite before {place}", run)
         log.sync()
         state = update.state_tensors(networks, optimizer, recorder, step.memory)
         # the file itself may be lost or edited until the run resumes
@@ -332,15 +329,9 @@ def _diverged(what: str, run: Trained) -> SrjtError:
 
 
 def _peak_memory_mb(device: torch.device) -> float:
-    if device.type == "cuda":
-        # reserved, not allocated: a CUDA graph has its own pool
-        return torch.cuda.max_memory_reserved(device) / 2**20
-    try:
-        import resource
-    except ImportError:  # Windows
-        return float("nan")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+    """Of a GPU; nan on a CPU, where the peak is that of the whole process."""
+    # reserved, not allocated: a CUDA graph has its own pool
+    return torch.cuda.max_memory_reserved(device) / 2**20 if device.type == "cuda" else float("nan")
 
 
 def as_tensor(array: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
