@@ -497,13 +497,6 @@ def compare_network(
         np.add.at(own, (owner[item], one * classes + other), 1.0)
         return weighted_kappa((weights @ own).reshape(-1, classes, classes), power=2)
 
-    def others_posterior(reader: int) -> Floats:
-        """(I, C) without the reader. The fit of all readers is the start, so few iterations are left."""
-        said = evidence.said.copy()
-        said.data[said.indices // classes == reader] = 0.0
-        others = replace(evidence, said=said)
-        return variants.mean(lambda fit: refit(others, fit, tolerance=2e-4).posterior)
-
     rows: list[dict[str, Any]] = []
     draws: list[Floats] = []
     for reader, name in enumerate(readings.readers):
@@ -511,7 +504,12 @@ def compare_network(
         if not own.any():
             continue
         item, grade = visits.item[own], visits.grade[own]
-        others = posterior_median(others_posterior(reader))[item]
+        said = evidence.said.copy()
+        said.data[said.indices // classes == reader] = 0.0
+        without = replace(evidence, said=said)
+        # the fit of all readers is the start, so few iterations are left
+        posterior = variants.mean(lambda fit, to=without: refit(to, fit, tolerance=2e-4).posterior)
+        others = posterior_median(posterior)[item]
         to_consensus = kappa(grade, others, item), kappa(network[item], others, item)
         draws.append(to_consensus[1] - to_consensus[0])
         low, high = ends(draws[-1][:, None], tails)[:, 0]

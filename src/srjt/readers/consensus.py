@@ -152,7 +152,7 @@ def consensus(
         true = posterior @ true_given_seen(mean, shared_errors)
         posterior = np.where(reference[:, None] >= 0, posterior, true)
     unseen = 0.0 if compared else shared_errors
-    intervals = with_shared_errors(own, prior, share=share, amount=unseen)
+    intervals = with_shared_errors(own, prior, share=share, amount=unseen) if unseen else own
     misled = own.overall_noise_rate_interval[1] if unseen else 0.0
     certainty = posterior[np.arange(len(grade)), grade]
     rate = intervals.overall_noise_rate
@@ -222,8 +222,6 @@ def with_shared_errors(
 
     grades: (C,) shares of the true grades. share: (R,) of each reader among the readings. amount: 0 to 1.
     """
-    if amount == 0.0:
-        return intervals
     mean = np.einsum("r,rcj->cj", share, intervals.matrices)
     matrices = np.einsum("ca,raj->rcj", seen(mean, amount), intervals.matrices)
     low, high = intervals.matrices_interval
