@@ -508,8 +508,8 @@ def compare_network(
         said.data[said.indices // classes == reader] = 0.0
         without = replace(evidence, said=said)
         # the fit of all readers is the start, so few iterations are left
-        posterior = variants.mean(lambda fit, to=without: refit(to, fit, tolerance=2e-4).posterior)
-        others = posterior_median(posterior)[item]
+        fits = tuple(refit(without, fit, tolerance=2e-4) for fit in variants.fits)
+        others = posterior_median(replace(variants, fits=fits).mean(lambda fit: fit.posterior))[item]
         to_consensus = kappa(grade, others, item), kappa(network[item], others, item)
         draws.append(to_consensus[1] - to_consensus[0])
         low, high = ends(draws[-1][:, None], tails)[:, 0]
