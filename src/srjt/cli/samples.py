@@ -44,6 +44,7 @@ class Source(ReadOptions):
         "error",
         "Stop at unusable samples, or leave them out and list them in a CSV file.",
         metavar="error|skip",
+        panel="",
     )
     skipped: Path = setting(Path("skipped.csv"), "CSV list of the unusable samples.", metavar="FILE")
 
@@ -97,22 +98,18 @@ class Splitting:
     """Which samples are held out."""
 
     fold: int | None = setting(None, "Fold to use, 0 to FOLDS − 1.", metavar="K", panel=EVALUATION)
-    folds: int = setting(5, "Number of folds.", panel=EVALUATION)
-    split_seed: int = setting(0, "Seed of the folds.", panel=EVALUATION)
+    folds: int = setting(5, "Number of folds.")
+    split_seed: int = setting(0, "Seed of the folds.")
     splits: Path | None = setting(
-        None, "Folds from a file of srjt data split, or the sides of a run.", metavar="FILE|RUN",
-        panel=EVALUATION,
-    )  # fmt: skip
+        None, "Folds from a file of srjt data split, or the sides of a run.", metavar="FILE|RUN"
+    )
     hold_out: str | None = setting(
         None,
         "Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or for "
         "all folds, the column alone.",
         metavar="COLUMN[=VALUE]",
-        panel=EVALUATION,
     )
-    official_split: bool | None = setting(
-        None, "Use the split column of the data.", shown="if there is one", panel=EVALUATION
-    )
+    official_split: bool | None = setting(None, "Use the split column of the data.", shown="if there is one")
 
     def __post_init__(self) -> None:
         if self.hold_out is not None and self.splits is not None:

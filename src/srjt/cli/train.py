@@ -174,16 +174,16 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
 
     from srjt import methods
     from srjt.training.devices import choose_device, device_name
-    from srjt.training.single_run import training_cost
+    from srjt.training.single_run import training_seconds
     from srjt.training.train import needs_estimate
 
     chosen = choose_device(device)
     config = config.for_data(features=manifest.are_features)
     networks = methods.lookup(config.method, registered_by=config.imports).networks
-    cost = training_cost(manifest, config, training=len(split.train), device=chosen)
+    seconds = training_seconds(manifest, split, config=config, device=chosen)
     say(
         f"{config.method}: {networks} × {config.network}, {count_of(config.epochs, 'epoch')} in batches of "
-        f"{config.batch_size:,}. About {duration(cost.seconds)} for {cost.steps:,} steps on {device_name(chosen)}."
+        f"{config.batch_size:,}. About {duration(seconds)} on {device_name(chosen)}."
     )
     sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
     frame = pd.DataFrame({"side": list(sides), _samples(manifest): [len(side) for side in sides.values()]})
