@@ -14,7 +14,7 @@ import typer
 
 import srjt
 from srjt.cli.options import Fields, about
-from srjt.cli.output import decoding_bar, print_table, say, writing
+from srjt.cli.output import decoding_bar, print_table, say
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, printable, unknown_name, warn
 from srjt.inference.options import EVALUATION
@@ -64,21 +64,16 @@ class Source(ReadOptions):
 
     def usable(self, reading: LoadedData) -> Manifest:
         """The samples that can be used; the others are an error, or are listed in ``skipped``."""
-
-        with writing(self.skipped):
-            return srjt.data.drop_unusable(
-                reading.manifest, reading.problems, on_bad_image=self.on_bad_image, listed_in=self.skipped
-            )
+        return srjt.data.drop_unusable(
+            reading.manifest, reading.problems, on_bad_image=self.on_bad_image, listed_in=self.skipped
+        )
 
     def list_unreadable(self, unreadable: Sequence[tuple[str, str]], problems: Sequence[Problem]) -> None:
         """Add images that could not be read, as (id, reason), to the list of unusable samples."""
         from srjt.data.checks import image_problem
 
         if unreadable:
-            with writing(self.skipped):
-                srjt.data.write_problems(
-                    [*problems, *(image_problem(*one) for one in unreadable)], self.skipped
-                )
+            srjt.data.write_problems([*problems, *(image_problem(*one) for one in unreadable)], self.skipped)
 
 
 def as_words(how: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ import typer
 
 from srjt.cli import options, samples
 from srjt.cli.options import Fields, option
-from srjt.cli.output import OptionsReporter, check_outputs, print_table, say, show, typed_command, writing
+from srjt.cli.output import OptionsReporter, check_outputs, print_table, say, show, typed_command
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.inference.options import EVALUATION
 from srjt.settings import setting
@@ -261,15 +261,12 @@ def features(
     else:
         reading = data.read()
     manifest = data.usable(reading)
-    with writing(out):
-        pass  # a folder that cannot be made is an error now, not after an hour
     with progress_bar("Decoding", True) as decoded, progress_bar("Embedding", True) as embedded:
         made, unreadable = embed(
             manifest, backbone=backbone, flip=flip, crop=crop, device=device, on_bad_image=data.on_bad_image,
             decoded=decoded, embedded=embedded, **settings,
         )  # fmt: skip
-    with writing(out):
-        write_output(out, pack_features(made, graded=not ungraded))
+    write_output(out, pack_features(made, graded=not ungraded))
     data.list_unreadable(unreadable, reading.problems)
     if unreadable:
         say(f"{count_of(len(unreadable), 'image')} could not be read. Listed in {data.skipped}.", err=True)
