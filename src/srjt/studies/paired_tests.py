@@ -190,10 +190,10 @@ def _best_elsewhere(
     fold_of = shared.index.get_level_values("fold")
     folds = dict.fromkeys(fold_of)
     for fold in folds:
-        here = shared.loc[fold_of == fold, list(candidates)].notna().any()
-        elsewhere = shared.loc[fold_of != fold if len(folds) > 1 else slice(None), here.index[here]]
-        counts = elsewhere.notna().sum()
-        means = elsewhere.loc[:, (counts == counts.max()) & (counts > 0)].mean()
+        elsewhere = shared[fold_of != fold] if len(folds) > 1 else shared
+        here = [name for name in candidates if shared.loc[fold_of == fold, name].notna().any()]
+        counts = elsewhere[here].notna().sum()
+        means = elsewhere[counts.index[(counts == counts.max()) & (counts > 0)]].mean()
         if len(means):
             chosen[int(fold)] = str(means.idxmin() if metric in LOWER_IS_BETTER else means.idxmax())
     return chosen
