@@ -40,7 +40,7 @@ from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, learning_curve, parse_noise
 from srjt.training.config import TrainConfig
 from srjt.training.folder import image_digest
-from srjt.training.single_run import fingerprint, training_cost
+from srjt.training.single_run import fingerprint, training_seconds
 from srjt.training.train import warm_up
 from srjt.training.workers import StopRequest
 
@@ -338,11 +338,7 @@ def run_seconds(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: 
         kind = (_networks(planned), planned.noise.share, str(sorted(planned.method.settings.items())))
         if kind not in measured:
             split = data.split(planned.noise, planned.fold)
-            evaluated = len(split.validation) + len(split.test)
-            cost = training_cost(
-                data.manifest, planned.config, training=len(split.train), evaluated=evaluated, device=device
-            )
-            measured[kind] = cost.seconds + cost.evaluation_seconds
+            measured[kind] = training_seconds(data.manifest, split, config=planned.config, device=device)
         seconds.append(measured[kind])
     return seconds
 

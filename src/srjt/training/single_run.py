@@ -1,5 +1,5 @@
 """One training: from a manifest to a trained model, in a folder from which it resumes; what is learnt from
-several readers, the files of the finished run, and what a training will cost.
+several readers, the files of the finished run, and how long a training will take.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -438,73 +438,46 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
     return digest.hexdigest()
 
 
-# What a training will cost: its time, from a few steps on noise, and its memory, from shapes alone.
+# How long a training will take, from a few steps on noise.
 
 STEPS, GPU_STEPS = 2, 30  # of an epoch; a step takes milliseconds on a GPU
 CPU_BATCH = 8  # samples of a trial step on a CPU, where the time of a step grows with its samples
+EVALUATION = 1 / 3  # of the time of a training step: the forward pass alone
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """The time of a training, without decoding and the noise estimate."""
-
-    steps: int
-    seconds: float  # of all training steps
-    evaluation_seconds: float  # of the evaluations after every epoch
-
-
-def training_cost(
-    data: Manifest, config: TrainConfig, *, training: int, evaluated: int = 0, device: torch.device
-) -> Cost:
-    """Time a few steps of a training of ``training`` samples, with ``evaluated`` others evaluated after every epoch.
+def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, device: torch.device) -> float:
+    """About how long a training takes, without decoding and the noise estimate.
 
     The second epoch of a short training on noise is timed; nothing is read, written or downloaded. On a GPU the step
     is captured as in a training, but not compiled, which makes a long training faster and takes up to a minute.
     """
     config = config.for_data(features=data.are_features)
-    batch = min(config.batch_size, training)
-    on_gpu = device.type == "cuda"
-    tried = batch if on_gpu else min(batch, CPU_BATCH)
+    on_gpu, training = device.type == "cuda", len(split.train)
+    batch = min(config.batch_size, training, training if on_gpu else CPU_BATCH)
     trial = config.replace(
         epochs=2,
-        batch_size=tried,
+        batch_size=batch,
         pretrained=False,
         weights=None,
         keep="last",
+        patience=None,
         step="graph" if config.step == "compiled" else config.step,
         # the noise changes what a step selects, not its time
         noise_rate=0.2,
         soft_labels="paper",
         transition=config.transition or torch.eye(data.num_classes).tolist(),
     )
-    count = tried * (GPU_STEPS if on_gpu else STEPS)
-    split = Split(train=np.arange(count), validation=np.arange(count, 2 * count), test=np.arange(0))
-    with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        samples, setup = (
-            _noise(data, 2 * count, size=config.image_size),
-            Setup(split=split, device=str(device)),
-        )
-        metrics = single_run(samples, config=trial, setup=setup).metrics
-    steps = training // batch * config.epochs
-    numbers = metrics[metrics["epoch"] == 2].set_index("metric")["value"]
-    per_sample = 1 / float(numbers["images_per_second"])
-    per_evaluated = float(numbers["seconds"]) / count - per_sample
-    return Cost(
-        steps=steps,
-        seconds=per_sample * batch * steps,
-        evaluation_seconds=per_evaluated * evaluated * config.epochs,
-    )
-
-
-def _noise(data: Manifest, count: int, *, size: int) -> Manifest:
-    """``count`` samples of the same shape and grades as those of ``data``."""
-    draws = np.random.default_rng(0)
-    arrays: npt.NDArray[np.float32] | npt.NDArray[np.uint8]
-    if data.are_features:
-        assert data.arrays is not None
+    count, draws = batch * (GPU_STEPS if on_gpu else STEPS), np.random.default_rng(0)
+    arrays: npt.NDArray[np.generic]
+    if data.arrays is not None and data.are_features:
         arrays = draws.normal(size=(count, *data.arrays.shape[1:])).astype(np.float32)
     else:
-        arrays = draws.integers(0, 256, size=(count, size, size, 3), dtype=np.uint8)
+        arrays = draws.integers(0, 256, size=(count, config.image_size, config.image_size, 3), dtype=np.uint8)
     names = [str(row) for row in range(count)]
     table = pd.DataFrame({"id": names, "image": names, "grade": np.arange(count) % data.num_classes})
-    return Manifest(table=table, grades=data.grades, arrays=arrays)
+    samples = Manifest(table=table, grades=data.grades, arrays=arrays)
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        metrics = single_run(samples, config=trial, setup=Setup(device=str(device))).metrics
+    speed = metrics.loc[metrics["metric"] == "images_per_second", "value"].iloc[-1]
+    evaluated = len(split.validation) + len(split.test)
+    return float((training + EVALUATION * evaluated) * config.epochs / speed)

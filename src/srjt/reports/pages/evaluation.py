@@ -57,7 +57,9 @@ NOTES: list[Rule[Any]] = [
     (lambda f: f.by_patient, "The 95 % intervals resample patients, not trainings."),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
-    (lambda f: not math.isnan(f.naive), "One grade for all is the most frequent training label; for the absolute "
+    (lambda f: not (f.per or math.isnan(f.naive)), "One grade for all is the most frequent training label; for the "
+     "absolute error their median."),
+    (lambda f: bool(f.per), "One grade for all is the most frequent of these answers' own labels; for the absolute "
      "error their median."),
     (lambda f: bool(f.per), "Each {f.per} has one answer, by {f.pool}, and is judged by the highest label."),
     (lambda f: bool(f.pooling), "{f.pooling}"),
