@@ -58,9 +58,10 @@ def test_only_the_page_s_own_script_may_run(page: str) -> None:
 def test_hostile_text_stays_text_wherever_it_comes_from(study) -> None:
     evil = "</style></script><script>alert(1)</script>\"'"
     made = study(
-        **{**FEW, "methods": ("standard", evil)}, grades=(evil, "b", "c"), name=evil, source=evil, command=evil,
-        versions={evil: evil}, splits_hash=evil, config={evil: evil},
+        **{**FEW, "methods": ("standard", evil)}, grades=(evil, "b", "c"), name=evil, command=evil,
+        versions={evil: evil}, splits_hash=evil,
     )  # fmt: skip
+    made.facts["study"] |= {"source": evil, "train": {evil: evil}}
     tree = Tree(render(study_page(made)))
     assert tree.wrong == []
     assert len(tree.all("script")) == 1

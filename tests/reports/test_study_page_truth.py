@@ -54,7 +54,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no validation side": ({"sides": ("train", "test")}, {}),
     "true grades unknown": ({"truth": False, "noise": "none"}, {}),
     "as published": ({"methods": NEEDY, "convention": "published-code", **RATED},
-                     {"config": {"convention": "published-code"}}),
+                     {"study": {"train": {"convention": "published-code"}}}),
 }  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def test_several_seeds_of_one_fold_have_a_standard_deviation(tmp_path: Path) -> 
     folder = make_study(tmp_path / "study", folds=2)
     facts = json.loads((folder / "study.json").read_text())
     cells = [{**cell, "seed": cell["fold"], "fold": 0} for cell in facts["cells"]]
-    edit_json(folder / "study.json", cells=cells, seeds=[0, 1], folds=1)
+    edit_json(folder / "study.json", cells=cells, study={"seeds": [0, 1]}, folds=1)
     results = collect_results(folder)
     assert (study_facts(results).folds, study_facts(results).planned_folds) == (1, 1)
     [table] = next(s for s in study_page(results).sections if s.slug == "tables").tables

@@ -191,8 +191,7 @@ def read_size_ratio(folder: Path) -> float | None:
 
 def networks_phrase(facts: Mapping[str, Any]) -> str:
     """How the scores of a method's networks are combined, and of which epoch others are, for a caption."""
-    config = facts.get("config", {})
-    combined = NETWORKS
+    config, combined = facts["study"]["train"], NETWORKS
     if config.get("convention") == "published-code":
         combined = ", predictions of the networks pooled"
     variants = [str(cell.get("variant", "")).split(",") for cell in facts.get("cells", [])]

@@ -338,7 +338,7 @@ def agreement_page(found: Agreement) -> Page:
 @page_of.register(Consensus)
 def consensus_page(found: Consensus) -> Page:
     """The page of ``srjt.readers.consensus``."""
-    single = bool(found.evidence.single.all())  # of nobody anything is known
+    single = bool(found.variants.evidence.single.all())  # of nobody anything is known
     (wrong_low, wrong_high), (low, high) = found.noise_rate_interval, found.bias_interval
     frame = pd.DataFrame({
         "name": found.readers, "readings": found.readings,

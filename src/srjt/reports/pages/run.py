@@ -27,8 +27,8 @@ from srjt.reports.sections import provenance_section, run_name
 from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
-from srjt.training.checkpoint import HEADER, LAST, kept_epoch, last_epochs, read_metrics
-from srjt.training.loop import STARVED
+from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
+from srjt.training.loop import starved_grades
 from srjt.training.single_run import finished_metrics
 from srjt.training.trained import Trained, load_run
 
@@ -206,6 +206,8 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
     naive = math.nan if baseline is None else float(getattr(baseline, config.optimise))
     epochs, (matrix, wrong) = metrics.loc[metrics["split"] == side, "epoch"], _realised_noise(record)
     combined, metric = combined_networks(metrics, record.pooled), METRICS[config.optimise].long_name
+    rows, grades = [MetricRow(*row) for row in metrics.itertuples(index=False)], record.facts.grades.shown
+    starved = (starved_grades(rows, grades) or [set()])[-1]
     return SimpleNamespace(
         state=record.state,
         reached=0 if metrics.empty else int(metrics["epoch"].max()),
@@ -232,7 +234,7 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         truth="label_precision" in set(metrics["metric"]),
         matrix=matrix,
         wrong=wrong,
-        starved=", ".join(_starved(metrics, record.facts.grades.shown)),
+        starved=", ".join(grade for grade in grades if grade in starved),
     )
 
 
@@ -252,14 +254,6 @@ def _time_left(metrics: pd.DataFrame, planned: int) -> str:
         return ""
     seconds = float(recorded["value"].tail(RECENT).mean()) * (planned - int(recorded["epoch"].max()))
     return f"About {duration(max(seconds, 1))} to go."
-
-
-def _starved(metrics: pd.DataFrame, grades: Sequence[str]) -> list[str]:
-    """The grades that the selection hardly kept in the last epoch."""
-    kept = metrics[(metrics["split"] == "train") & metrics["metric"].str.fullmatch(r"kept(\[\d+\])?")]
-    shares = kept[kept["epoch"] == kept["epoch"].max()].groupby("metric")["value"].min()
-    limit = STARVED * float(shares.get("kept", 0.0))
-    return [grade for c, grade in enumerate(grades) if shares.get(f"kept[{c}]", 1.0) < limit]
 
 
 def _realised_noise(record: RunRecord) -> tuple[npt.NDArray[np.float64] | None, float]:

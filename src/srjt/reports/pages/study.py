@@ -80,7 +80,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
     runs, study, noise = results.runs, results.facts, noise_rates(results)
     status, noises = Counter(runs["status"]), study_figures.study_noises(results)
     unfinished = status["left"] + status["running"]
-    purpose: Purpose = study["config"].get("optimise") or "mae"
+    purpose: Purpose = study["study"]["train"].get("optimise") or "mae"
     metric = METRICS[purpose]
     cells = best_cells(results, purpose)
     not_better = _not_better(results, purpose)
@@ -90,7 +90,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
     # the runs of networks that know nothing used no estimate
     unknown = estimating["estimated_rate"].isna() & (estimating["used_rate"] == 0)
     estimating = estimating[estimating["estimated_rate"].notna() | unknown]
-    rate = study.get("study", {}).get("noise_rate")
+    rate = study["study"]["noise_rate"]
     as_given = any(parse_noise(name).kind == "none" for name in noises)
     needless = as_given and isinstance(rate, float) and results.noise["given_rate"].isna().all()
     gains = sorted(
@@ -149,7 +149,7 @@ def _composition(results: StudyResults) -> str:
     runs = results.runs
     variants = runs.loc[runs["variant"] != "", ["method", "variant"]].drop_duplicates()
     methods = count_of(runs["method"].nunique(), "method")
-    seeds = count_of(len(results.facts.get("seeds", [0])), "seed")
+    seeds = count_of(len(results.facts["study"]["seeds"]), "seed")
     methods += f" and {count_of(len(variants), 'variant')}" if len(variants) else ""
     noises = count_of(runs["noise"].nunique(), "noise")
     return f"{methods}, {noises}, {count_of(runs['fold'].nunique(), 'fold')}, {seeds}"
@@ -233,7 +233,7 @@ def study_page(
     grade_names: Mapping[str, str] | None = None,
 ) -> Page:
     """The page of a study, finished or not. grade_names: instead of the study's own."""
-    names = (results.facts.get("study") or {}).get("grade_names") if grade_names is None else grade_names
+    names = results.facts["study"]["grade_names"] if grade_names is None else grade_names
     shown = Grades(map(str, results.facts["grades"]), names).shown
     results = replace(results, facts={**results.facts, "grades": shown})
     facts = study_facts(results)
@@ -304,7 +304,7 @@ def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
 
 def _column(results: StudyResults) -> str:
     """The column whose values are held out, in words."""
-    return str(results.facts.get("study", {}).get("hold_out") or "value")
+    return str(results.facts["study"].get("hold_out") or "value")
 
 
 def _held_out(results: StudyResults) -> list[Table]:
@@ -312,7 +312,7 @@ def _held_out(results: StudyResults) -> list[Table]:
     names = results.facts.get("held_out") or []
     if not names:
         return []
-    purpose = str(results.facts.get("config", {}).get("optimise", "mae"))
+    purpose = str(results.facts["study"]["train"].get("optimise", "mae"))
     scores = study_tables.finished(results.scores, results.runs)
     scores = scores[(scores["split"] == "test") & (scores["metric"] == purpose)]
     tables: list[Table] = []
@@ -326,7 +326,7 @@ def _held_out(results: StudyResults) -> list[Table]:
             rows[study_tables.NAIVE_LABEL.capitalize()] = naive.groupby("fold")["value"].mean()
         frame = pd.DataFrame(rows).T.reindex(columns=range(len(names)))
         frame = frame.set_axis(names, axis=1).rename_axis("method").reset_index()
-        caption = f"Trained on the others; {count_of(len(results.facts.get('seeds', [0])), 'seed')}."
+        caption = f"Trained on the others; {count_of(len(results.facts['study']['seeds']), 'seed')}."
         title = f"Test {METRICS[purpose].long_name} {study_tables.noise_phrase(noise)}"
         tables.append(data_table(frame, title=title, caption=caption, slug=f"held-out-{len(tables)}"))
     return tables
@@ -415,11 +415,11 @@ def _data(results: StudyResults) -> Section:
     if study.get("held_out"):
         split += f", each with one {_column(results)} as its test side: {', '.join(study['held_out'])}"
     entries = {
-        "source": str(study.get("source") or MISSING),
+        "source": str(study["study"]["source"] or MISSING),
         "samples": f"{sum(counts):,}",
         "patients": "unknown" if patients is None else f"{patients:,}",
         "split": split + ("" if patients is None else ", each patient on one side only"),
-        "preset": str(study.get("preset") or ""),
+        "preset": study["study"]["preset"] or "",
     }
     return Section(
         "data",
@@ -432,7 +432,7 @@ def _data(results: StudyResults) -> Section:
 def _reproduce(facts: dict[str, Any]) -> Section:
     entries = [
         ("versions", ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())),
-        ("seeds", ", ".join(str(seed) for seed in facts.get("seeds", []))),
+        ("seeds", ", ".join(str(seed) for seed in facts["study"]["seeds"])),
         ("hash of the splits", str(facts.get("splits_hash") or MISSING)),
     ]
     return Section(
@@ -440,5 +440,5 @@ def _reproduce(facts: dict[str, Any]) -> Section:
         "Reproduce",
         code=str(facts.get("command") or ""),
         facts=entries,
-        parts=settings_section(facts.get("config", {})),
+        parts=settings_section(facts["study"]["train"]),
     )
