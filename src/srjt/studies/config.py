@@ -154,9 +154,8 @@ class MethodSpec:
     @property
     def variant(self) -> str:
         """``name=value,…`` of all options and settings; empty for the plain method."""
-        return ",".join(
-            f"{name}={value}" for name, value in sorted({**self.options, **self.settings}.items())
-        )
+        chosen = sorted({**self.options, **self.settings}.items())
+        return ",".join(f"{name}={value}" for name, value in chosen)
 
 
 def parse_method(text: str) -> MethodSpec:
@@ -186,9 +185,7 @@ def parse_method(text: str) -> MethodSpec:
         except ValueError:
             raise SrjtError(f"{option} of {text!r} has a value that is not valid YAML.") from None
     if settings.get("noise_rate", "auto") != "auto" and "noise_rate" not in needs:
-        raise SrjtError(
-            f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates the matrix."
-        )
+        raise SrjtError(f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates it.")
     if options:  # report a misspelt value now, not once from every run
         identity = [[float(i == j) for j in range(4)] for i in range(4)]
         estimated = {"label_matrix": identity} if options.get("label_matrix") == ESTIMATED else {}

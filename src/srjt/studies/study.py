@@ -99,13 +99,7 @@ def run_locally(
                 if (planned := next(free, None)) is None:
                     break
                 waiting.remove(planned)
-                task = (
-                    study_folder.run_by_key,
-                    str(folder),
-                    planned.key,
-                    None if cache is None else str(cache),
-                )
-                pool.submit(planned.key, *task)
+                pool.submit(planned.key, study_folder.run_by_key, folder, planned.key, cache)
                 work.begin(planned)
             work.watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
@@ -246,9 +240,7 @@ def study(
     """
     check_not_starting("srjt.study")
     if source is not None and not isinstance(source, (str, Path)):
-        raise SrjtError(
-            "srjt.study takes a path or 'synthetic': each of its processes reads the data itself."
-        )
+        raise SrjtError("srjt.study takes a path or 'synthetic': each process reads the data itself.")
     given = {"preset": preset, "config": config, "source": source, **settings, "out": str(out)}
     call = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
     if "noise" in settings:
@@ -279,9 +271,7 @@ def study(
     finally:
         bar.close()
     if failed := [key for key, status in outcome.items() if status != "done"]:
-        warn(
-            f"{len(failed)} of {len(outcome)} runs failed: the column error of results.runs has the reasons."
-        )
+        warn(f"{len(failed)} of {len(outcome)} runs failed: see the column error of results.runs.")
     return collect_results(folder)
 
 

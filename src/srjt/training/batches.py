@@ -61,12 +61,11 @@ class Plan:
         """Batch number ``step`` (a 0-d tensor), gathered from a store on the GPU."""
         number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
         rows, offsets, flips = (tensor.index_select(0, number)[0] for tensor in vars(self).values())
-        assert data.feed.pixels is not None
-        if data.feed.pixels.ndim == 2:
-            return Batch(data.feed.pixels.index_select(0, store_rows[rows]), data.targets[rows], rows)
-        images = image_feed.gather_crops(
-            data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop
-        )
+        pixels, places = data.feed.pixels, store_rows[rows]
+        assert pixels is not None
+        if pixels.ndim == 2:
+            return Batch(pixels.index_select(0, places), data.targets[rows], rows)
+        images = image_feed.gather_crops(pixels, places, offsets, flips, size=preprocess.crop)
         return Batch(image_feed.normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
 
 
@@ -114,9 +113,8 @@ def balancing_weights(labels: Tensor, *, balance: float, certainty: Tensor | Non
 
 def draw_grades(probabilities: Tensor, *, epoch: int, seed: int) -> Tensor:
     """(N, C) probabilities → (N,) a grade of each sample, drawn for this epoch, on the CPU."""
-    points = torch.rand(
-        len(probabilities), 1, generator=generator(seed, "readers", epoch), dtype=torch.float64
-    )
+    draws = generator(seed, "readers", epoch)
+    points = torch.rand(len(probabilities), 1, generator=draws, dtype=torch.float64)
     return (probabilities.cumsum(1)[:, :-1] <= points).sum(1)
 
 

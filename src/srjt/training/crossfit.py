@@ -467,9 +467,7 @@ def cross_fit(
         by_network=by_network,
         grades=grades,
         fold=fold,
-        selected=np.divide(
-            times_selected, times_seen, out=np.full(len(samples), np.nan), where=times_seen > 0
-        ),
+        selected=np.where(times_seen > 0, times_selected / np.maximum(times_seen, 1), np.nan),
         neighbours=similar if neighbours else None,
         skipped=tuple(store.skipped),
     )

@@ -65,16 +65,17 @@ def choose_device(requested: str | None = None) -> torch.device:
     # torch knows others, which compute nothing or are not tested
     if device is None or device.type not in ("cpu", "cuda"):
         raise SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.")
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
         raise SrjtError(
             f"Device {requested!r} is not available: torch finds no GPU on this machine. Use `device='cpu'`."
         )
-    if device.type == "cuda":
-        index = 0 if device.index is None else device.index
-        if index >= torch.cuda.device_count():
-            raise SrjtError(f"There is no GPU number {index}: this machine has {torch.cuda.device_count()}.")
-        return torch.device("cuda", index)
-    return torch.device("cpu")
+    if (device.index or 0) >= torch.cuda.device_count():
+        raise SrjtError(
+            f"There is no GPU number {device.index}: this machine has {torch.cuda.device_count()}."
+        )
+    return torch.device("cuda", device.index or 0)
 
 
 def device_name(device: torch.device) -> str:

@@ -149,9 +149,8 @@ def read_facts(folder: Path) -> RunFacts:
         raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
     file = files.read_json(path, RunFile)
     plain = file.model_dump(include=set(PLAIN), exclude_unset=True)
-    return RunFacts(
-        config=file.config, grades=Grades(file.grades, file.grade_names), version=file.srjt, **plain
-    )
+    grades = Grades(file.grades, file.grade_names)
+    return RunFacts(config=file.config, grades=grades, version=file.srjt, **plain)
 
 
 def is_finished(folder: Path) -> bool:
