@@ -28,7 +28,7 @@ from srjt.files import as_path, fetch_run, is_hub_address
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.progress import Reporter
-from srjt.training import checkpoint, devices, folder as run_folder
+from srjt.training import checkpoint, devices, folder as run_folder, step
 from srjt.training.batches import CENTRE, Forward, Preprocess, Transform, Views, subseed
 from srjt.training.config import TrainConfig
 from srjt.training.reporters import BarReporter
@@ -395,15 +395,12 @@ def load_run(
     shape = tuple(facts.data["in_shape"])
     tensors, _ = checkpoint.read(weights_file)  # a damaged file is noticed before networks are built
     stacked = build_networks(facts.config, method, in_shape=shape, network=network, with_weights=False)
-    for k, member in enumerate(stacked.members):
-        state = {name[len(f"{k}.") :]: tensor for name, tensor in tensors.items() if name.startswith(f"{k}.")}
-        try:
-            member.load_state_dict(state)
-        except RuntimeError as problem:
-            reason = " ".join(str(problem).split())[:200]
-            raise SrjtError(
-                f"The weights in {path} do not fit the network {facts.config.network}: {reason}"
-            ) from None
+    try:
+        step.restore(step.weights(stacked), tensors)
+    except SrjtError as problem:
+        raise SrjtError(
+            f"The weights in {path} do not fit the network {facts.config.network}: {problem}"
+        ) from None
     run_folder.check_files(path)
     metrics = pd.DataFrame()
     with suppress(SrjtError):  # a run may have been sent without this file
