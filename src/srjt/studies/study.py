@@ -246,17 +246,11 @@ def study(
     if "noise" in settings:
         settings["noises"] = settings.pop("noise")
     grid = {name: settings.pop(name) for name in GRID & settings.keys()} | {"source": source}
-    if reading := grid.get("reading"):
-        grid["reading"] = {name: _plain(value) for name, value in reading.items()}
     where = {name: settings.pop(name) for name in COMPUTE & settings.keys()}
     if where.get("cache") is not None:
         where["cache"] = Path(where["cache"])
-    resolved = resolve_config(
-        {name: _plain(value) for name, value in grid.items()},
-        train=settings,
-        preset=preset,
-        file=None if config is None else Path(config),
-    )
+    file = None if config is None else Path(config)
+    resolved = resolve_config(_plain(grid), train=settings, preset=preset, file=file)
     execute = choose_executor(**where)
     folder = Path(out)
     shown = progress and watcher is None
@@ -277,7 +271,9 @@ def study(
 
 def _plain(value: Any) -> Any:
     """As a file of settings holds it."""
-    return str(value) if isinstance(value, Path) else dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return str(value) if isinstance(value, Path) else value
 
 
 def resolve_config(

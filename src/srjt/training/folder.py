@@ -448,9 +448,7 @@ def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, Hel
             for name, rows in table.groupby("side", sort=False)
         }
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise SrjtError(
-            f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
-        ) from None
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem!r}).") from None
 
 
 def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:
