@@ -54,7 +54,7 @@ class NoiseSpec:
     def on(
         self, class_counts: Sequence[int] | npt.NDArray[np.int64]
     ) -> tuple[float | None, npt.NDArray[np.float64] | None, float | None]:
-        """ρ as given, or solved for the rate; the transition matrix (C, C); and the rate ε that the methods get.
+        """The rate ε that the methods get; the transition matrix (C, C); and ρ as given, or solved for the rate.
 
         All are None if nothing is injected.
         """
@@ -68,7 +68,7 @@ class NoiseSpec:
         matrix = noise.transition_matrix(self.kind, num_classes=len(class_counts), rho=rho)
         if rate is None:
             rate = noise.expected_rate(matrix, class_counts=class_counts)
-        return rho, matrix, rate
+        return rate, matrix, rho
 
 
 def parse_noise(text: str) -> NoiseSpec:

@@ -168,7 +168,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
 
 def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
     _, injected = data.labelled(spec, fold, seed)
-    (rate, matrix), (rho, own, _) = data.given_noise(spec), spec.on(data.manifest.class_counts)
+    (rate, matrix), (_, own, rho) = data.given_noise(spec), spec.on(data.manifest.class_counts)
     if rate == "auto":  # the noise.json of each run has its estimate
         rate, matrix = None, own
     return {

@@ -146,17 +146,13 @@ class StudyPlan:
         if self.config.noise_rate == "auto":
             return self._estimated_noise(spec)
         if spec.kind != "none":
-            _, injected, given = spec.on(counts)
-            return given, injected
+            return spec.on(counts)[:2]
         rate, matrix = self.config.noise_rate, self.config.transition
         if self.config.learning_curve and spec.labels not in self.config.noises:  # wrong labels that are left
             rate, matrix = (rate or 0.0) * (spec.corrected and self._better_labels[1]), None
         if matrix is not None:
             return rate, noise.check_matrix(matrix, num_classes=self.manifest.num_classes)
-        if rate is None:
-            return None, None
-        rho = noise.rho_for_rate("quasi", rate=rate, class_counts=counts)
-        return rate, noise.transition_matrix("quasi", num_classes=self.manifest.num_classes, rho=rho)
+        return NoiseSpec(label="", kind="quasi", rate=rate).on(counts)[:2]
 
     def _estimated_noise(self, spec: NoiseSpec) -> tuple[Literal["auto"], Any]:
         given = self.config.transition if spec.kind == "none" else None

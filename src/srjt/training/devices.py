@@ -293,18 +293,12 @@ class Process:
         ids = [device.index] if device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(wrapped, device_ids=ids)
 
-    def gather(self, logits: Tensor) -> Tensor:
-        """(K, B/N, C) → (K, B, C); the gradient flows through this process's own part."""
-        parts = [torch.empty_like(logits) for _ in range(self.world_size)]
-        dist.all_gather(parts, logits.detach().contiguous())
-        parts[self.rank] = logits
-        return torch.cat(parts, dim=1)
-
-    def gather_targets(self, targets: Tensor) -> Tensor:
-        """(B/N, …) → (B, …)."""
-        parts = [torch.empty_like(targets) for _ in range(self.world_size)]
-        dist.all_gather(parts, targets.contiguous())
-        return torch.cat(parts)
+    def gather(self, part: Tensor, *, dim: int) -> Tensor:
+        """(…, B/N, …) → (…, B, …); the gradient flows through this process's own part."""
+        parts = [torch.empty_like(part) for _ in range(self.world_size)]
+        dist.all_gather(parts, part.detach().contiguous())
+        parts[self.rank] = part
+        return torch.cat(parts, dim=dim)
 
     def sum(self, counts: Tensor) -> Tensor:
         """The sum over processes."""
