@@ -61,9 +61,9 @@ class NoiseSpec:
         from srjt import noise
 
         rho, rate = self.rho, self.rate
-        if rho is None and rate is None:
-            return None, None, None
         if rho is None:
+            if rate is None:
+                return None, None, None
             rho = noise.rho_for_rate(self.kind, rate=rate, class_counts=class_counts)
         matrix = noise.transition_matrix(self.kind, num_classes=len(class_counts), rho=rho)
         if rate is None:

@@ -187,7 +187,7 @@ def warm_up(config: TrainConfig) -> TrainConfig:
     learns them, unless the run was given something else: at the paper's rate so few epochs see too little.
     """
     unset = {name: None for name, value in config.optimisation().items() if getattr(config, name) == value}
-    plain = {"method_options": {}, "soft_labels": "paper", "milestones": None}
+    plain: dict[str, Any] = {"method_options": {}, "soft_labels": "paper", "milestones": None}
     recipe = config.replace(method="srjt", **plain, **unset)
     chosen = {name: value for name, value in recipe.optimisation().items() if getattr(recipe, name) is None}
     share = max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))
