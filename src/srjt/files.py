@@ -200,8 +200,15 @@ def is_stream(path: Path) -> bool:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write to a path that the user chose: atomically to a file, also behind a link; directly to a pipe or a device."""
-    if is_stream(path):
+    """Write to a path that the user chose: atomically to a file, also behind a link; directly to a pipe or a device.
+
+    Its folder is made; what cannot be written is one sentence.
+    """
+    with explain_write_errors(f"{path} cannot be written"):
+        if not is_stream(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path.resolve(), content)
+            return
         opened: Path | int = path
         if path.is_fifo():
             try:  # an ordinary open would wait for a reader; opened once, because closing it ends the reader
@@ -211,8 +218,6 @@ def write_output(path: Path, content: bytes) -> None:
             os.set_blocking(opened, True)
         with open(opened, "wb" if isinstance(opened, int) else "ab") as stream:
             stream.write(content)
-    else:
-        write_atomically(path.resolve(), content)
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -31,7 +31,8 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 def setting(default: Any, help: str = "", **metadata: Any) -> Any:
     """A dataclass field with what the command line and the error sentences need.
 
-    help, panel, metavar, flag: of the option on the command line; a field without help has none.
+    help, metavar, flag: of the option on the command line; a field without help has none. panel: of the help, for this
+    field and those after it.
     shown: the default as the help shows it, where it is not the plain value.
     takes: the kind of value, in words, where the type alone does not tell.
     gt, ge: 0, if a number must be positive, or must not be negative; lt, le: what it is less than, or at most.

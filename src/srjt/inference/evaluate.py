@@ -28,7 +28,7 @@ from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.calibration import SMALLEST, CalibrationBin
 from srjt.ordinal.decoding import LearnedPooling
-from srjt.ordinal.metrics import NaiveBaseline
+from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
@@ -220,7 +220,8 @@ class Evaluation(populations.Scores, Reported):
     patients : int or None
         Number of patients; None if they are not known.
     naive : NaiveBaseline or None
-        The scores of one grade for all samples; None where the training labels are not known, or answers are pooled.
+        The scores of one grade for all samples, chosen by the training labels; None where they are not known. Of
+        pooled answers it is chosen by their own labels.
     uncalibrated : list of CalibrationBin
         As ``calibration``, before recalibration; empty if there was none, or answers are pooled.
     answers : DataFrame
@@ -411,13 +412,13 @@ def judge(
     """
     run, per = prepared.run, prepared.options.per
     labels, p, grades = answers.labels, answers.probabilities, run.grades
-    naive, uncalibrated = None, list[CalibrationBin]()
+    counts, uncalibrated = answers.confusion.sum(axis=1), list[CalibrationBin]()
     if answers.outputs is not None and prepared.recalibration is not None:
         uncalibrated = calibration.calibration_bins(
             probabilities_of(answers.outputs[0], prepared.options.network), labels
         )
-    if not per:  # the naive grades are those of images
-        naive = baseline_from(run.facts, answers.confusion.sum(axis=1))
+    # the run knows how many images of each grade it was trained on, not how many patients
+    naive = naive_baseline(counts, counts) if per else baseline_from(run.facts, counts)
     rows = who.reset_index(drop=True).assign(
         **{name: [grades[g] for g in of] for name, of in (("label", labels), ("grade", answers.grades))},
         **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},
