@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from srjt.inference.evaluate import evaluate_sides
-from srjt.reports.pages.evaluation import verdict
+from srjt.reports.pages.evaluation import judgement
 from srjt.training.trained import load_run
 
 from .conftest import Srjt
@@ -35,11 +35,11 @@ def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
     assert len(table) == 120
     assert table.filter(regex="^p_").sum(axis=1).to_numpy() == pytest.approx(1.0, abs=1e-4)
     counts = table["grade"].value_counts()
-    assert out.startswith(f"120 images: most often grade {counts.idxmax()}; expect to be ")
+    assert out.startswith(f"120 images: most often grade {counts.idxmax()}. Expect an answer to be ")
     assert all(f"{counts.get(g, 0)}  {counts.get(g, 0) / 120:.0%}" in out for g in "0123")
     assert out.splitlines()[-1] == "Written to predictions.csv."
     # as the run's own page: a few epochs do not learn to grade
-    said = verdict(evaluate_sides(load_run(finished, device="cpu"))["test"])
+    said = ". ".join(judgement(evaluate_sides(load_run(finished, device="cpu"))["test"]))
     assert said.startswith("No better than one grade for all")
     assert said in out
 
@@ -78,7 +78,7 @@ def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
         (["--network", "3"], "Unknown --network '3'"),
         (["--decode", "mode"], "Unknown --decode 'mode'"),
         (["--precision", "int8"], "Unknown --precision 'int8'"),
-        (["--views", "3"], "views is 1 (the centre crop), 2"),
+        (["--views", "3"], "views is 1 (the centre), 2"),
         (["--out", "/proc/x/y.csv"], "/proc/x/y.csv cannot be written"),
         (["--on-bad-image", "ignore"], "Unknown --on-bad-image 'ignore'"),
     ],
@@ -167,7 +167,7 @@ def test_file_names_of_any_bytes_get_a_sentence(command: Srjt, finished: Path, l
     for name in ("bytes/a.png", os.fsdecode(b"bytes/caf\xe9.png")):
         shutil.copy(image, name)
     err = command.refuses("predict", finished, "bytes")
-    assert "bytes/caf\\udce9.png: its name is not UTF-8 text: rename the file" in err
+    assert "bytes/caf\\udce9.png: its name is not UTF-8: rename the file" in err
     _, out, _ = command("predict", finished, "bytes", "--on-bad-image", "skip")
     assert out.startswith("1 image: ")
     assert b"caf\xe9.png" in Path("skipped.csv").read_bytes()

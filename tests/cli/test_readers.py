@@ -62,7 +62,7 @@ def test_it_prints_agreement_and_readers_on_one_screen(command: Srjt, table: Pat
     said = command.prints("readers", table)
     words = " ".join(said.split())
     assert "readings 80 of 40 images by 3 readers" in words
-    for part in ("Krippendorff’s α", "quadratic κ", "Readers", "wrong consensus grades"):
+    for part in ("Krippendorff’s α", "quadratic κ", "reader ┃", "wrong consensus grades"):
         assert part in words
     assert lines_of(said) <= 24
 
@@ -158,7 +158,7 @@ def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_pa
     before = {file: file.read_bytes() for file in out.iterdir()}
     assert command("readers", table, "--out", out, "--next", 3)[0] == 0  # the same once more
     for words, problem in (
-        ((other,), "contains the consensus of other readings"),
+        ((other,), "has the consensus of other readings"),
         ((table, "--next", 5), "is another worklist"),
     ):
         assert problem in command.refuses("readers", *words, "--out", out)
@@ -193,7 +193,7 @@ def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: 
     into = ("--probabilities", file, "--out", tmp_path / "o")
     assert [command("readers", table, *into)[0] for _ in range(2)] == [0, 0]
     chances.assign(image=names, p_0=0.4, p_1=0.1).to_csv(file, index=False)  # another network, the same name
-    assert "or with another network" in command("readers", table, *into)[2]
+    assert "of other readings or networks" in command("readers", table, *into)[2]
     assert command("readers", table, *into, "--force", "--next", 1)[1].count("(1 reading)") == 1
     chances.assign(image="other.png").to_csv(file, index=False)
     assert "names none of the images" in command("readers", table, "--probabilities", file)[2]
@@ -214,7 +214,7 @@ SAME = simulated().drop_duplicates("image").assign(reader="same", grade=2)
 @pytest.mark.parametrize(
     ("frame", "sentence"),
     [
-        (SINGLE, "Each image has one reading only, so nothing can be learnt about the readers."),
+        (SINGLE, "Nothing can be learnt about the readers. Each image has one reading only."),
         (SINGLE.assign(reader=["anna", "bo"] * 20), "No image was read by two readers"),
         (pd.concat([simulated(), ALONE]), ""),
         (

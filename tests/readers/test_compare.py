@@ -90,7 +90,7 @@ def test_the_gain_is_the_mean_over_all_possible_readings(readings: Readings) -> 
     found = consensus(readings)
     items = np.arange(5)
     known = [
-        weight * fit.by_state(found.evidence, items)
+        weight * fit.by_state(found.variants.evidence, items)
         for weight, fit in zip(found.variants.weights, found.variants.fits, strict=True)
     ]
     before = least_error(

@@ -319,9 +319,11 @@ def test_one_image_per_patient_changes_nothing() -> None:
 def test_the_design_effect_is_the_number_of_copies_and_near_one_for_independent_errors() -> None:
     readings = make(items=100)[0]
     found = consensus(copied(readings))
-    assert design_effect(found.evidence, found.posterior, found.matrices) == pytest.approx(np.full(4, COPIES))
+    assert design_effect(found.variants.evidence, found.posterior, found.matrices) == pytest.approx(
+        np.full(4, COPIES)
+    )
     found = consensus(replace(readings, groups=[str(i // 4) for i in range(100)]))
-    effect = design_effect(found.evidence, found.posterior, found.matrices)
+    effect = design_effect(found.variants.evidence, found.posterior, found.matrices)
     assert (effect >= 1.0).all()
     assert effect.max() < 1.5
 
@@ -329,25 +331,25 @@ def test_the_design_effect_is_the_number_of_copies_and_near_one_for_independent_
 def test_the_other_readings_of_an_image_are_those_of_other_readers() -> None:
     """Kim reads an image twice, as 0 and as 2; what Lee says of it is all that is known besides."""
     found = consensus(of([0, 0, 0], [0, 0, 1], [0, 2, 1]))
-    fit = found.model
+    fit = found.variants.fits[0]
     prior = fit.population.log_prior(fit.family)
-    by_lee = fit.states.prior(fit.grades, fit.kinds) * fit.matrices[1, :, 1]
+    by_lee = fit.prior * fit.matrices[1, :, 1]
     by_lee /= by_lee.sum()
     likelihood = np.einsum("s,tsj->tj", by_lee, fit.family.matrices)
     kim = np.exp(prior) * np.sqrt(likelihood[:, 0] * likelihood[:, 2])  # each of the two weighs a half
-    types = model._types_given_others(found.evidence, fit, times=np.ones(2))
+    types = model._types_given_others(found.variants.evidence, fit, times=np.ones(2))
     assert types[0] == pytest.approx(kim / kim.sum())
 
 
 def test_independent_repeats_are_other_readings() -> None:
     """A crowd that enters as one reader: each vote is judged by the votes beside it."""
     found = consensus(of([0, 0], [0, 0], [0, 2]), repeats="independent")
-    fit = found.model
-    states, crowd = fit.states.prior(fit.grades, fit.kinds), np.exp(fit.population.log_prior(fit.family))
+    fit = found.variants.fits[0]
+    states, crowd = fit.prior, np.exp(fit.population.log_prior(fit.family))
     for vote, other in ((0, 2), (2, 0)):
         known = states * fit.matrices[0, :, other]
         crowd = crowd * np.einsum("s,ts->t", known / known.sum(), fit.family.matrices[:, :, vote])
-    types = model._types_given_others(found.evidence, fit, times=np.ones(1))
+    types = model._types_given_others(found.variants.evidence, fit, times=np.ones(1))
     assert types[0] == pytest.approx(crowd / crowd.sum())
 
 
@@ -366,9 +368,9 @@ def test_resampling_gives_the_variance_of_a_share() -> None:
             reference=np.tile(true, copies),
             groups=[str(patient) for patient in range(patients)] * copies,
         )
-        evidence, states = evidence_of(readings, repeats="one reading"), item_states(2, alike=True)
-        family = model.reader_family(states, favourites=True)
-        fit = model.maximise(evidence, states, family, strength=3.0, iterations=30, tolerance=1e-6)
+        evidence = evidence_of(readings, repeats="one reading")
+        start = replace(model.beginning(evidence, alike=True), strength=3.0)
+        fit = model.maximise(evidence, start, iterations=30, tolerance=1e-6)
         found = model._resampled(evidence, fit, share=np.full(readers, 1 / readers))
         expected = wrong * (1 - wrong) / patients
         assert found.rate.mean() == pytest.approx(expected, rel=0.35)  # of ten draws

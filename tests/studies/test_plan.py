@@ -27,7 +27,6 @@ from srjt.studies import plan
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
 from srjt.studies.plan import StudyPlan, longest_first, open_data, open_kept_data, run_seconds
-from srjt.training.single_run import Cost
 
 # Runs are paired, and identified by what determines their result.
 
@@ -249,7 +248,7 @@ def test_mistakes(small: Small, labels: Path, tmp_path: Path) -> None:
         open_data(small(source=""))
     with pytest.raises(SrjtError, match="does not exist"):
         open_data(small(source=str(tmp_path / "none.csv"), reading={}))
-    with pytest.raises(SrjtError, match="Unknown reading option of synthetic 'image': did you mean 'images'"):
+    with pytest.raises(SrjtError, match=r"synthetic dataset takes images, patients, .* argument 'image'"):
         open_data(small(reading={"image": 20}))
     with pytest.raises(SrjtError, match="Unknown reading option 'patients'"):
         open_data(small(source=str(labels), reading={"patients": 10}))
@@ -372,12 +371,12 @@ def test_runs_with_as_many_networks_share_a_measurement(
     planned_runs = list(data.planned_runs())
     timed: list[str] = []
 
-    def cost(manifest: Any, config: Any, *, training: int, evaluated: int, device: torch.device) -> Cost:
+    def seconds(manifest: Any, split: Any, *, config: Any, device: torch.device) -> float:
         timed.append(config.method)
-        assert training + evaluated == 120
-        return Cost(seconds=2.0 * len(timed), steps=9, evaluation_seconds=1.0)
+        assert sum(map(len, split.sides().values())) == 120
+        return 2.0 * len(timed) + 1.0
 
-    monkeypatch.setattr(plan, "training_cost", cost)
+    monkeypatch.setattr(plan, "training_seconds", seconds)
     assert run_seconds(data, planned_runs, device=torch.device("cpu")) == [3.0, 3.0, 5.0, 5.0] * 3
     assert timed == ["standard", "co-teaching+ours"]  # one with one network, one with two
     started = [(run.method.name, run.fold) for run in longest_first(planned_runs)]

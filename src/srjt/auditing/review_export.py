@@ -19,7 +19,7 @@ from srjt.data.grades import grade_values
 from srjt.data.manifest import neutralise_formula, warn_about_formulas
 from srjt.data.sources.table import load_table
 from srjt.errors import SrjtError, count_of
-from srjt.files import as_csv, exists_already, explain_write_errors, write_output
+from srjt.files import as_csv, exists_already, write_output
 from srjt.ordinal.metrics import METRICS
 
 
@@ -78,9 +78,7 @@ def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwr
     if out.exists() and not overwrite:
         raise exists_already(out)
     warn_about_formulas(table, out)
-    with explain_write_errors(f"{out} cannot be written"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_output(out, as_csv(table))
+    write_output(out, as_csv(table))
 
 
 def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = ()) -> str:

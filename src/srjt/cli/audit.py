@@ -12,7 +12,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.options import Fields, argument, option
-from srjt.cli.output import OptionsReporter, check_outputs, say, show, writing
+from srjt.cli.output import OptionsReporter, check_outputs, say, show
 from srjt.cli.samples import NearDuplicates, Source, as_words, check_settings, grouped, layered_settings
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
@@ -137,8 +137,7 @@ def _table(reading: LoadedData, data: Source) -> tuple[Path | None, str]:
     file = source / "labels.csv" if source.is_dir() else source
     if reading.kind not in ("table", "features") or file.suffix.lower() not in TABLE_SUFFIXES:
         return None, roles["grade"] or "grade"
-    columns = list(load_table(file).frame.columns)
-    chosen, _ = choose_columns(columns, roles, source=file.name, required=("grade",))
+    chosen, _ = choose_columns(load_table(file), roles, required=("grade",))
     return file, chosen["grade"]
 
 
@@ -203,8 +202,8 @@ def readers(
             raise SrjtError(f"{flag} belongs to --next: say how many readings, for example --next 50.")
     check_outputs(worklist, force=force)
     images = how.pop("images", None)
-    found = read_readings(table, date_column=date_column, **how)
-    readings = found.readings
+    loaded = read_readings(table, date_column=date_column, **how)
+    readings = loaded.readings
     names = Grades(readings.grades, grade_names).names
     witness = None if probabilities is None else tables.read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness, shared_errors=shared_errors)
@@ -213,11 +212,11 @@ def readers(
         best = next_readings(agreed, readings, count=next_, per_reader=per_reader)
         if not len(best) and readings.readers != [NO_READER]:
             best = next_readings(agreed, readings, count=next_, per_reader=per_reader, new_reader=True)
-        wanted = tables.worklist_table(best, noun=found.columns.noun)
+        wanted = tables.worklist_table(best, noun=loaded.columns.noun)
     listed = None if wanted is None or wanted.empty else wanted
     file = worklist or (None if out is None else out / "worklist.csv")
     facts = reader_facts(
-        found,
+        loaded,
         agreement(readings),
         agreed,
         source=table.name,
@@ -230,16 +229,15 @@ def readers(
         ),
     )
     if out is not None:
-        located = tables.located_images(found, images or table.parent)
+        located = tables.located_images(loaded, images or table.parent)
         contents = {
-            "consensus.csv": tables.consensus_table(found, agreed, images=located),
-            "readings.csv": tables.readings_table(found, agreed),
+            "consensus.csv": tables.consensus_table(loaded, agreed, images=located),
+            "readings.csv": tables.readings_table(loaded, agreed),
             **({} if listed is None or worklist is not None else {"worklist.csv": listed}),
         }
         tables.write_readers_folder(out, facts=facts, tables=contents, overwrite=force)
     if listed is not None and worklist is not None:
-        with writing(worklist):
-            write_output(worklist, as_csv(listed))
+        write_output(worklist, as_csv(listed))
     page = readers_page(facts, out)
     if out is not None:
         write_page(page, out / "report.html", write=write_atomically)

@@ -17,7 +17,7 @@ import typer
 import srjt
 from srjt.cli import App, options
 from srjt.cli.options import Fields, argument, machine_options, option
-from srjt.cli.output import check_outputs, print_table, say, writing
+from srjt.cli.output import check_outputs, print_table, say
 from srjt.cli.samples import NearDuplicates, Source, as_words, grouped, print_grades, print_problems
 from srjt.errors import SrjtError, count_of
 from srjt.progress import progress_bar
@@ -58,7 +58,7 @@ def inspect(
     Warnings: duplicate rows, identical and nearly identical images, identical
     images with different grades, patients unknown, too few patients in a grade.
     """
-    from srjt.data.checks import contact_sheet, examine, pair_sheet
+    from srjt.data.checks import contact_sheet, examine_images, few_patients, pair_sheet
     from srjt.data.manifest import errors_in
 
     sentences, data = _readers(data)
@@ -71,18 +71,17 @@ def inspect(
         say(line)
 
     with progress_bar("Reading images", decode) as progress:
-        found, alike = examine(manifest, folds=folds, images=decode, progress=progress)
-    problems = [*reading.problems, *found]
+        seen, alike = examine_images(manifest, progress=progress) if decode else ([], None)
+    problems = [*reading.problems, *seen, *few_patients(manifest, folds)]
     print_problems(problems)
     if problems:
         replaced = _replaced(problems_file)
-        with writing(problems_file):
-            srjt.data.write_problems(problems, problems_file)
+        srjt.data.write_problems(problems, problems_file)
         say(f"The full list of problems: {problems_file}{replaced}")
     else:
         say("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
-        if len(alike):
+        if alike is not None and len(alike):
             _write_picture(pair_sheet(manifest, alike), pairs, "Images that are (nearly) the same")
         _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
@@ -103,13 +102,13 @@ def _readers(data: Source) -> tuple[list[str], Source]:
     if data.kind not in (None, "table") or not is_table(data.source):
         return [], data
     try:
-        found = read_readings(data.source, **{name: data.how[name] for name in names if name in data.how})
+        loaded = read_readings(data.source, **{name: data.how[name] for name in names if name in data.how})
     except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
         return [], data
-    if not (described := describe_readers(found.readings, found.columns)):
+    if not (described := describe_readers(loaded.readings, loaded.columns)):
         return [], data
     sentences = [described, f"To compare them: srjt readers {shlex.quote(str(data.source))}"]
-    if data.several_readings is None and found.columns.wide and not has_grade_column(found.frame):
+    if data.several_readings is None and loaded.columns.wide and not has_grade_column(loaded.frame):
         data = replace(data, several_readings="consensus")
         sentences.append(
             "The grades below are their consensus; other commands need --several-readings consensus."
@@ -128,10 +127,9 @@ def _write_picture(picture: Image, path: Path, what: str) -> None:
     from srjt.files import write_output
 
     replaced = _replaced(path)
-    with writing(path):
-        png = io.BytesIO()
-        picture.save(png, format="PNG")
-        write_output(path, png.getvalue())
+    png = io.BytesIO()
+    picture.save(png, format="PNG")
+    write_output(path, png.getvalue())
     say(f"{what}: {path}{replaced}")
 
 
@@ -196,8 +194,7 @@ def split(
     check_outputs(out, force=force)  # other folds under this name: results would not be comparable
     manifest = grouped(data.usable(data.read()), near=group_near_duplicates)
     splits = srjt.data.folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
-    with writing(out):
-        srjt.data.write_splits(out, manifest, splits)
+    srjt.data.write_splits(out, manifest, splits)
     _print_folds(manifest, splits)
     typer.echo(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
 
@@ -296,11 +293,10 @@ def corrupt(
     labels = clean.labels
     labels[~kept_clean] = noises.corrupt(corrupted.labels, matrix, seed=seed, ids=corrupted.ids)
     noisy = clean.with_noisy_labels(labels)
-    with writing(out):
-        if clean.are_features and out.suffix == ".npz":
-            write_output(out, pack_features(noisy))
-        else:  # for features, the labels alone: to be given as --labels
-            write_table(noisy, out)
+    if clean.are_features and out.suffix == ".npz":
+        write_output(out, pack_features(noisy))
+    else:  # for features, the labels alone: to be given as --labels
+        write_table(noisy, out)
 
     report = noises.report(corrupted.labels, labels[~kept_clean], matrix)
     rates = zip(report.per_class_realised, report.class_counts, strict=True)

@@ -57,16 +57,17 @@ class Fields:
     ) -> None:  # fmt: skip
         hints = get_type_hints(group)
         self.group, self.options, self.kinds = group, more, hints
-        self.lists = set()
+        self.lists, current = set(), None
         for field in dataclasses.fields(group):
             name, metadata = field.name, field.metadata
+            current = metadata.get("panel", current)
             if metadata.get("help") and name not in without and name in (only or hints):
                 default = metadata.get("shown") or ("" if field.default in (None, ()) else f"{field.default}")
                 default = (defaults or {}).get(name, default)
                 shows_default = default and "argument" not in metadata
                 help = f"{metadata['help']} [default: {default}]" if shows_default else metadata["help"]
                 hidden = bool(shown) and name not in shown
-                self.options[name] = _option(field, hints[name], help, panel=panel, hidden=hidden)
+                self.options[name] = _option(field, hints[name], help, panel=panel or current, hidden=hidden)
                 if metadata.get("metavar") == "LIST":
                     self.lists.add(name)
 
@@ -130,7 +131,6 @@ def _option(field: dataclasses.Field[Any], hint: Any, help: str, *, panel: str |
         kind = list[str]
     elif str not in kinds and not any(get_origin(one) is Literal for one in kinds):
         kind = next((one for one in (int, float) if one in kinds), str)
-    panel = panel or metadata.get("panel")
     return Annotated[
         kind | None, about(help, flag, metavar=metavar, panel=panel, show_default=False, hidden=hidden)
     ]
@@ -197,7 +197,6 @@ settings_of_a_run = functools.partial(
     Fields, TrainConfig, preset=Preset, import_=Import, config=Config, set_=Set
 )
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
-Skipped = Annotated[Path, about("CSV list of the unusable samples.", metavar="FILE")]
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
 Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
 Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]

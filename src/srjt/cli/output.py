@@ -233,13 +233,3 @@ def finish(page: Page, *, out: Path | None, html: Path | None = None, err: bool 
 def typed_command(verb: str) -> str | None:
     """The command as it was typed; None if the verb was called otherwise."""
     return shlex.join(["srjt", *sys.argv[1:]]) if sys.argv[1:2] == [verb] else None
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Make the folder of ``path``; if it or the file cannot be written, that is one sentence."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as problem:
-        raise SrjtError(f"{path} cannot be written: {problem.strerror or problem}.") from None

@@ -15,10 +15,10 @@ import typer
 import srjt
 from srjt.cli import options
 from srjt.cli.options import Fields, argument, html_file, option
-from srjt.cli.output import check_outputs, decoding_bar, finish, say, typed_command, writing
+from srjt.cli.output import check_outputs, decoding_bar, finish, say, typed_command
 from srjt.cli.samples import NearDuplicates, Sides, Source, calibration_samples, grouped
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.files import as_json, write_output
+from srjt.files import as_csv, as_json, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ def opened(
     about: options of reading that are about images, or about features, only.
     """
     from srjt.inference.predict import refuse_other_options
-    from srjt.training.trained import load_run
 
-    run = load_run(folder, device=device)
+    run = srjt.load_run(folder, device=device)
     run = replace(run, grades=run.grades.named(grade_names))
     run.views(asked.views)  # an error if the run has no such views
     refuse_other_options(run, how, about=about)
@@ -94,7 +93,7 @@ def predict(
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
     from srjt.data.sources import unlabelled_samples
     from srjt.files import is_stream
-    from srjt.inference.predict import predict, refuse_other_kind
+    from srjt.inference.predict import refuse_other_kind
     from srjt.reports.pages.answers import predictions_page
 
     check_outputs(out, html, force=force)
@@ -111,17 +110,15 @@ def predict(
     )  # fmt: skip
     manifest, problems = data.usable(reading), reading.problems
     with decoding_bar() as decoded:
-        predicted = predict(trained, manifest, keep=as_columns(keep), progress=decoded, **vars(asked))
+        predicted = srjt.predict(trained, manifest, keep=as_columns(keep), progress=decoded, **vars(asked))
     table = predicted.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
     if not trained.grades.names and "grade_name" in ours:
         ours.remove("grade_name")  # a column of the source
     warn_about_formulas(table.drop(columns=ours), out)  # cells that come from the source
     table[ours] = table[ours].map(neutralise_formula)
-    with writing(out):
-        streamed = is_stream(out)
-        content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
-        write_output(out, content)
+    streamed = is_stream(out)
+    write_output(out, table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape"))
     page = predictions_page(
         predicted, data=manifest, sources=sources, command=typed_command("predict"),
         skipped=[(problem.where, problem.detail) for problem in problems], brief=html is None,
@@ -170,7 +167,6 @@ def evaluate(
     gave them to srjt train to use the test side of that fold, or --side test alone
     to use the split column.
     """
-    from srjt.inference.evaluate import evaluate
     from srjt.reports.pages.evaluation import evaluation_page
 
     check_outputs(out, html, force=force)
@@ -208,15 +204,12 @@ def evaluate(
             f"{own}give {what} that the run has not seen."
         )
     with decoding_bar() as decoded:
-        found = evaluate(trained, manifest, readings=reading.readings, progress=decoded, **vars(asked))
+        judged = srjt.evaluate(trained, manifest, readings=reading.readings, progress=decoded, **vars(asked))
     if out is not None:  # before anything is printed: the reader (head, less) may go away
-        with writing(out):
-            if groups:
-                write_output(out, found.subgroups.table().to_csv(index=False).encode())  # type: ignore[union-attr]
-            else:
-                write_output(out, as_json(found.to_dict()))
+        table = judged.subgroups.table() if judged.subgroups is not None and groups else None
+        write_output(out, as_json(judged.to_dict()) if table is None else as_csv(table))
     page = evaluation_page(
-        found, run=trained, data=manifest, sources=[data.source], command=typed_command("evaluate"),
+        judged, run=trained, data=manifest, sources=[data.source], command=typed_command("evaluate"),
         brief=html is None,
     )  # fmt: skip
     finish(page, out=out, html=html)
@@ -249,27 +242,24 @@ def compare(
     The runs must have been tested on the same images, or be given others with
     --test. Each run is compared with the first.
     """
-    from srjt.inference.compare import compare
     from srjt.inference.predict import refuse_other_options
     from srjt.reports.report import check_suffix, write_comparison
-    from srjt.training.trained import load_run
 
     if out is not None:
         check_suffix(out)
     check_outputs(out, force=force)
     if test is None and data.how:
         raise SrjtError(f"`{next(iter(data.how))}` is about the images of --test, which is not given.")
-    trained = [load_run(run, device=device) for run in runs]
+    trained = [srjt.load_run(run, device=device) for run in runs]
     samples = None
     if test is not None:
         refuse_other_options(trained[0], data.how, about=ABOUT_FEATURES)
         reading = replace(data, source=test).read(grades=list(trained[0].grades))
         samples = srjt.data.drop_unusable(reading.manifest, reading.problems)
-    found = compare(*trained, test=samples, **grading)
+    comparison = srjt.compare(*trained, test=samples, **grading)
     if out is not None:
-        with writing(out):
-            write_comparison(found, out)
-    finish(found.report(), out=out)
+        write_comparison(comparison, out)
+    finish(comparison.report(), out=out)
 
 
 # ``srjt plan``: how many patients, readings and verified labels are needed.
@@ -290,14 +280,11 @@ def plan(
     From a pilot run, or from what you assume: --metric sensitivity --value 0.9
     --half-width 0.05 --prevalence 0.2 --images-per-patient 2 --correlation 0.3.
     """
-    from srjt.inference.sample_size import plan
-
     check_outputs(out, html, force=force)
-    found = plan(pilot, **planning)
+    planned = srjt.plan(pilot, **planning)
     if out is not None:
-        with writing(out):
-            write_output(out, as_json(found.to_dict()))
-    finish(found.report(), out=out, html=html)
+        write_output(out, as_json(planned.to_dict()))
+    finish(planned.report(), out=out, html=html)
 
 
 # ``srjt explain``: where the networks look, on a page.
@@ -333,15 +320,13 @@ def explain(
     """
     from srjt.data.sources.folders import read_images
     from srjt.data.sources.table import is_table
-    from srjt.inference.explain import explain
     from srjt.progress import progress_bar
     from srjt.reports.page import write_page
     from srjt.reports.pages.answers import explain_page
     from srjt.reports.sections import run_name
-    from srjt.training.trained import load_run
 
     check_outputs(out, force=force)
-    trained = load_run(run, device=device)
+    trained = srjt.load_run(run, device=device)
     # a source that is no table has no use for a folder and a column of images: they are for the other
     tables = {name: data.how[name] for name in ("images", "image_column") if name in data.how}
     for_training = training is not None and not any(path.is_file() and is_table(path) for path in sources)
@@ -354,14 +339,14 @@ def explain(
         learnt = replace(own, source=training).read(grades=list(trained.grades))
         samples = srjt.data.drop_unusable(learnt.manifest, learnt.problems, on_bad_image=data.on_bad_image)
     with progress_bar("Explaining", True) as advance:
-        found = explain(
+        explanation = srjt.explain(
             trained, manifest.select(range(min(limit, total))), training=samples, neighbours=neighbours,
             on_bad_image=data.on_bad_image, progress=advance,
         )  # fmt: skip
-    data.list_unreadable(found.skipped, reading.problems)
-    write_page(explain_page(found, title=run_name(trained)), out)
+    data.list_unreadable(explanation.skipped, reading.problems)
+    write_page(explain_page(explanation, title=run_name(trained)), out)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""
-    say(f"{count_of(len(found.images), 'image')}{more} explained in {out}.")
+    say(f"{count_of(len(explanation.images), 'image')}{more} explained in {out}.")
 
 
 # ``srjt export``: a finished run as one file, or as a folder, for deployment.
@@ -396,9 +381,8 @@ def export(
     only if its answers are the run's. With --folder it comes with its model card
     and a script that uses it.
     """
-    from srjt.inference.export import export, resolve_format
-    from srjt.reports.model_card import MODEL, SCRIPT, check_export_folder, export_folder
-    from srjt.training.trained import load_run
+    from srjt.inference.export import resolve_format
+    from srjt.reports.model_card import MODEL, SCRIPT, check_export_folder
 
     if folder is not None and out is not None:
         raise SrjtError("Give --folder or --out, not both: the model of a folder is its model.onnx.")
@@ -411,14 +395,14 @@ def export(
         raise SrjtError(
             f"--folder writes ONNX, because its script needs no torch: leave out --format {chosen}."
         )
-    trained = load_run(run, device="cpu")
+    trained = srjt.load_run(run, device="cpu")
     if folder is not None:
         check_export_folder(folder, overwrite=force)
     samples = None if check is None else _samples(trained, check)
     if folder is None:
-        written = export(trained, out, format=chosen, samples=samples, **grading)
+        written = srjt.export(trained, out, format=chosen, samples=samples, **grading)
     else:
-        written = export_folder(trained, folder, overwrite=force, samples=samples, **grading)
+        written = srjt.export_folder(trained, folder, overwrite=force, samples=samples, **grading)
     say(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
     say(f"A grade is {written.metadata['grade_rule']}.")
     if recalibration := written.metadata.get("recalibration"):

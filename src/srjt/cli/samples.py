@@ -14,7 +14,7 @@ import typer
 
 import srjt
 from srjt.cli.options import Fields, about
-from srjt.cli.output import decoding_bar, print_table, say, writing
+from srjt.cli.output import decoding_bar, print_table, say
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, printable, unknown_name, warn
 from srjt.inference.options import EVALUATION
@@ -44,6 +44,7 @@ class Source(ReadOptions):
         "error",
         "Stop at unusable samples, or leave them out and list them in a CSV file.",
         metavar="error|skip",
+        panel="",
     )
     skipped: Path = setting(Path("skipped.csv"), "CSV list of the unusable samples.", metavar="FILE")
 
@@ -63,21 +64,16 @@ class Source(ReadOptions):
 
     def usable(self, reading: LoadedData) -> Manifest:
         """The samples that can be used; the others are an error, or are listed in ``skipped``."""
-
-        with writing(self.skipped):
-            return srjt.data.drop_unusable(
-                reading.manifest, reading.problems, on_bad_image=self.on_bad_image, listed_in=self.skipped
-            )
+        return srjt.data.drop_unusable(
+            reading.manifest, reading.problems, on_bad_image=self.on_bad_image, listed_in=self.skipped
+        )
 
     def list_unreadable(self, unreadable: Sequence[tuple[str, str]], problems: Sequence[Problem]) -> None:
         """Add images that could not be read, as (id, reason), to the list of unusable samples."""
         from srjt.data.checks import image_problem
 
         if unreadable:
-            with writing(self.skipped):
-                srjt.data.write_problems(
-                    [*problems, *(image_problem(*one) for one in unreadable)], self.skipped
-                )
+            srjt.data.write_problems([*problems, *(image_problem(*one) for one in unreadable)], self.skipped)
 
 
 def as_words(how: Mapping[str, Any]) -> list[str]:
@@ -102,22 +98,18 @@ class Splitting:
     """Which samples are held out."""
 
     fold: int | None = setting(None, "Fold to use, 0 to FOLDS − 1.", metavar="K", panel=EVALUATION)
-    folds: int = setting(5, "Number of folds.", panel=EVALUATION)
-    split_seed: int = setting(0, "Seed of the folds.", panel=EVALUATION)
+    folds: int = setting(5, "Number of folds.")
+    split_seed: int = setting(0, "Seed of the folds.")
     splits: Path | None = setting(
-        None, "Folds from a file of srjt data split, or the sides of a run.", metavar="FILE|RUN",
-        panel=EVALUATION,
-    )  # fmt: skip
+        None, "Folds from a file of srjt data split, or the sides of a run.", metavar="FILE|RUN"
+    )
     hold_out: str | None = setting(
         None,
         "Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or for "
         "all folds, the column alone.",
         metavar="COLUMN[=VALUE]",
-        panel=EVALUATION,
     )
-    official_split: bool | None = setting(
-        None, "Use the split column of the data.", shown="if there is one", panel=EVALUATION
-    )
+    official_split: bool | None = setting(None, "Use the split column of the data.", shown="if there is one")
 
     def __post_init__(self) -> None:
         if self.hold_out is not None and self.splits is not None:
@@ -136,12 +128,12 @@ class Splitting:
 
     def split(self, manifest: Manifest, *, skipping: bool) -> Split:
         """The sides. skipping: whether samples of a file of splits may be missing."""
-        from srjt.training.single_run import own_split
+        from srjt.training.single_run import resolve_split
 
         if self.official_split:
             return srjt.data.official_split(manifest)
         if not self.chosen:
-            return own_split(manifest)
+            return resolve_split(None, manifest, skipped=skipping)
         if self.splits is not None:
             parts = srjt.data.read_splits(self.splits, manifest, allow_missing=skipping)
         elif self.hold_out is not None:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import srjt
 from srjt.cli import App, RunByDefault, options
 from srjt.cli.options import Fields, argument, option
-from srjt.cli.output import check_outputs, decoding_bar, is_terminal, print_table, say, writing
+from srjt.cli.output import check_outputs, decoding_bar, is_terminal, print_table, say
 from srjt.cli.samples import read_matrix
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration
@@ -199,8 +200,7 @@ def export(
         content = table.to_parquet(index=False) if parquet else table.to_csv(index=False).encode()
     except ImportError:
         raise missing_extra("pyarrow", "parquet", "Writing Parquet files") from None
-    with writing(out):
-        write_output(out, content)
+    write_output(out, content)
     done = int((results.runs["status"] == "done").sum())
     say(f"{count_of(len(table), 'row')} of {count_of(done, 'finished run')} (of {len(results.runs)}): {out}")
     for line in problem_lines(results):
@@ -256,10 +256,8 @@ def report(
     It needs no network and opens from disk. It names unfinished and failed runs
     at the top.
     """
-    from srjt.reports.report import report
-
     check_outputs(out, force=force)
-    page, *others = report(
+    page, *others = srjt.report(
         folder, out=out, figures=figures, tables=tables, metrics=[name.strip() for name in metrics.split(",")],
         maps=maps, grade_names=grade_names, checklist=checklist, also=also or (),
     )  # fmt: skip

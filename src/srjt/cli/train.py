@@ -16,7 +16,7 @@ import typer
 
 from srjt.cli import options, samples
 from srjt.cli.options import Fields, option
-from srjt.cli.output import OptionsReporter, check_outputs, print_table, say, show, typed_command, writing
+from srjt.cli.output import OptionsReporter, check_outputs, print_table, say, show, typed_command
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.inference.options import EVALUATION
 from srjt.settings import setting
@@ -108,7 +108,7 @@ def train(
     if sides.chosen or sides.official_split is not False:
         split = partial(sides.split, skipping=data.on_bad_image == "skip")
     if dry_run:
-        print_dry_run(manifest, resolve_split(split, manifest, skipped=False), config, device=device)
+        print_dry_run(manifest, resolve_split(split or "all", manifest, skipped=False), config, device=device)
         return
     if resume and not (out / "run.json").exists():
         raise SrjtError(f"There is no run in {out} to resume: leave out --resume to start one.")
@@ -174,16 +174,16 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
 
     from srjt import methods
     from srjt.training.devices import choose_device, device_name
-    from srjt.training.single_run import training_cost
+    from srjt.training.single_run import training_seconds
     from srjt.training.train import needs_estimate
 
     chosen = choose_device(device)
     config = config.for_data(features=manifest.are_features)
     networks = methods.lookup(config.method, registered_by=config.imports).networks
-    cost = training_cost(manifest, config, training=len(split.train), device=chosen)
+    seconds = training_seconds(manifest, split, config=config, device=chosen)
     say(
         f"{config.method}: {networks} × {config.network}, {count_of(config.epochs, 'epoch')} in batches of "
-        f"{config.batch_size:,}. About {duration(cost.seconds)} for {cost.steps:,} steps on {device_name(chosen)}."
+        f"{config.batch_size:,}. About {duration(seconds)} on {device_name(chosen)}."
     )
     sides = {name: manifest.select(rows) for name, rows in split.sides().items() if len(rows)}
     frame = pd.DataFrame({"side": list(sides), _samples(manifest): [len(side) for side in sides.values()]})
@@ -261,15 +261,12 @@ def features(
     else:
         reading = data.read()
     manifest = data.usable(reading)
-    with writing(out):
-        pass  # a folder that cannot be made is an error now, not after an hour
     with progress_bar("Decoding", True) as decoded, progress_bar("Embedding", True) as embedded:
         made, unreadable = embed(
             manifest, backbone=backbone, flip=flip, crop=crop, device=device, on_bad_image=data.on_bad_image,
             decoded=decoded, embedded=embedded, **settings,
         )  # fmt: skip
-    with writing(out):
-        write_output(out, pack_features(made, graded=not ungraded))
+    write_output(out, pack_features(made, graded=not ungraded))
     data.list_unreadable(unreadable, reading.problems)
     if unreadable:
         say(f"{count_of(len(unreadable), 'image')} could not be read. Listed in {data.skipped}.", err=True)

@@ -27,7 +27,7 @@ from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.calibration import SMALLEST, CalibrationBin
 from srjt.ordinal.decoding import LearnedPooling
-from srjt.ordinal.metrics import NaiveBaseline
+from srjt.ordinal.metrics import NaiveBaseline, naive_baseline
 from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
@@ -215,7 +215,8 @@ class Evaluation(populations.Scores, Reported):
     patients : int or None
         Number of patients; None if they are not known.
     naive : NaiveBaseline or None
-        The scores of one grade for all samples; None where the training labels are not known, or answers are pooled.
+        The scores of one grade for all samples, chosen by the training labels; None where they are not known. Of
+        pooled answers it is chosen by their own labels.
     uncalibrated : list of CalibrationBin
         As ``calibration``, before recalibration; empty if there was none, or answers are pooled.
     answers : DataFrame
@@ -403,7 +404,8 @@ def judge(
     """
     run, per = prepared.run, prepared.options.per
     labels, p, grades = answers.labels, answers.probabilities, run.grades
-    patients, uncalibrated = samples.patients, list[CalibrationBin]()
+    patients, counts = samples.patients, answers.confusion.sum(axis=1)
+    uncalibrated: list[CalibrationBin] = []
     if answers.outputs is not None and prepared.recalibration is not None:
         uncalibrated = calibration.calibration_bins(
             probabilities_of(answers.outputs[0], prepared.options.network), labels
@@ -435,8 +437,8 @@ def judge(
         grades=grades,
         features=len(run.in_shape) == 1,
         patients=None if patients is None else len(set(patients)),
-        # the naive grades are those of images
-        naive=None if per else baseline_from(run.facts, answers.confusion.sum(axis=1)),
+        # the run knows how many images of each grade it was trained on, not how many patients
+        naive=naive_baseline(counts, counts) if per else baseline_from(run.facts, counts),
         uncalibrated=uncalibrated,
         answers=rows,
         **decided,

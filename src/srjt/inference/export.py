@@ -28,7 +28,7 @@ from srjt.data.images.decode import resized
 from srjt.data.images.feed import Samples
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, reason_of, unknown_name
-from srjt.files import explain_write_errors, write_output
+from srjt.files import write_output
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.networks import IMAGENET_MEAN, IMAGENET_STD, Standardise
@@ -215,9 +215,7 @@ def export(
                 f"This network cannot be written as {format} ({reason_of(problem)}): try the format {other}."
             ) from problem
         difference = _compare(_READERS[format](content), prepared, checked)
-    with explain_write_errors(f"{target} cannot be written"):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_output(target, content)
+    write_output(target, content)
     return Exported(
         path=target,
         format=format,

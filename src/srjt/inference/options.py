@@ -114,6 +114,9 @@ class Answering(Grading):
         "their mirror images. For a run with flip=false there are no mirror images: 10 means 5.",
         metavar="1|2|10",
     )
+    on_bad_image: Literal["error", "skip"] = setting(
+        "error", "Stop at unusable samples, or leave them out and list them in a CSV file."
+    )
     precision: Precision | None = setting(
         None, "bf16 needs a GPU.", shown="that of the run", metavar="fp32|bf16", panel=COMPUTING
     )
@@ -128,28 +131,22 @@ class Answering(Grading):
         lt=1,
     )
     coverage_by: str | None = setting(
-        None,
-        "The promise holds for each true grade, or for each value of a column.",
-        metavar="grade|COLUMN",
-        panel=CALIBRATION,
+        None, "The promise holds for each true grade, or for each value of a column.", metavar="grade|COLUMN"
     )
     calibrate_on: Any = setting(
         None,
         "Labelled samples that the run was not trained on; to evaluate, also a share of the source, such as 0.3.",
         shown="its validation side",
         metavar="SOURCE",
-        panel=CALIBRATION,
     )
     label_noise: Literal["unknown", "class-conditional", "none"] = setting(
         "unknown",
         "What wrong labels among them depend on: not known; on the true grade alone, not on the image; none is wrong.",
-        panel=CALIBRATION,
     )
     recalibrate: bool = setting(
         True,
         "Recalibrate the probabilities on at least 100 of these samples, if it is worth it.",
         shown="yes",
-        panel=CALIBRATION,
     )
 
     refer_from: str | int | None = setting(
@@ -160,22 +157,17 @@ class Answering(Grading):
         "Refer if the probability of --refer-from or more is at least P, or by the predicted grade.",
         shown="0.5",
         metavar="P|grade",
-        panel=DECISIONS,
         takes="a probability from 0 to 1, or 'grade'",
         ge=0,
         le=1,
     )
     sensitivity: float | None = setting(
-        None,
-        "Find the threshold for this sensitivity on the run's validation side.",
-        metavar="S",
-        panel=DECISIONS,
+        None, "Find the threshold for this sensitivity on the run's validation side.", metavar="S"
     )
     abstain: float | None = setting(
         None,
         "Leave about this share of the answers, the least confident, to a person.",
         metavar="SHARE",
-        panel=DECISIONS,
         gt=0,
         lt=1,
     )
@@ -183,16 +175,10 @@ class Answering(Grading):
         (),
         "One answer per value of this column: patient. Repeat it for a key: --per patient --per eye.",
         metavar="COLUMN",
-        panel=DECISIONS,
     )
     pool: Literal["highest", "mean", "learned"] = setting(
         "highest",
         "How the answers of several images become one: the highest grade, the mean, or fitted on the validation side.",
-        panel=DECISIONS,
-    )
-
-    on_bad_image: Literal["error", "skip"] = setting(
-        "error", "Stop at unusable samples, or leave them out and list them in a CSV file."
     )
 
     def __post_init__(self) -> None:

@@ -141,7 +141,7 @@ def true_scores(
     if readings is not None:
         agreed = consensus(readings)
         if agreed.determined:
-            return _by_readings(table, grade, readings, agreed.evidence, agreed.variants)
+            return _by_readings(table, grade, readings, agreed.variants.evidence, agreed.variants)
     if noise is None or label_noise == "none":
         return None
     if noise.determined:

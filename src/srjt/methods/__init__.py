@@ -116,7 +116,7 @@ class RegisteredMethod:
     """What is known of a method: a row of the table that ``srjt methods`` prints, and its class."""
 
     name: str
-    source: str | type[Method]  # the class, or "module:class" to be loaded when it is needed
+    location: str  # "module:class", which is loaded when it is needed
     updates: str  # what it learns from
     paper: str
     scores: str = "–"  # how it judges samples
@@ -125,22 +125,14 @@ class RegisteredMethod:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     compared: bool = True  # whether ``all`` in a study contains it, unless it is a recipe
+    registered: type[Method] | None = None  # the class of a method from outside
 
     @property
     def method(self) -> type[Method]:
         """The class; loads torch."""
-        if not isinstance(self.source, str):
-            return self.source
-        module, _, name = self.source.partition(":")
-        method: type[Method] = getattr(importlib.import_module(module), name)
+        module, _, name = self.location.partition(":")
+        method: type[Method] = self.registered or getattr(importlib.import_module(module), name)
         return method
-
-    @property
-    def location(self) -> str:
-        """``module:class``, known without loading it."""
-        if isinstance(self.source, str):
-            return self.source
-        return f"{self.source.__module__}:{self.source.__qualname__}"
 
     @property
     def is_recipe(self) -> bool:
@@ -173,7 +165,8 @@ def register(
     def enter(method: M) -> M:
         row = RegisteredMethod(
             name=name,
-            source=method,
+            location=f"{method.__module__}:{method.__qualname__}",
+            registered=method,
             networks=method.networks,
             needs=method.needs,
             scores=scores,
@@ -248,12 +241,8 @@ def is_known_to_workers(name: str, *, registered_by: Sequence[str] = ()) -> bool
 
     registered_by: modules that the process imports.
     """
-    source = lookup(name).source
-    return (
-        isinstance(source, str)
-        or bool(registered_by)
-        or source.__module__.partition(".")[0] in load_entry_points()
-    )
+    method = lookup(name).registered
+    return not method or bool(registered_by) or method.__module__.partition(".")[0] in load_entry_points()
 
 
 def options(name: str) -> tuple[str, ...]:
@@ -338,7 +327,7 @@ OURS = "Takezaki et al., WACV 2025"
 
 
 def _one(name: str, where: str, **about: Any) -> RegisteredMethod:
-    return RegisteredMethod(name=name, source=f"srjt.methods.{where}", **about)
+    return RegisteredMethod(name=name, location=f"srjt.methods.{where}", **about)
 
 
 def _two(name: str, where: str, **about: Any) -> RegisteredMethod:
@@ -399,13 +388,5 @@ METHODS = (
 
 _REGISTRY.update((row.name, row) for row in METHODS)
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "srjt.methods.base": "Loss Method SingleNetwork",
-        "srjt.methods.joint": "CoDis CoTeaching ForwardAgreement JoCor JointTraining",
-        "srjt.methods.single": "Cdr ClassDistanceWeighted Corn EarlyLearning ExpectedAbsoluteError ForwardCorrection "
-        "Garg GeneralisedCrossEntropy LabelSmooth Mixup Reweight Sord Standard SymmetricCrossEntropy",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__, [row.location for row in METHODS])
 __all__ += ["Recipe", "RegisteredMethod", "create", "lookup", "names", "options", "plain_names", "register"]

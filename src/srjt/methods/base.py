@@ -37,9 +37,9 @@ class Loss(NamedTuple):
 class Method(ABC):
     """What a method must do, with the behaviour that most methods share.
 
-    Subclasses are frozen dataclasses too: the fields that they add are the method's options. Values of the wrong type
-    are errors that name the option. The class variable ``networks`` is the number of networks, 1 or 2; ``needs`` names
-    what must be known before training: ``"noise_rate"``, ``"transition"``; ``takes`` the targets besides grades:
+    Subclasses that add fields are frozen dataclasses too: the fields are the method's options. Values of the wrong
+    type are errors that name the option. The class variable ``networks`` is the number of networks, 1 or 2; ``needs``
+    names what must be known before training: ``"noise_rate"``, ``"transition"``; ``takes`` the targets besides grades:
     ``"probabilities"``, ``"likelihoods"``.
 
     Parameters
@@ -68,7 +68,10 @@ class Method(ABC):
         check_types(self)
         if self.num_classes < 2:
             raise SrjtError(f"A severity needs at least two grades; num_classes is {self.num_classes}.")
-        object.__setattr__(self, "transition", as_rows(self.transition, self.num_classes))
+        for option, name in (("transition", "transition matrix"), ("label_matrix", "label matrix")):
+            if hasattr(self, option):
+                rows = as_rows(getattr(self, option), self.num_classes, name=name)
+                object.__setattr__(self, option, rows)
 
     @property
     def outputs(self) -> int:
@@ -170,7 +173,7 @@ class Method(ABC):
             )
 
 
-def as_rows(matrix: Any, num_classes: int, *, name: str = "transition matrix") -> Tensor | None:
+def as_rows(matrix: Any, num_classes: int, *, name: str) -> Tensor | None:
     """A (C, C) array or tensor whose rows are distributions, checked, as a float64 tensor; None stays."""
     if matrix is None:
         return None

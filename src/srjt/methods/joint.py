@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError
-from srjt.methods.base import Loss, Memory, Method, as_rows
+from srjt.methods.base import Loss, Memory, Method
 from srjt.ordinal import losses
 from srjt.settings import setting
 
@@ -69,8 +69,6 @@ class JointTraining(Method):
             raise SrjtError("temperature sharpens a hard selection only; with select='soft' it does nothing.")
         if self.label_matrix is not None and "soft" not in (self.select, self.update):
             raise SrjtError("label_matrix replaces soft labels, but here both select and update are 'hard'.")
-        rows = as_rows(self.label_matrix, self.num_classes, name="label matrix")
-        object.__setattr__(self, "label_matrix", rows)
 
     @property
     def tau(self) -> float:
@@ -137,7 +135,6 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 # Co-teaching (Han et al., NeurIPS 2018): each network learns from the samples that the other selects.
 
 
-@dataclass(frozen=True, kw_only=True)
 class CoTeaching(JointTraining):
     def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
         return losses_KB
@@ -145,12 +142,11 @@ class CoTeaching(JointTraining):
 
 # JoCoR (Wei et al., CVPR 2020): one common selection, and a loss that makes the networks agree.
 
-Agreement = Literal["selected", "all"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class JoCor(JointTraining):
-    agree: Agreement = "selected"  # samples on which the networks shall agree; all: the discarded ones too
+    # samples on which the networks shall agree; all: the discarded ones too
+    agree: Literal["selected", "all"] = "selected"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -193,7 +189,6 @@ class JoCor(JointTraining):
 # CoDis (Xia et al., ICCV 2023): prefer samples on which the two networks disagree.
 
 
-@dataclass(frozen=True, kw_only=True)
 class CoDis(JointTraining):
     def score(self, losses_KB: Tensor, logits: Tensor) -> Tensor:
         """ℓ(f_n) − λD(p₁, p₂) (Eq. 8), with D at the selection's temperature in all conventions."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from srjt.errors import SrjtError, warn
-from srjt.methods.base import Memory, SingleNetwork, as_rows
+from srjt.methods.base import Memory, SingleNetwork
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import losses
 from srjt.ordinal.decoding import median_grade
@@ -22,7 +22,6 @@ from srjt.settings import setting
 # Standard: one network that learns from the label as given: the baseline.
 
 
-@dataclass(frozen=True, kw_only=True)
 class Standard(SingleNetwork):
     takes: ClassVar[tuple[str, ...]] = ("probabilities",)
 
@@ -40,11 +39,6 @@ class Sord(SingleNetwork):
     takes: ClassVar[tuple[str, ...]] = ("probabilities",)
 
     label_matrix: Any = None  # (C, C): rows to use instead of Eq. 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rows = as_rows(self.label_matrix, self.num_classes, name="label matrix")
-        object.__setattr__(self, "label_matrix", rows)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         if targets.ndim == 1:  # else probabilities of several readers, in place of the soft labels
@@ -70,7 +64,6 @@ class LabelSmooth(SingleNetwork):
 # F-correction (Patrini et al., CVPR 2017): the loss of Pᵀp, the label that the predicted grade would get.
 
 
-@dataclass(frozen=True, kw_only=True)
 class ForwardCorrection(SingleNetwork):
     needs: ClassVar[tuple[str, ...]] = ("transition",)
     takes: ClassVar[tuple[str, ...]] = ("likelihoods",)
@@ -84,7 +77,6 @@ class ForwardCorrection(SingleNetwork):
 # Reweight (Liu and Tao, TPAMI 2016): each sample is weighted by how likely its label is right.
 
 
-@dataclass(frozen=True, kw_only=True)
 class Reweight(SingleNetwork):
     needs: ClassVar[tuple[str, ...]] = ("transition",)
 
@@ -114,7 +106,6 @@ class Mixup(Standard):
 # CDR (Xia et al., ICLR 2021): only the weights that matter most are updated; the others decay.
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cdr(Standard):
     needs: ClassVar[tuple[str, ...]] = ("noise_rate",)
 
@@ -336,7 +327,6 @@ class ClassDistanceWeighted(SingleNetwork):
 # CORN (Shi, Cao and Raschka, 2021): is the grade above k, given that it is above k − 1?
 
 
-@dataclass(frozen=True, kw_only=True)
 class Corn(Thresholds):
     """C − 1 logits, each of Pr(grade > k | grade > k − 1); the chain rule makes probabilities of them."""
 

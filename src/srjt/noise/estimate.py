@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 from srjt.noise import model
-from srjt.noise.matrices import Floats, Ints, transition_of
+from srjt.noise.matrices import Floats, Ints, transition_of, true_given_label
 from srjt.noise.model import ONE_SIDED, SYMMETRIC
 from srjt.noise.verified import Verified, exact_interval, read_verified, repetition, use_verified
 from srjt.ordinal import patient_codes
@@ -47,8 +48,10 @@ class WeightedForm:
     weight: float  # of all explanations they sum to 1
     doubtful_weight: float  # likewise, with less trust in the model
 
-    def joint(self, cells: model.Cells) -> Floats:
+    @cached_property
+    def joint(self) -> Floats:
         """(C, C): p(true grade, label), averaged over the images."""
+        cells = self.fit.problem.cells
         shares = cells.weights / cells.weights.sum()
         joint = np.tensordot(shares, self.fit.joint(cells, reader=self.reader), axes=1)
         return np.asarray(joint / joint.sum())
@@ -56,7 +59,6 @@ class WeightedForm:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanations:
-    images: model.Images
     cells: model.Cells
     all: tuple[WeightedForm, ...]
     held_out: dict[str, float]  # mean held-out log-likelihood
@@ -77,13 +79,15 @@ class Explanations:
     @cached_property
     def joint(self) -> Floats:
         """(C, C): p(true grade, label), averaged over the images and the explanations."""
-        total = sum(one.weight * one.joint(self.cells) for one in self)
+        total = sum(one.weight * one.joint for one in self)
         return np.asarray(total / np.sum(total))
 
     def label_probabilities(self) -> Floats:
         """(N, C): p(label | x)."""
         fits = {one.fit.form: one.fit for one in self}
-        by_form = ((fit.true_grades(self.images) @ fit.transition(), form) for form, fit in fits.items())
+        by_form = (
+            (fit.true_grades(self.cells.images) @ fit.transition(), form) for form, fit in fits.items()
+        )
         return np.asarray(sum(self.form_weights[form] * p for p, form in by_form))
 
     def posterior(self, labels: Ints, probabilities: Floats) -> Floats:
@@ -101,7 +105,7 @@ class Explanations:
                 total += one.weight * model.by_grade(labels, probabilities, transition)
             if unsure:
                 weights = [one.weight for one in unsure]
-                joint = np.asarray(sum(one.weight * one.joint(self.cells) for one in unsure))
+                joint = np.asarray(sum(one.weight * one.joint for one in unsure))
                 readers = [one.reader for one in unsure]
                 total += 0.5 * sum(weights) * model.bayes(labels, probabilities, transition_of(joint))
                 split = model.by_severity(labels, probabilities, transition, readers, weights)
@@ -112,10 +116,10 @@ class Explanations:
         """Weighted anew after the true grades of some rows are known."""
         logs = np.array([np.log(one.doubtful_weight + 1e-12) for one in self.all])
         for k, one in enumerate(self.all):
-            posterior = model.bayes(labels, probabilities, transition_of(one.joint(self.cells)))
+            posterior = model.bayes(labels, probabilities, transition_of(one.joint))
             likelihood = posterior[verified.rows, verified.true]
             logs[k] += np.log(0.999 * likelihood + 0.001).sum()  # a verified grade may be wrong, too
-        pairs = zip(self.all, _normalised(logs).tolist(), strict=True)
+        pairs = zip(self.all, softmax(logs).tolist(), strict=True)
         return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
 
 
@@ -137,9 +141,8 @@ def explain(
     banded = model.family("banded", num_classes=classes)
     orders = [model.rank_images(probabilities, by_median=by_median) for by_median in (False, True)]
     pooled = [model.pool(labels, one, classes=classes, repeated=repeated) for one in orders]
-    ordered = [model.fit_model(cells, banded) for cells in pooled]
-    best = max(range(2), key=lambda k: ordered[k].log_evidence)
-    images, cells = orders[best], pooled[best]
+    best = max((model.fit_model(one, banded) for one in pooled), key=lambda fit: fit.log_evidence)
+    cells = best.problem.cells
 
     def fitted(form: str) -> model.Fit:
         return model.fit_model(cells, model.family(form, num_classes=classes))
@@ -148,8 +151,8 @@ def explain(
     forms = [
         form for form in model.FORMS if form not in (*ONE_SIDED, *(SYMMETRIC[1:] if classes == 2 else ()))
     ]
-    fits = {form: ordered[best] if form == "banded" else fitted(form) for form in forms}
-    held_out = {form: model.held_out_likelihood(fit, labels, images, part) for form, fit in fits.items()}
+    fits = {form: best if form == "banded" else fitted(form) for form in forms}
+    held_out = {form: model.held_out_likelihood(fit, labels, part) for form, fit in fits.items()}
     evidence = max(fit.log_evidence for fit in fits.values())
     likelihood = max(float(one.sum()) for one in held_out.values())
     for form in ONE_SIDED:
@@ -157,40 +160,32 @@ def explain(
         shares = cells.weights @ fit.true_grades(cells)
         if fit.log_evidence < evidence or min(*shares, *cells.counts.sum(axis=0)) < _FEW:
             continue
-        one = model.held_out_likelihood(fit, labels, images, part)
+        one = model.held_out_likelihood(fit, labels, part)
         if (float(one.sum()) - likelihood) / repeated > _GAIN:
             fits[form], held_out[form] = fit, one
     log_prior = -np.log([sum(one in SYMMETRIC for one in fits) if form in SYMMETRIC else 1 for form in fits])
-    weights = _normalised(np.array([fit.log_evidence for fit in fits.values()]) + log_prior).tolist()
+    weights = softmax([fit.log_evidence for fit in fits.values()] + log_prior).tolist()
     by_patient = np.array([np.bincount(patients, one) for one in held_out.values()])
     off = by_patient - by_patient.mean(axis=1, keepdims=True)
     draws = np.random.Generator(np.random.PCG64(0)).multivariate_normal(
         by_patient.sum(axis=1) / repeated + log_prior, off @ off.T / repeated, size=1000, method="eigh"
     )
-    doubtful_weights = _normalised(draws).mean(axis=0).tolist()
+    doubtful_weights = softmax(draws, axis=1).mean(axis=0).tolist()
     every = tuple(
         WeightedForm(fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share)
         for fit, weight, doubtful in zip(fits.values(), weights, doubtful_weights, strict=True)
         for reader, share in _readers(fit.form)
     )
     means = {form: float(one.mean()) for form, one in held_out.items()}
-    explained = Explanations(images=images, cells=cells, all=every, held_out=means, repeated=own_repeated)
+    explained = Explanations(cells=cells, all=every, held_out=means, repeated=own_repeated)
     return explained if verified is None else explained.given(verified, labels, probabilities)
 
 
 def _readers(form: str) -> list[tuple[float, float]]:
     """Shares of the blur that may be the reader's, each with its probability."""
-    unsure = [(share, 1.0 / len(READER_SHARES)) for share in READER_SHARES]
-    if form == "boundary":
-        return unsure
-    if form == "banded" or form in ONE_SIDED:
-        return [(0.0, 0.5)] + [(share, 0.5 * probability) for share, probability in unsure]
-    return [(0.0, 1.0)]
-
-
-def _normalised(logs: Floats) -> Floats:
-    weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+    none = 1.0 if form in SYMMETRIC else 0.0 if form == "boundary" else 0.5  # how probable no share is
+    shares = [(0.0, none), *((share, (1.0 - none) / len(READER_SHARES)) for share in READER_SHARES)]
+    return [one for one in shares if one[1]]
 
 
 # How noisy are ordinal labels? Noise rate, transition matrix and shares of the true grades, each with an
@@ -244,12 +239,7 @@ class NoiseEstimate(Plain):
 
     def posterior(self) -> Floats:
         """(C, C): row ỹ is p(true grade | label = ỹ), a ``label_matrix`` for the methods."""
-        joint = self.prior[:, None] * self.transition
-        share = joint.sum(axis=0)
-        posterior = np.eye(len(joint))  # a label that cannot occur says nothing else
-        known = share > 0
-        posterior[known] = (joint[:, known] / share[known]).T
-        return posterior
+        return true_given_label(self.prior[:, None] * self.transition)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NoiseEstimate:
@@ -440,10 +430,10 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
     for one, count in zip(found.all, rng.multinomial(draws, weights / weights.sum()), strict=True):
         drawn = rng.multivariate_normal(one.fit.theta, one.fit.covariance, size=count, method="cholesky")
         sure = [replace(one, reader=0.0, fit=replace(one.fit, theta=theta)) for theta in drawn]
-        own = [each.joint(found.cells) for each in sure]
+        own = [each.joint for each in sure]
         rates += [_rate(joint) for joint in own]
         # the reader's share matters more than the parameters, and is slow to integrate over
-        joints += [one.joint(found.cells)] * int(count) if one.reader and count else own
+        joints += [one.joint] * int(count) if one.reader and count else own
     return np.array(joints), np.array(rates)
 
 

@@ -150,6 +150,13 @@ def transition_of(joint: Floats) -> Floats:
     return np.asarray(joint / np.maximum(joint.sum(axis=-1, keepdims=True), 1e-300))
 
 
+def true_given_label(joint: Floats) -> Floats:
+    """(C, C) row j is p(true grade | label = j), from p(true grade, label); of a label that does not occur, that it is
+    right."""
+    share = joint.sum(axis=0)
+    return np.asarray(np.where(share > 0, joint / np.where(share > 0, share, 1.0), np.eye(len(joint))).T)
+
+
 def expected_rate(matrix: ArrayLike, *, class_counts: ArrayLike) -> float:
     """The share of labels that a matrix makes wrong.
 
@@ -366,9 +373,5 @@ def noise_from_posterior(labels: ArrayLike, posterior: ArrayLike) -> PosteriorNo
     """
     truth = np.asarray(posterior, dtype=np.float64)
     joint = truth.T @ np.eye(truth.shape[1])[np.asarray(labels, dtype=np.int64)]  # [true, label]
-    return PosteriorNoise(float(1 - np.trace(joint) / joint.sum()), _rows(joint), _rows(joint.T))
-
-
-def _rows(counts: Floats) -> Floats:
-    sums = counts.sum(axis=1, keepdims=True)
-    return np.where(sums > 0, counts / np.where(sums > 0, sums, 1.0), np.eye(len(counts)))
+    rate = float(1 - np.trace(joint) / joint.sum())
+    return PosteriorNoise(rate, true_given_label(joint.T), true_given_label(joint))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import block_diag  # type: ignore[import-untyped]
 from scipy.optimize import nnls  # type: ignore[import-untyped]
 from scipy.special import expit, ndtr, ndtri  # type: ignore[import-untyped]
 
@@ -203,6 +204,7 @@ class Images:
 class Cells:
     """Label counts of similar images, weighted for repeated patients."""
 
+    images: Images
     counts: Floats  # (M, C)
     position: Floats  # (M,)
     width: Floats  # (M,)
@@ -262,6 +264,7 @@ def pool(labels: Ints, images: Images, *, classes: int, repeated: float = 1.0) -
     counts = np.bincount(images.cell * classes + labels, minlength=cells * classes).reshape(cells, classes)
     size = counts.sum(axis=1)
     return Cells(
+        images=images,
         counts=counts / repeated,
         position=np.bincount(images.cell, images.position) / size,
         width=np.bincount(images.cell, images.width) / size,
@@ -312,7 +315,9 @@ class Family:
     def matrix(self, theta: Floats) -> Floats:
         """(C, C) row-stochastic."""
         if self.largest is None:
-            weights = self._weights(theta)
+            # rows in proportion to their diagonal, which no other entry exceeds by more than its limit
+            rates = np.exp(-np.logaddexp(0.0, -_SHARPNESS * self._log_rates(theta)) / _SHARPNESS)
+            weights = np.where(np.eye(len(rates)) > 0, 1.0, self.limit * rates)
             return np.asarray(weights / weights.sum(axis=1, keepdims=True))
         off_diagonal = self.largest * float(expit(theta[0])) * self.directions[0]
         return np.asarray(off_diagonal + np.diag(np.maximum(1.0 - off_diagonal.sum(axis=1), 0.0)))
@@ -326,11 +331,6 @@ class Family:
         share = float(expit(theta[0]))
         change = self.largest * share * (1.0 - share) * self.directions[0]
         return np.asarray(change - np.diag(change.sum(axis=1)))[None]
-
-    def _weights(self, theta: Floats) -> Floats:
-        """(C, C): rows in proportion to their diagonal, which no other entry exceeds by more than its limit."""
-        weights = self.limit * np.exp(-np.logaddexp(0.0, -_SHARPNESS * self._log_rates(theta)) / _SHARPNESS)
-        return np.asarray(np.where(np.eye(len(weights)) > 0, 1.0, weights))
 
     def _log_rates(self, theta: Floats) -> Floats:
         """In proportion to the limit."""
@@ -432,7 +432,7 @@ class Fit:
 
     def true_grades(self, images: Images | Cells) -> Floats:
         """(N, C): t(x), which sums to 1."""
-        return self.problem.true_grades(self.theta, *self.problem.basis(images.position, images.width))
+        return self.problem.true_grades(self.theta, images)
 
     def joint(self, images: Images | Cells, *, reader: float = 0.0) -> Floats:
         """(N, C, C): p(true grade, label | x).
@@ -442,8 +442,7 @@ class Fit:
         """
         if not reader:
             return np.asarray(self.true_grades(images)[:, :, None] * self.transition())
-        basis, width = self.problem.basis(images.position, images.width)
-        cuts, centre, scale = self.problem.severity(self.theta, basis, width)
+        cuts, centre, scale = self.problem.severity(self.theta, images)
         image_blur, reader_blur = (1.0 - reader) ** 0.5 / scale, reader**0.5 / scale
         own = np.zeros((len(centre), len(cuts) + 1, len(cuts) + 1))  # p(true grade, the reader's grade | x)
         rows = np.arange(len(centre))
@@ -470,20 +469,21 @@ def fit_model(cells: Cells, kin: Family) -> Fit:
     )
 
 
-def held_out_likelihood(fit: Fit, labels: Ints, images: Images, part: Ints) -> Floats:
+def held_out_likelihood(fit: Fit, labels: Ints, part: Ints) -> Floats:
     """(N,) log p(label | x) of each sample under a fit to the samples of the other parts."""
     likelihood = np.empty(len(labels))
     whole = fit.problem.cells
+    cell = whole.images.cell
     repeated = len(labels) / whole.counts.sum()
     for k in range(int(part.max()) + 1):
         out = np.flatnonzero(part == k)
-        inside = images.cell[out] * fit.problem.classes + labels[out]
+        inside = cell[out] * fit.problem.classes + labels[out]
         left_out = np.bincount(inside, minlength=whole.counts.size).reshape(whole.counts.shape) / repeated
         problem, theta = fit.problem, fit.theta
         if len(out) < len(labels):  # of a single patient nothing can be held out
             problem = _Problem(replace(whole, counts=whole.counts - left_out), problem.kin)
             theta, _ = _climb(problem, theta, steps=5)  # from the fit to all samples, which is near
-        likelihood[out] = np.log(problem.label_probabilities(theta))[images.cell[out], labels[out]]
+        likelihood[out] = np.log(problem.label_probabilities(theta))[cell[out], labels[out]]
     return likelihood
 
 
@@ -503,31 +503,24 @@ class _Problem:
         self.width_at = self.spans + self.knots
         self.grades_end = self.width_at + 1
         bends = np.diff(np.eye(self.knots), 2, axis=0)
-        total = self.grades_end + len(kin.mean)
-        self.prior_precision = np.zeros((total, total))
-        self.prior_precision[: self.spans, : self.spans] = np.eye(self.spans) / 4.0
         # the second term only keeps the matrix invertible: straight lines have no second differences
-        self.prior_precision[self.spans : self.width_at, self.spans : self.width_at] = (
-            bends.T @ bends + 1e-4 * np.eye(self.knots)
-        )
-        self.prior_precision[self.width_at, self.width_at] = 4.0
-        self.prior_precision[self.grades_end :, self.grades_end :] = np.diag(kin.precision)
+        curve = bends.T @ bends + 1e-4 * np.eye(self.knots)
+        self.prior_precision = block_diag(np.eye(self.spans) / 4.0, curve, 4.0, np.diag(kin.precision))
         self.prior_mean = np.concatenate(
             [np.full(self.spans, np.log(_SPAN)), np.zeros(self.knots + 1), kin.mean]
         )
         above = np.arange(1, self.classes)[:, None] > np.arange(1, self.classes - 1)
         self.spread = above - above.mean(axis=0)  # (C − 1, C − 2): thresholds are centred around 0
-        self._basis = self.basis(cells.position, cells.width)
 
-    def basis(self, position: Floats, width: Floats) -> tuple[Floats, Floats]:
-        """(N, knots) weights of the knots of g, and the width."""
-        at = np.clip(position * (self.knots - 1), 0.0, self.knots - 1 - 1e-9)
-        left = at.astype(np.int64)
-        basis = np.zeros((len(position), self.knots))
-        rows = np.arange(len(position))
-        basis[rows, left] = 1.0 - (at - left)
-        basis[rows, left + 1] = at - left
-        return basis, width
+    def basis(self, at: Images | Cells) -> Floats:
+        """(N, knots) weights of the knots of g."""
+        place = np.clip(at.position * (self.knots - 1), 0.0, self.knots - 1 - 1e-9)
+        left = place.astype(np.int64)
+        basis = np.zeros((len(place), self.knots))
+        rows = np.arange(len(place))
+        basis[rows, left] = 1.0 - (place - left)
+        basis[rows, left + 1] = place - left
+        return basis
 
     def start(self, rates: Floats) -> Floats:
         """Thresholds six blurs apart, and as many images in each grade as there are labels of it.
@@ -544,18 +537,19 @@ class _Problem:
         g = np.interp(np.linspace(0.0, 1.0, self.knots), reached, ends)
         return np.concatenate([self.prior_mean[: self.spans], g, [0.0], rates])
 
-    def severity(self, theta: Floats, basis: Floats, width: Floats) -> tuple[Floats, Floats, Floats]:
+    def severity(self, theta: Floats, at: Images | Cells) -> tuple[Floats, Floats, Floats]:
         """Thresholds (C − 1,), g (N,) and 1 / σ (N,)."""
         cuts = self.spread @ np.exp(theta[: self.spans])
-        return cuts, basis @ theta[self.spans : self.width_at], np.exp(-theta[self.width_at] * width)
+        g = self.basis(at) @ theta[self.spans : self.width_at]
+        return cuts, g, np.exp(-theta[self.width_at] * at.width)
 
-    def true_grades(self, theta: Floats, basis: Floats, width: Floats) -> Floats:
-        cuts, g, scale = self.severity(theta, basis, width)
+    def true_grades(self, theta: Floats, at: Images | Cells) -> Floats:
+        cuts, g, scale = self.severity(theta, at)
         return _grades((cuts - g[:, None]) * scale[:, None])
 
     def label_probabilities(self, theta: Floats) -> Floats:
         """(M, C): p(label | x) of each cell."""
-        return np.asarray(self.true_grades(theta, *self._basis) @ self._labelled(theta))
+        return np.asarray(self.true_grades(theta, self.cells) @ self._labelled(theta))
 
     def _labelled(self, theta: Floats) -> Floats:
         """(C, C): p(label | true grade), slips included."""
@@ -570,8 +564,7 @@ class _Problem:
 
     def expand(self, theta: Floats) -> tuple[float, Floats, Floats]:
         """Value, gradient (K,) and Fisher information (K, K) with the prior's."""
-        basis, width = self._basis
-        cuts, g, scale = self.severity(theta, basis, width)
+        cuts, g, scale = self.severity(theta, self.cells)
         off = (cuts - g[:, None]) * scale[:, None]
         t = _grades(off)
         P = self._labelled(theta)
@@ -583,8 +576,10 @@ class _Problem:
         change[:, :, : self.spans] = np.einsum(
             "mkj,ks->mjs", by_cut, self.spread * np.exp(theta[: self.spans])
         )
-        change[:, :, self.spans : self.width_at] = -by_cut.sum(axis=1)[:, :, None] * basis[:, None, :]
-        change[:, :, self.width_at] = -(by_off * off[:, :, None]).sum(axis=1) * width[:, None]
+        change[:, :, self.spans : self.width_at] = (
+            -by_cut.sum(axis=1)[:, :, None] * self.basis(self.cells)[:, None, :]
+        )
+        change[:, :, self.width_at] = -(by_off * off[:, :, None]).sum(axis=1) * self.cells.width[:, None]
         by_matrix = (1.0 - _SLIP) * self.kin.jacobian(theta[self.grades_end :])
         change[:, :, self.grades_end :] = np.tensordot(t, by_matrix, axes=(1, 1)).transpose(0, 2, 1)
         pull = self.prior_precision @ (theta - self.prior_mean)

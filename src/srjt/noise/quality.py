@@ -14,7 +14,7 @@ from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
 from srjt.noise.estimate import Groups, NoiseEstimate, check_labels, explain
-from srjt.noise.matrices import Floats, Ints, check_matrix, transition_of
+from srjt.noise.matrices import Floats, Ints, check_matrix, transition_of, true_given_label
 from srjt.noise.model import bayes
 from srjt.noise.verified import Verified, read_verified
 from srjt.ordinal import patient_codes
@@ -298,9 +298,7 @@ def _distance(joint: Floats) -> Ints:
 
 def posterior_weights(labels: Ints, joint: Floats) -> Floats:
     """(N, C) p(true grade | label), from p(true grade, label)."""
-    share = joint.sum(axis=0)
-    posterior = np.where(share > 0, joint / np.maximum(share, 1e-300), np.eye(len(joint))).T
-    return np.asarray(posterior[labels])
+    return np.asarray(true_given_label(joint)[labels])
 
 
 def inverse_weights(labels: Ints, joint: Floats) -> Floats | None:

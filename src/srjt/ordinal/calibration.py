@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize  # type: ignore[import-untyped]
+from scipy.special import softmax  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
 from srjt.ordinal import patient_codes
@@ -111,8 +112,7 @@ class Recalibration:
 
     def __call__(self, probabilities: ArrayLike) -> Floats:
         """(..., C) → (..., C)."""
-        logits = self.slope * _log(probabilities) + self.offsets
-        return _softmax(logits)
+        return np.asarray(softmax(self.slope * _log(probabilities) + self.offsets, axis=-1))
 
     @property
     def is_vector(self) -> bool:
@@ -211,14 +211,9 @@ def _log(probabilities: ArrayLike) -> Floats:
     return np.log(np.maximum(np.asarray(probabilities, dtype=np.float64), FLOOR))
 
 
-def _softmax(logits: Floats) -> Floats:
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
-
-
 def _likelihood(log_p: Floats, labels: Ints, matrix: Floats, how: Recalibration) -> Floats:
     """(N,) log p(label | x)."""
-    joint = _softmax(how.slope * log_p + how.offsets) * matrix.T[labels]
+    joint = softmax(how.slope * log_p + how.offsets, axis=1) * matrix.T[labels]
     return np.asarray(np.log(np.maximum(joint.sum(axis=1), FLOOR)))
 
 
@@ -230,7 +225,7 @@ def _fit(
 
     def loss(theta: Floats) -> tuple[float, Floats]:
         slope, offsets = np.exp(theta[0]), theta[1:] if vector else 0.0
-        r = _softmax(slope * log_p + offsets)
+        r = softmax(slope * log_p + offsets, axis=1)
         joint = r * label_likelihood
         total = np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
         pull = r - joint / total  # −∂ log p(label | x) / ∂ logits

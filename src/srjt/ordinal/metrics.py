@@ -137,8 +137,7 @@ def label_precision(counts: ArrayLike, *, per_class: bool = False) -> float | Fl
     >>> label_precision([[1, 0], [1, 0], [1, 1], [1, 1]])
     1.0
     """
-    chosen_clean, chosen, _, _ = _selection(counts, per_class=per_class)
-    return _ratio(chosen_clean, chosen)
+    return _selected_and_clean(counts, 1, per_class=per_class)
 
 
 def label_recall(counts: ArrayLike, *, per_class: bool = False) -> float | Floats:
@@ -149,20 +148,16 @@ def label_recall(counts: ArrayLike, *, per_class: bool = False) -> float | Float
     >>> label_recall([[1, 0], [1, 0], [1, 1], [1, 1]])
     0.5
     """
-    chosen_clean, _, clean, _ = _selection(counts, per_class=per_class)
-    return _ratio(chosen_clean, clean)
+    return _selected_and_clean(counts, 2, per_class=per_class)
 
 
-def _selection(counts: ArrayLike, *, per_class: bool) -> Floats:
+def _selected_and_clean(counts: ArrayLike, among: int, *, per_class: bool) -> float | Floats:
+    """The share of samples that are selected and clean among those of a row of the counts."""
     array = np.asarray(counts, dtype=np.float64)
     if array.ndim != 2 or len(array) != 4:
         raise SrjtError(f"Selection counts have shape (4, C), not {array.shape}.")
-    return array if per_class else array.sum(axis=1)
-
-
-def _ratio(part: Floats, whole: Floats) -> float | Floats:
-    share = divide(part, whole, empty=np.nan)
-    return float(share) if share.ndim == 0 else share
+    shares = divide(array[0], array[among], empty=np.nan)
+    return shares if per_class else float(divide(array[0].sum(), array[among].sum(), empty=np.nan))
 
 
 # Metrics, each a function of the confusion matrix: counts are accumulated on the device and transferred once.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
@@ -19,17 +19,7 @@ from srjt.ordinal.metrics import Interval, patient_draws
 from srjt.progress import Plain, Reported
 from srjt.readers.consensus import posterior_median
 from srjt.readers.model import fit_variants, refit
-from srjt.readers.readings import (
-    Bools,
-    Floats,
-    Ints,
-    Pairs,
-    Readings,
-    evidence_of,
-    first_readings,
-    read_twice,
-    shared_readings,
-)
+from srjt.readers.readings import Bools, Floats, Ints, Pairs, Readings, evidence_of
 
 # Coefficients of agreement from counts and sums, which can be added up over patients. Any number of leading axes
 # holds bootstrap draws; nan stands where a coefficient is undefined.
@@ -263,7 +253,7 @@ def agreement(
             f"resamples counts draws and confidence lies between 0 and 1; got {resamples} and {confidence:g}."
         )
     tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
-    shared = shared_readings(readings)
+    shared = readings.pairs()
     classes = len(readings.grades)
     owner = readings.owner() % _BUNDLES
     groups = int(owner.max()) + 1
@@ -289,7 +279,10 @@ def agreement(
     low[largest], high[largest] = ends(draws["own"], tails)
     difference = np.subtract.outer(np.arange(classes), np.arange(classes))
     distance = np.abs(difference)
-    mean, limit = _bland_altman(first, difference)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = (first * difference).sum(axis=(1, 2)) / size
+        squares = (first * (difference - mean[:, None, None]) ** 2).sum(axis=(1, 2))
+        limit = 1.96 * np.sqrt(squares / (size - 1))  # Bland and Altman's
     pairs = pd.DataFrame(
         {
             "first": shared.first,
@@ -321,15 +314,6 @@ def agreement(
         quadratic=interval_of(weighted_kappa(total, power=2), tails),
         shared_items=len(np.unique(shared.item)),
     )
-
-
-def _bland_altman(tables: Floats, difference: Ints) -> tuple[Floats, Floats]:
-    """The mean difference of each pair's tables (P, C, C), and 1.96 standard deviations of it."""
-    size = tables.sum(axis=(1, 2))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = (tables * difference).sum(axis=(1, 2)) / size
-        squares = (tables * (difference - mean[:, None, None]) ** 2).sum(axis=(1, 2))
-        return mean, 1.96 * np.sqrt(squares / (size - 1))
 
 
 def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> dict[str, csr_matrix]:
@@ -371,7 +355,12 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     off = grade - (total[item] - grade) / (number[item] - 1)
     sums = [np.ones(len(off)), off, off**2]
     if visits.times is not None:
-        timed, year = _years(visits.times[beside])
+        known = ~np.isnat(visits.times[beside])
+        years = np.where(known, visits.times[beside].astype(np.int64), 0) / (365.25 * 86400.0)
+        timed, year = (
+            known.astype(np.float64),
+            known * (years - (years[known].mean() if known.any() else 0.0)),
+        )
         sums += [timed, timed * year, timed * year**2, timed * off, timed * off * year]
     return {
         "own": summed(
@@ -400,15 +389,6 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     }  # fmt: skip
 
 
-def _years(times: NDArray[np.datetime64]) -> tuple[Floats, Floats]:
-    """Of each time whether it is known, and the years since the mean time."""
-    timed = ~np.isnat(times)
-    seconds = np.where(timed, times.astype("datetime64[s]").astype(np.int64), 0).astype(float)
-    years = seconds / (365.25 * 86400.0)
-    middle = years[timed].mean() if timed.any() else 0.0
-    return timed.astype(np.float64), np.where(timed, years - middle, 0.0)
-
-
 def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) -> pd.DataFrame:
     number, total, squares, timed, year, years, off, product = np.split(moves, 8, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -418,7 +398,7 @@ def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) ->
         slope = np.where(unequal > 1e-9, (timed * product - year * off) / unequal, np.nan)
     low, high = ends(bias, tails)
     drift_low, drift_high = ends(slope, tails)
-    repeated, same = read_twice(readings)
+    repeated, same = readings.read_twice()
     return pd.DataFrame(
         {
             "reader": readings.readers,
@@ -505,7 +485,7 @@ def compare_network(
         )
     owner = readings.owner()
     weights = np.concatenate([*patient_draws(int(owner.max()) + 1, resamples, seed=seed)])
-    visits = first_readings(readings)
+    visits = readings.first()
     number = np.bincount(visits.item, minlength=items)
     tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
     evidence = evidence_of(replace(readings, reference=None), repeats="one reading")
@@ -517,13 +497,6 @@ def compare_network(
         np.add.at(own, (owner[item], one * classes + other), 1.0)
         return weighted_kappa((weights @ own).reshape(-1, classes, classes), power=2)
 
-    def others_posterior(reader: int) -> Floats:
-        """(I, C) without the reader. The fit of all readers is the start, so few iterations are left."""
-        said = evidence.said.copy()
-        said.data[said.indices // classes == reader] = 0.0
-        others = replace(evidence, said=said)
-        return variants.mean(lambda fit: refit(others, fit, tolerance=2e-4).posterior)
-
     rows: list[dict[str, Any]] = []
     draws: list[Floats] = []
     for reader, name in enumerate(readings.readers):
@@ -531,7 +504,12 @@ def compare_network(
         if not own.any():
             continue
         item, grade = visits.item[own], visits.grade[own]
-        others = posterior_median(others_posterior(reader))[item]
+        said = evidence.said.copy()
+        said.data[said.indices // classes == reader] = 0.0
+        without = replace(evidence, said=said)
+        # the fit of all readers is the start, so few iterations are left
+        fits = tuple(refit(without, fit, tolerance=2e-4) for fit in variants.fits)
+        others = posterior_median(replace(variants, fits=fits).mean(lambda fit: fit.posterior))[item]
         to_consensus = kappa(grade, others, item), kappa(network[item], others, item)
         draws.append(to_consensus[1] - to_consensus[0])
         low, high = ends(draws[-1][:, None], tails)[:, 0]

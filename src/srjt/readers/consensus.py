@@ -15,15 +15,7 @@ from numpy.typing import ArrayLike
 
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.progress import Plain, Reported
-from srjt.readers.model import (
-    Fit,
-    ReaderIntervals,
-    Variants,
-    chunks,
-    fit_variants,
-    predictive,
-    reader_intervals,
-)
+from srjt.readers import model
 from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints, Readings, Repeats, evidence_of
 
 # Of the errors that a reader makes alone. Not visible in readings; chosen where the truth is known (ACNE04, APPA-REAL:
@@ -35,7 +27,7 @@ _POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consensus(ReaderIntervals, Plain, Reported):
+class Consensus(model.ReaderIntervals, Plain, Reported):
     """The true grades as far as the readings tell them, and how each reader reads."""
 
     items: list[str]
@@ -55,13 +47,7 @@ class Consensus(ReaderIntervals, Plain, Reported):
     reason: str  # "" or one sentence why not
     assumption: str  # what the result rests on, in one sentence
     network_power: float | None  # of the network's probabilities; None without a network
-    variants: Variants = field(repr=False)
-    evidence: Evidence = field(repr=False)
-
-    @property
-    def model(self) -> Fit:
-        """The likeliest variant of the model."""
-        return self.variants.fits[0]
+    variants: model.Variants = field(repr=False)
 
     def __repr__(self) -> str:
         return f"<Consensus: {str(self).splitlines()[0]}>"
@@ -73,7 +59,7 @@ class Consensus(ReaderIntervals, Plain, Reported):
             f"{count_of(len(self.items), 'item')}, {count_of(int(self.readings.sum()), 'reading')} by "
             f"{count_of(len(self.readers), 'reader')}"
         )
-        if self.evidence.single.all():  # the numbers would come from the model's defaults alone
+        if self.variants.evidence.single.all():  # the numbers would come from the model's defaults alone
             return f"{counts}, one of each item\n  not determined: {self.reason}"
         lines = [
             f"{counts}: {self.overall_noise_rate:.0%} of the readings are wrong ({low:.0%} to {high:.0%})",
@@ -145,7 +131,7 @@ def consensus(
         power = _network_power(evidence, ratio)
         factor = power * ratio + (0.0 if evidence.log_factor is None else evidence.log_factor)
         evidence = replace(evidence, log_factor=factor if power or evidence.anchored else None)
-    variants = fit_variants(evidence)
+    variants = model.fit_variants(evidence)
     posterior = variants.mean(lambda fit: fit.posterior)
     prior = variants.mean(lambda fit: fit.grades)
     grade = posterior_median(posterior)  # an error that all share has no direction that could move it
@@ -154,19 +140,19 @@ def consensus(
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
     reason = _reason(readings, evidence)
-    own = reader_intervals(evidence, variants, share=share, determined=not reason, confidence=confidence)
+    own = model.reader_intervals(variants, share=share, determined=not reason, confidence=confidence)
     mean = np.einsum("r,rcj->cj", share, own.matrices)
     reference = np.full(len(grade), -1) if readings.reference is None else readings.reference
     compared = int((reference >= 0).sum()) >= ENOUGH
     if reason:  # even a reader's own errors are a guess
         shared_errors = 0.0
     elif compared:
-        shared_errors = _shared_errors(evidence, variants, reference, mean)
+        shared_errors = _shared_errors(variants, reference, mean)
     if shared_errors:
         true = posterior @ true_given_seen(mean, shared_errors)
         posterior = np.where(reference[:, None] >= 0, posterior, true)
     unseen = 0.0 if compared else shared_errors
-    intervals = with_shared_errors(own, prior, share=share, amount=unseen)
+    intervals = with_shared_errors(own, prior, share=share, amount=unseen) if unseen else own
     misled = own.overall_noise_rate_interval[1] if unseen else 0.0
     certainty = posterior[np.arange(len(grade)), grade]
     rate = intervals.overall_noise_rate
@@ -179,8 +165,8 @@ def consensus(
         certainty=certainty,
         risk=(posterior * np.abs(np.arange(posterior.shape[1]) - grade[:, None])).sum(axis=1),
         error=float(1.0 - certainty.mean()),
-        error_interval=_error_interval(evidence, variants, grade, most=misled),
-        difficulty=_difficulty(evidence, variants, share),
+        error_interval=_error_interval(variants, grade, most=misled),
+        difficulty=_difficulty(variants, share),
         prior=prior,
         mean_matrix=np.einsum("r,rcj->cj", share, intervals.matrices),
         readings=made,
@@ -189,7 +175,6 @@ def consensus(
         assumption=_assumption(evidence, compared=compared, shared=shared_errors, rate=rate),
         network_power=power,
         variants=variants,
-        evidence=evidence,
         **vars(intervals),
     )
 
@@ -218,15 +203,17 @@ def _network_power(evidence: Evidence, ratio: Floats) -> float:
     rows = network.hold_out(last=True)[0].log_factor
     if not held_out.nnz or rows is None:
         return 1.0
-    fit = fit_variants(rest).fits[0]
+    fit = model.fit_variants(rest).fits[0]
     own = 0.0 if rest.log_factor is None else rest.log_factor
-    scores = [predictive(replace(rest, log_factor=power * rows + own), held_out, fit) for power in _POWERS]
+    scores = [
+        model.predictive(replace(rest, log_factor=power * rows + own), held_out, fit) for power in _POWERS
+    ]
     return _POWERS[int(np.argmax(scores))]
 
 
 def with_shared_errors(
-    intervals: ReaderIntervals, grades: Floats, *, share: Floats, amount: float
-) -> ReaderIntervals:
+    intervals: model.ReaderIntervals, grades: Floats, *, share: Floats, amount: float
+) -> model.ReaderIntervals:
     """What holds of the true grade if something misleads all readers of an item alike, as it misleads one of them.
 
     The model's true grade is what the readers see in an item. Given the true grade they see another one with ``amount``
@@ -235,8 +222,6 @@ def with_shared_errors(
 
     grades: (C,) shares of the true grades. share: (R,) of each reader among the readings. amount: 0 to 1.
     """
-    if amount == 0.0:
-        return intervals
     mean = np.einsum("r,rcj->cj", share, intervals.matrices)
     matrices = np.einsum("ca,raj->rcj", seen(mean, amount), intervals.matrices)
     low, high = intervals.matrices_interval
@@ -266,11 +251,10 @@ def true_given_seen(mean: Floats, amount: float) -> Floats:
     return np.asarray((given_true / given_true.sum(axis=0)).T)
 
 
-def _shared_errors(evidence: Evidence, variants: Variants, reference: Ints, mean: Floats) -> float:
+def _shared_errors(variants: model.Variants, reference: Ints, mean: Floats) -> float:
     """The amount of shared errors under which the reference is likeliest, if it is hidden."""
     rows = np.flatnonzero(reference >= 0)
-    hidden = replace(evidence, log_factor=None)
-
+    hidden = replace(variants.evidence, log_factor=None)
     posterior = variants.mean(lambda fit: fit.by_state(hidden, rows) @ fit.states.of_grade)
     place = np.arange(len(rows))
     likelihood = [
@@ -280,26 +264,26 @@ def _shared_errors(evidence: Evidence, variants: Variants, reference: Ints, mean
     return _AMOUNTS[int(np.argmax(likelihood))]
 
 
-def _error_interval(
-    evidence: Evidence, variants: Variants, grade: Ints, *, most: float
-) -> tuple[float, float]:
+def _error_interval(variants: model.Variants, grade: Ints, *, most: float) -> tuple[float, float]:
     """Of the share of wrong grades. most: how often all readers may be misled."""
     rows = np.arange(len(grade))
     errors = [float(1.0 - fit.posterior[rows, grade].mean()) for fit in variants.fits]
     low, high = min(errors), max(errors)
+    evidence = variants.evidence
     apart = evidence.told_apart()
     if not apart.all() and not evidence.single.all():
         low, high = 0.0, max(high, float(evidence.disagreement()[0][~apart].max()))
     return low, 1.0 - (1.0 - high) * (1.0 - most)
 
 
-def _difficulty(evidence: Evidence, variants: Variants, share: Floats) -> Floats:
+def _difficulty(variants: model.Variants, share: Floats) -> Floats:
     """(I,) probability that the mean reader misreads each item."""
 
-    def by(fit: Fit) -> Floats:
+    def by(fit: model.Fit) -> Floats:
         mean = np.einsum("r,rsj->sj", share, fit.matrices)
         missed = 1.0 - mean[np.arange(len(mean)), fit.states.grade]
-        return np.concatenate([fit.by_state(evidence, rows) @ missed for rows in chunks(len(fit.posterior))])
+        rows = model.chunks(len(fit.posterior))
+        return np.concatenate([fit.by_state(variants.evidence, some) @ missed for some in rows])
 
     return variants.mean(by)
 
@@ -414,17 +398,17 @@ def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False
 
     It is never negative. With ``new_reader`` (n, 1): of a reader who reads like the average of the others.
     """
-    evidence, classes = consensus.evidence, len(consensus.grades)
+    variants, classes = consensus.variants, len(consensus.grades)
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64)
     share = consensus.readings / consensus.readings.sum()
-    parts: list[
-        tuple[Floats, Floats, Floats]
-    ] = []  # by variant: p(state) of the items, matrices, cost (S, C)
-    for weight, fit in zip(consensus.variants.weights, consensus.variants.fits, strict=True):
+    parts: list[tuple[Floats, Floats, Floats]] = []  # of each variant: p(state), matrices, cost (S, C)
+    for weight, fit in zip(variants.weights, variants.fits, strict=True):
         matrices = np.einsum("r,rsj->sj", share, fit.matrices)[None] if new_reader else fit.matrices
-        parts.append((weight * fit.by_state(evidence, items), matrices, fit.states.of_grade @ distance))
+        parts.append(
+            (weight * fit.by_state(variants.evidence, items), matrices, fit.states.of_grade @ distance)
+        )
     now = np.sum([by_state @ cost for by_state, _, cost in parts], axis=0).min(axis=1)
-    after = np.zeros((len(items), 1 if new_reader else evidence.readers))
+    after = np.zeros((len(items), 1 if new_reader else len(consensus.readers)))
 
     def risk(said: int, grade: int) -> Floats:
         """(n, R) of this grade after this reading, times the reading's probability."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
-from scipy.special import betaincinv, ndtr, ndtri  # type: ignore[import-untyped]
+from scipy.special import betaincinv, ndtr, ndtri, softmax  # type: ignore[import-untyped]
 
 from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints
 
@@ -22,7 +22,6 @@ from srjt.readers.readings import ENOUGH, Evidence, Floats, Ints
 # anywhere in it (near a boundary readers differ), or it is hard to read wherever it lies. The shares of the three are
 # fitted. Where all items of a grade are alike (Dawid and Skene's assumption), one state per grade is enough.
 
-KINDS = ("typical", "anywhere", "hard")  # kinds of items
 _POSITIONS = (-0.375, -0.125, 0.125, 0.375)  # the middles of four cells of a grade
 _HARD = 3.0  # times as much spread
 
@@ -34,13 +33,9 @@ class States:
     grade: Ints  # (S,)
     severity: Floats  # (S,)
     effort: Floats  # (S,) factor of every reader's spread
-    kind: Ints  # (S,) index into KINDS
+    kind: Ints  # (S,) 0: typical of its grade, 1: anywhere in it, 2: hard
     share: Floats  # (S,) of a state among the states of its grade and kind
     of_grade: Floats  # (S, C) one-hot: states @ of_grade adds up grades
-
-    def prior(self, grades: Floats, kinds: Floats) -> Floats:
-        """(S,) from the shares of the grades (C,) and of the kinds (K,)."""
-        return np.asarray(grades[self.grade] * kinds[self.kind] * self.share)
 
 
 def item_states(classes: int, *, alike: bool) -> States:
@@ -178,6 +173,7 @@ def reader_family(states: States, *, favourites: bool) -> Family:
 
 _CHUNK = 50_000  # items at once: bounds the memory
 _KIND_PRIOR = np.array([3.0, 3.0, 1.0])  # pseudo-items
+_STRENGTHS = (1e6, 100.0, 30.0, 10.0, 3.0)  # pseudo-readings of a row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,20 +185,20 @@ class Fit:
     kinds: Floats  # (K,) shares of the kinds of items
     types: Floats  # (R, T) probabilities of each reader's type
     matrices: Floats  # (R, S, C) Pr(reading | state)
-    counts: Floats  # (R, C, C) expected readings by true grade and grade read
-    strength: float  # pseudo-readings by which a row of a reader's matrix holds to the family
+    readings: Floats  # (R, S, C) expected readings by state and grade read
     posterior: Floats  # (I, C)
-    iterations: int
+    strength: float = _STRENGTHS[0]  # pseudo-readings by which a row of a reader's matrix holds to the family
 
     @cached_property
     def prior(self) -> Floats:
         """(S,)"""
-        return self.states.prior(self.grades, self.kinds)
+        states = self.states
+        return np.asarray(self.grades[states.grade] * self.kinds[states.kind] * states.share)
 
     @cached_property
     def columns(self) -> Floats:
-        """(R·C, S)"""
-        return log_columns(self.matrices)
+        """(R·C, S) log probabilities of each reader's grades"""
+        return np.log(self.matrices).transpose(0, 2, 1).reshape(-1, len(self.prior))
 
     @cached_property
     def within(self) -> Floats:
@@ -215,60 +211,75 @@ class Fit:
         """(R, C, C) Pr(reading | true grade)"""
         return np.asarray(np.einsum("rsj,sc->rcj", self.matrices, self.within))
 
+    @property
+    def counts(self) -> Floats:
+        """(R, C, C) expected readings by true grade and grade read"""
+        return np.asarray(np.einsum("rsj,sc->rcj", self.readings, self.states.of_grade))
+
     def by_state(self, evidence: Evidence, rows: slice | Ints) -> Floats:
         """(n, S) the posterior of some items."""
-        return state_posterior(evidence, self.states, self.prior, self.columns, rows)
+        log = _chunk(evidence.said, rows) @ self.columns + np.log(self.prior)
+        if evidence.log_factor is not None:
+            log += evidence.log_factor[rows][:, self.states.grade]
+        return np.asarray(softmax(log, axis=1))
+
+    def expectation(self, evidence: Evidence) -> tuple[Floats, Floats, Floats]:
+        """The posterior (I, C), the readers' counts (R, S, C) by state and grade, and the states' counts (S,)."""
+        posterior = np.empty((evidence.said.shape[0], evidence.classes))
+        counts, total = np.zeros_like(self.columns), np.zeros(len(self.prior))
+        for rows in chunks(len(posterior)):
+            by_state = self.by_state(evidence, rows)
+            posterior[rows] = by_state @ self.states.of_grade
+            counts += _chunk(evidence.comparable, rows).T @ by_state
+            total += by_state.sum(axis=0)
+        return posterior, counts.reshape(-1, evidence.classes, len(total)).transpose(0, 2, 1), total
 
 
-def maximise(
-    evidence: Evidence,
-    states: States,
-    family: Family,
-    *,
-    strength: float,
-    start: Fit | None = None,
-    tolerance: float,
-    iterations: int = 100,
-) -> Fit:
-    """Iterate until the mean absolute change of the posterior is below ``tolerance``."""
-    if start is None:
-        population = Population(
-            slope=_SLOPE_PRIOR / _SLOPE_PRIOR.sum(), lapse=_LAPSE_PRIOR / _LAPSE_PRIOR.sum()
-        )
-        grades = np.full(evidence.classes, 1.0 / evidence.classes)
-        kinds = _KIND_PRIOR / _KIND_PRIOR.sum()
-        matrices = _mean(np.tile(np.exp(population.log_prior(family)), (evidence.readers, 1)), family)
-        posterior = np.zeros((evidence.said.shape[0], evidence.classes))
-    else:
-        population, grades, kinds = start.population, start.grades, start.kinds
-        matrices, posterior = start.matrices, start.posterior
-    for iteration in range(1, iterations + 1):
-        before = posterior
-        posterior, counts, total = expectation(evidence, states, states.prior(grades, kinds), matrices)
-        by_kind = np.bincount(states.kind, total, minlength=len(KINDS)) + _KIND_PRIOR
-        kinds = by_kind / by_kind.sum()
-        # Where an item has one reading, what was read counts: one reading of each item does not tell the readers'
-        # spread from the spread of the grades, and a prior that is fitted all the same becomes too sharp.
-        grades = posterior[~evidence.single].sum(axis=0) + evidence.single_readings + 1.0
-        grades = grades / grades.sum()
-        types = _types(counts, family, population)
-        population = fit_population(family, types, free_bias=evidence.anchored)
-        matrices = deviate(_mean(types, family), counts, states, strength=strength)
-        if iteration > 1 and np.abs(posterior - before).mean() < tolerance:
-            break
+def beginning(evidence: Evidence, *, alike: bool) -> Fit:
+    """Before the first iteration: all readers are what is usual. alike: whether every item is typical of its grade."""
+    states = item_states(evidence.classes, alike=alike)
+    compared = evidence.anchored or int((evidence.weight > 1.0).sum()) >= ENOUGH
+    family = reader_family(states, favourites=compared)
+    population = Population(slope=_SLOPE_PRIOR / _SLOPE_PRIOR.sum(), lapse=_LAPSE_PRIOR / _LAPSE_PRIOR.sum())
+    types = np.tile(np.exp(population.log_prior(family)), (evidence.readers, 1))
+    matrices = _mean(types, family)
     return Fit(
         states=states,
         family=family,
         population=population,
-        grades=grades,
-        kinds=kinds,
+        grades=np.full(evidence.classes, 1.0 / evidence.classes),
+        kinds=_KIND_PRIOR / _KIND_PRIOR.sum(),
         types=types,
         matrices=matrices,
-        counts=np.einsum("rsj,sc->rcj", counts, states.of_grade),
-        strength=strength,
-        posterior=posterior,
-        iterations=iteration,
+        readings=np.zeros_like(matrices),
+        posterior=np.zeros((evidence.said.shape[0], evidence.classes)),
     )
+
+
+def maximise(evidence: Evidence, fit: Fit, *, tolerance: float, iterations: int = 100) -> Fit:
+    """Iterate from a fit until the mean absolute change of the posterior is below ``tolerance``."""
+    for iteration in range(iterations):
+        before = fit.posterior
+        posterior, readings, total = fit.expectation(evidence)
+        by_kind = np.bincount(fit.states.kind, total, minlength=len(_KIND_PRIOR)) + _KIND_PRIOR
+        # Where an item has one reading, what was read counts: one reading of each item does not tell the readers'
+        # spread from the spread of the grades, and a prior that is fitted all the same becomes too sharp.
+        grades = posterior[~evidence.single].sum(axis=0) + evidence.single_readings + 1.0
+        log_types = readings.reshape(len(readings), -1) @ fit.family.log_matrices.T
+        types = softmax(log_types + fit.population.log_prior(fit.family), axis=1)
+        fit = replace(
+            fit,
+            population=fit_population(fit.family, types, free_bias=evidence.anchored),
+            grades=grades / grades.sum(),
+            kinds=by_kind / by_kind.sum(),
+            types=types,
+            matrices=deviate(_mean(types, fit.family), readings, fit.states, strength=fit.strength),
+            readings=readings,
+            posterior=posterior,
+        )
+        if iteration and np.abs(posterior - before).mean() < tolerance:
+            break
+    return fit
 
 
 def refit(evidence: Evidence, fit: Fit, rows: Ints | None = None, *, tolerance: float = 1e-3) -> Fit:
@@ -276,46 +287,11 @@ def refit(evidence: Evidence, fit: Fit, rows: Ints | None = None, *, tolerance: 
     has few iterations: enough to follow what changes."""
     if rows is not None:
         evidence, fit = evidence.items(rows), replace(fit, posterior=fit.posterior[rows])
-    return maximise(
-        evidence, fit.states, fit.family, strength=fit.strength, start=fit, tolerance=tolerance, iterations=30
-    )
-
-
-def expectation(
-    evidence: Evidence, states: States, prior: Floats, matrices: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """The grades' posterior (I, C), the readers' counts (R, S, C) by state and grade, and the states' counts (S,)."""
-    columns = log_columns(matrices)
-    posterior = np.empty((evidence.said.shape[0], evidence.classes))
-    counts, total = np.zeros_like(columns), np.zeros(len(prior))
-    for rows in chunks(len(posterior)):
-        by_state = state_posterior(evidence, states, prior, columns, rows)
-        posterior[rows] = by_state @ states.of_grade
-        counts += _chunk(evidence.comparable, rows).T @ by_state
-        total += by_state.sum(axis=0)
-    return posterior, counts.reshape(-1, evidence.classes, len(prior)).transpose(0, 2, 1), total
+    return maximise(evidence, fit, tolerance=tolerance, iterations=30)
 
 
 def chunks(items: int) -> Iterator[slice]:
     return (slice(start, start + _CHUNK) for start in range(0, items, _CHUNK))
-
-
-def state_posterior(
-    evidence: Evidence, states: States, prior: Floats, columns: Floats, rows: slice | Ints
-) -> Floats:
-    """(n, S) of some items. columns: (R·C, S) log probabilities of each reader's grades."""
-    log = _chunk(evidence.said, rows) @ columns + np.log(prior)
-    if evidence.log_factor is not None:
-        log += evidence.log_factor[rows][:, states.grade]
-    return _softmax(log)
-
-
-def _softmax(log: Floats) -> Floats:
-    """Along the last axis; ``log`` is overwritten."""
-    log -= log.max(axis=1, keepdims=True)
-    np.exp(log, out=log)
-    log /= log.sum(axis=1, keepdims=True)
-    return np.asarray(log)
 
 
 def _chunk(said: csr_matrix, rows: slice | Ints) -> csr_matrix:
@@ -324,23 +300,10 @@ def _chunk(said: csr_matrix, rows: slice | Ints) -> csr_matrix:
     return said if whole else said[rows]
 
 
-def log_columns(matrices: Floats) -> Floats:
-    """(R, S, C) → the logarithms as (R·C, S)."""
-    readers, states, classes = matrices.shape
-    return np.log(matrices).transpose(0, 2, 1).reshape(readers * classes, states)
-
-
 def _mean(types: Floats, family: Family) -> Floats:
     """(R, S, C) the mean matrix of each reader."""
     kinds, states, classes = family.matrices.shape
     return (types @ family.matrices.reshape(kinds, -1)).reshape(-1, states, classes)
-
-
-def _types(counts: Floats, family: Family, population: Population) -> Floats:
-    """(R, T) probabilities of the types given the counts (R, S, C)."""
-    log = counts.reshape(len(counts), -1) @ family.log_matrices.T
-    log += population.log_prior(family)
-    return _softmax(log)
 
 
 def deviate(matrices: Floats, counts: Floats, states: States, *, strength: float) -> Floats:
@@ -376,7 +339,6 @@ def _times(matrices: Floats, factors: Floats) -> Floats:
 # The variants: whether items of a grade are all alike, and how strongly readers are tied to the family. A few hundred
 # readings seldom tell which is right; what differs between the variants is part of the doubt.
 
-_STRENGTHS = (1e6, 100.0, 30.0, 10.0, 3.0)  # pseudo-readings of a row
 _SMALLEST_OF_PAIRS = 30.0
 _FEW = 10  # readings per reader
 # Left-out readings of one item are not independent, so a difference of their log-likelihoods counts half.
@@ -386,8 +348,9 @@ _SMALLEST_WEIGHT = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Variants:
-    """Fits of the model, the likeliest first, and their weights (V,)."""
+    """Fits of the model, the likeliest first, their weights (V,), and what they were fitted to."""
 
+    evidence: Evidence
     fits: tuple[Fit, ...]
     weights: Floats
 
@@ -408,7 +371,8 @@ def fit_variants(evidence: Evidence) -> Variants:
             if fit.strength == loosest:
                 break
     order = sorted(weights, key=lambda variant: -weights[variant])
-    return Variants(fits=tuple(fits[one] for one in order), weights=np.array([weights[one] for one in order]))
+    each = tuple(fits[one] for one in order)
+    return Variants(evidence=evidence, fits=each, weights=np.array([weights[one] for one in order]))
 
 
 def _weights(scores: dict[tuple[bool, float], float]) -> dict[tuple[bool, float], float]:
@@ -442,13 +406,10 @@ def _scores(evidence: Evidence) -> dict[tuple[bool, float], float]:
 
 def _path(evidence: Evidence, *, alike: bool, tolerance: float) -> Iterator[Fit]:
     """Fits with weaker and weaker ties to the family, each from where the one before ended."""
-    states = item_states(evidence.classes, alike=alike)
-    compared = evidence.anchored or int((evidence.weight > 1.0).sum()) >= ENOUGH
-    family = reader_family(states, favourites=compared)
-    fit: Fit | None = None
+    fit = beginning(evidence, alike=alike)
     few = evidence.said.sum() < _FEW * evidence.readers  # too few readings to know a reader's own matrix
     for strength in _STRENGTHS[:1] if few else _STRENGTHS:
-        fit = maximise(evidence, states, family, strength=strength, start=fit, tolerance=tolerance)
+        fit = maximise(evidence, replace(fit, strength=strength), tolerance=tolerance)
         yield fit
 
 
@@ -492,7 +453,7 @@ class _Resampled(NamedTuple):
 
 
 def reader_intervals(
-    evidence: Evidence, variants: Variants, *, share: Floats, determined: bool, confidence: float
+    variants: Variants, *, share: Floats, determined: bool, confidence: float
 ) -> ReaderIntervals:
     """Intervals of each reader's matrix, bias and noise rate.
 
@@ -501,6 +462,7 @@ def reader_intervals(
 
     share : (R,) of each reader among the readings
     """
+    evidence = variants.evidence
     repeated = [design_effect(evidence, fit.posterior, fit.by_grade) for fit in variants.fits]
     both = list(zip(variants.fits, repeated, strict=True))
     types = [_types_given_others(evidence, fit, times=times) for fit, times in both]
@@ -670,7 +632,8 @@ def _types_given_others(evidence: Evidence, fit: Fit, *, times: Floats) -> Float
             likelihood = np.log(others[rows] @ fit.family.matrices[:, :, one].T)  # (n, T)
             weight = (said.data[part][rows], (reader[part][rows], np.arange(len(rows))))
             log += csr_matrix(weight, shape=(evidence.readers, len(rows))) @ likelihood
-    return _softmax(log * (scale / times)[:, None] + fit.population.log_prior(fit.family))
+    log = log * (scale / times)[:, None] + fit.population.log_prior(fit.family)
+    return np.asarray(softmax(log, axis=1))
 
 
 def _at_most(owner: NDArray[np.generic], most: int) -> Ints:

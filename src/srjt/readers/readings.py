@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix, diags  # type: ignore[import-untyped]
 
-from srjt.errors import SrjtError, count_of, printable
+from srjt.errors import SrjtError, count_of
 from srjt.ordinal import patient_codes
 
 # Grades that several readers gave to the same items.
@@ -67,40 +67,33 @@ class Readings:
     def __post_init__(self) -> None:
         if len(self.grades) < 2:
             raise SrjtError(f"Readings need a scale of at least two grades; it has {len(self.grades)}.")
-        count = len(self.item)
-        if not count:
+        if not len(self.item):
             raise SrjtError("There are no readings: at least one grade by one reader is needed.")
         for name, names in (("item", self.items), ("reader", self.readers), ("grade", self.grades)):
-            array = self._whole(name, count, "readings")
-            if len(outside := np.flatnonzero((array < 0) | (array >= len(names)))):
-                raise SrjtError(
-                    f"Reading {outside[0]} has the {name} {array[outside[0]]}; there are {len(names)}, "
-                    f"numbered 0 … {len(names) - 1}."
-                )
-        if self.groups is not None and len(self.groups) != len(self.items):
-            raise SrjtError(f"{len(self.groups)} groups for {len(self.items)} items: they must be as many.")
+            self._whole(name, len(self.item), "reading", range(len(names)))
         if self.reference is not None:
-            array = self._whole("reference", len(self.items), "items, −1 where it is unknown")
-            if len(outside := np.flatnonzero((array < -1) | (array >= len(self.grades)))):
-                raise SrjtError(
-                    f"The reference of item {printable(self.items[outside[0]])} is {array[outside[0]]}; grades are "
-                    f"0 … {len(self.grades) - 1}, and −1 where it is unknown."
-                )
+            self._whole("reference", len(self.items), "item", range(-1, len(self.grades)))
+        for name, size, what in (("groups", len(self.items), "items"), ("times", len(self.item), "readings")):
+            if (values := getattr(self, name)) is not None and len(values) != size:
+                raise SrjtError(f"{len(values)} {name} for {size} {what}: they must be as many.")
         if self.times is not None:
-            if len(self.times) != count:
-                raise SrjtError(f"{len(self.times)} times for {count} readings: they must be as many.")
             object.__setattr__(self, "times", np.asarray(self.times, dtype="datetime64[s]"))
 
-    def _whole(self, name: str, size: int, what: str) -> Ints:
-        """One of the fields (size,), which becomes an array of int64."""
+    def _whole(self, name: str, size: int, what: str, numbers: range) -> None:
+        """Make one of the fields an array (size,) of int64 with these numbers."""
         array = np.asarray(getattr(self, name))
         if array.shape != (size,) or array.dtype.kind not in "iu":
             raise SrjtError(
-                f"{name} holds one whole number for each of the {size} {what}; it has the shape {array.shape} and the "
+                f"{name} holds one whole number for each of the {size} {what}s; it has the shape {array.shape} and the "
                 f"type {array.dtype}."
             )
+        if len(outside := np.flatnonzero((array < numbers.start) | (array >= numbers.stop))):
+            unknown = ", −1 where it is unknown" if numbers.start else ""
+            raise SrjtError(
+                f"{what.capitalize()} {outside[0]} has the {name} {array[outside[0]]}; it is one of the numbers "
+                f"0 … {numbers.stop - 1}{unknown}."
+            )
         object.__setattr__(self, name, array.astype(np.int64))  # the dataclass is frozen for its users
-        return array
 
     @staticmethod
     def check(value: object) -> None:
@@ -134,8 +127,47 @@ class Readings:
         """(I,) the number of each item's group."""
         return patient_codes(self.groups, len(self.items))
 
+    def first(self) -> Readings:
+        """The first reading of each item by each reader, in their order: the earliest by time, otherwise by place."""
+        order = np.arange(len(self))
+        if self.times is not None:
+            order = np.argsort(self.times, kind="stable")  # NaT last
+        key = self.item[order] * len(self.readers) + self.reader[order]
+        return self.rows(order[np.unique(key, return_index=True)[1]])
 
-# Pairs of readings of the same item.
+    def pairs(self) -> Pairs:
+        """Pairs by the distance of their places in the list of visits: as many passes as an item has readers."""
+        visits, readers = self.first(), len(self.readers)
+        left, right = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        for step in range(1, int(np.bincount(visits.item).max())):
+            left.append(np.flatnonzero(visits.item[:-step] == visits.item[step:]))
+            right.append(left[-1] + step)
+        one, other = np.concatenate(left), np.concatenate(right)
+        pairs, pair = np.unique(visits.reader[one] * readers + visits.reader[other], return_inverse=True)
+        return Pairs(
+            item=visits.item[one],
+            grade_first=visits.grade[one],
+            grade_second=visits.grade[other],
+            pair=pair.astype(np.int64),
+            first=pairs // readers,
+            second=pairs % readers,
+            visits=visits,
+        )
+
+    def read_twice(self) -> tuple[Ints, Floats]:
+        """Of each reader: how many items were read several times, and the share of equal grades among pairs of
+        readings, nan where nothing was read twice.
+        """
+        readers, classes = len(self.readers), len(self.grades)
+        visit, place = np.unique(self.item * readers + self.reader, return_inverse=True)
+        times = np.bincount(place)
+        cell, equal = np.unique(place * classes + self.grade, return_counts=True)
+        # pairs among n readings: n (n − 1) / 2; the equal ones by grade
+        reader = visit % readers
+        items = np.bincount(reader[times > 1], minlength=readers)
+        all_pairs = np.bincount(reader, times * (times - 1) / 2, minlength=readers)
+        same = np.bincount(reader[cell // classes], equal * (equal - 1) / 2, minlength=readers)
+        return items, np.where(all_pairs > 0, same / np.maximum(all_pairs, 1), np.nan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,52 +181,6 @@ class Pairs:
     first: Ints  # (P,) readers, of lower number
     second: Ints  # (P,)
     visits: Readings  # the first reading of each item by each reader
-
-
-def first_readings(readings: Readings) -> Readings:
-    """The first reading of each item by each reader, in their order: the earliest by time, otherwise by place."""
-    order = np.arange(len(readings))
-    if readings.times is not None:
-        order = np.argsort(readings.times, kind="stable")  # NaT last
-    key = readings.item[order] * len(readings.readers) + readings.reader[order]
-    return readings.rows(order[np.unique(key, return_index=True)[1]])
-
-
-def shared_readings(readings: Readings) -> Pairs:
-    """Pairs by the distance of their places in the list of visits: as many passes as an item has readers."""
-    visits, readers = first_readings(readings), len(readings.readers)
-    left, right = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    for step in range(1, int(np.bincount(visits.item).max())):
-        left.append(np.flatnonzero(visits.item[:-step] == visits.item[step:]))
-        right.append(left[-1] + step)
-    one, other = np.concatenate(left), np.concatenate(right)
-    pairs, pair = np.unique(visits.reader[one] * readers + visits.reader[other], return_inverse=True)
-    return Pairs(
-        item=visits.item[one],
-        grade_first=visits.grade[one],
-        grade_second=visits.grade[other],
-        pair=pair.astype(np.int64),
-        first=pairs // readers,
-        second=pairs % readers,
-        visits=visits,
-    )
-
-
-def read_twice(readings: Readings) -> tuple[Ints, Floats]:
-    """Of each reader: how many items were read several times, and the share of equal grades among pairs of readings.
-
-    The share is nan where nothing was read twice.
-    """
-    readers, classes = len(readings.readers), len(readings.grades)
-    visit, place = np.unique(readings.item * readers + readings.reader, return_inverse=True)
-    times = np.bincount(place)
-    cell, equal = np.unique(place * classes + readings.grade, return_counts=True)
-    # pairs among n readings: n (n − 1) / 2; the equal ones by grade
-    reader = visit % readers
-    items = np.bincount(reader[times > 1], minlength=readers)
-    all_pairs = np.bincount(reader, times * (times - 1) / 2, minlength=readers)
-    same = np.bincount(reader[cell // classes], equal * (equal - 1) / 2, minlength=readers)
-    return items, np.where(all_pairs > 0, same / np.maximum(all_pairs, 1), np.nan)
 
 
 # The readings as the consensus model takes them: a sparse matrix of items × reader and grade.

@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import traceback
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +37,7 @@ from srjt.training.train import train
 # runs/<key>/                    the folder of one run
 # errors/<key>.txt               the error of a failed run
 
-FORMAT = 4
+FORMAT = 5
 REALISED = ("nominal_rate", "realised_rate", "realised_matrix")  # of injected noise
 
 
@@ -54,8 +53,13 @@ class _Cell(BaseModel, extra="forbid"):
 
 
 class _Settings(BaseModel, extra="allow"):
+    """Those of ``StudyConfig`` that a report shows; it may name methods that are not installed here."""
+
+    source: str = ""
     noise_rate: float | str | None = None
+    seeds: list[NonNegativeInt] = [0]
     train: dict[str, Any] = {}
+    preset: str | None = None
     grade_names: dict[str, str] = {}
 
 
@@ -79,23 +83,16 @@ class _Noise(BaseModel, extra="forbid"):
 class StudyFile(BaseModel, extra="allow"):
     """``study.json``."""
 
-    format: Literal[4]
+    format: Literal[5]
     name: str
-    source: str
     study: _Settings
     grades: list[str]
     class_counts: list[NonNegativeInt]
-    samples: NonNegativeInt
     patients: NonNegativeInt | None
     folds: PositiveInt
     held_out: list[str] = []
-    seeds: list[NonNegativeInt]
-    methods: list[str]
-    noises: list[str]
     noise: list[_Noise]
     images: str | None
-    config: dict[str, Any]
-    preset: str | None
     command: str
     splits_hash: str
     versions: dict[str, str]
@@ -141,17 +138,12 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             {
                 "format": FORMAT,
                 "name": folder.name,
-                "source": data.config.source,
                 "study": data.config.to_dict(),
                 "grades": list(data.manifest.grades),
                 "class_counts": data.manifest.class_counts.tolist(),
-                "samples": len(data.manifest),
                 "patients": None if patients is None else len(set(patients)),
                 "folds": len(data.splits),
                 "held_out": [split.held_out for split in data.splits if split.held_out],
-                "seeds": list(data.config.seeds),
-                "methods": [spec.name for spec in data.config.method_specs()],
-                "noises": [spec.label for spec in data.noises],
                 "noise": [
                     _noise(data, spec, fold, seed)
                     for spec in data.noises
@@ -159,8 +151,6 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
                     for fold in data.fold_numbers
                 ],
                 "images": image_digest(data.manifest),
-                "config": dict(data.config.train),
-                "preset": data.config.preset,
                 "command": command,
                 "splits_hash": splits_hash,
                 "versions": {
@@ -178,15 +168,15 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
 
 def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
     _, injected = data.labelled(spec, fold, seed)
-    rate, matrix = data.given_noise(spec)
+    (rate, matrix), (_, own, rho) = data.given_noise(spec), spec.on(data.manifest.class_counts)
     if rate == "auto":  # the noise.json of each run has its estimate
-        rate, matrix = None, spec.matrix(data.manifest.class_counts)
+        rate, matrix = None, own
     return {
         "noise": spec.label,
         "kind": spec.kind,
         "fold": fold,
         "seed": seed,
-        "rho": spec.rho_on(data.manifest.class_counts),
+        "rho": rho,
         "told_rate": rate,
         "told_matrix": matrix,
         "injected": injected is not None,
@@ -201,7 +191,7 @@ def read_study(folder: Path) -> dict[str, Any]:
     files.check_regular_files(folder)
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
-    return files.read_json(path, StudyFile).model_dump(exclude_unset=True)
+    return files.read_json(path, StudyFile).model_dump()
 
 
 def run_folder(folder: Path, key: str) -> Path:
@@ -242,20 +232,15 @@ def run_planned(
     manifest, _ = data.labelled(planned.noise, planned.fold, planned.seed)
     if manifest.arrays is not None and not manifest.are_features:
         manifest = replace(manifest, arrays=data.resized_images(config.image_size, config.resize, cache))
-    run = run_folder(folder, planned.key)
+    run, split = run_folder(folder, planned.key), data.split(planned.noise, planned.fold)
     # not the method: all methods share an estimate, and what is said twice is shown once
-    part = planned.noise.share < 1.0
-    with (
-        warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"),
-        warnings.catch_warnings() if part else contextlib.nullcontext(),
-    ):
-        if part:  # the others are left out on purpose
-            warnings.filterwarnings("ignore", message=".*on no side of the split")
+    with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
         train(
             manifest,
             out=run,
             config=config,
-            split=data.split(planned.noise, planned.fold),
+            # of a share the others are left out on purpose: no warning says that they are on no side
+            split=split if planned.noise.share == 1.0 else lambda manifest: split,
             device=device,
             cache=cache,
             shared_estimate=folder / "estimates" / data.estimate_name(planned),
@@ -278,20 +263,16 @@ def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
         files.write_atomically(report, text.encode("utf-8", "surrogateescape"))
 
 
-def run_by_key(folder: str, key: str, cache: str | None = None, *, device: str | None = None) -> None:
+def run_by_key(folder: Path, key: str, cache: Path | None = None, *, device: str | None = None) -> None:
     """The task of a worker process: open the study, unless it is open, find the planned run, and train it."""
-    path = Path(folder)
     try:
-        facts = read_study(path)
+        facts = read_study(folder)
         import_modules(facts["study"]["train"].get("imports", ()))
-        decoded = None if cache is None else Path(cache)
-        data = open_kept_data(StudyConfig.from_dict(facts["study"]), cache=decoded)
+        data = open_kept_data(StudyConfig.from_dict(facts["study"]), cache=cache)
         entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
         if entry is None or (planned := data.find(entry)).key != key:
-            raise SrjtError(
-                "The data or the plan have changed since the study began: run the same command again."
-            )
-        run_planned(path, data, planned, device=device, cache=decoded)
+            raise SrjtError("The data or the plan have changed: run the same command again.")
+        run_planned(folder, data, planned, device=device, cache=cache)
     except Exception as problem:
-        write_error_report(path, key, problem)
+        write_error_report(folder, key, problem)
         raise

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import inspect
 import io
 import json
 import math
@@ -33,14 +32,14 @@ from srjt.data.manifest import LeakageWarning, Manifest, drop_unusable
 from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import SrjtError
 from srjt.files import cache_folder, load_arrays, save_arrays
 from srjt.methods import lookup
 from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, learning_curve, parse_noise
 from srjt.training.config import TrainConfig
 from srjt.training.folder import image_digest
-from srjt.training.single_run import fingerprint, training_cost
+from srjt.training.single_run import fingerprint, training_seconds
 from srjt.training.train import warm_up
 from srjt.training.workers import StopRequest
 
@@ -113,7 +112,7 @@ class StudyPlan:
             labels[rows] = better[rows]
             judged = replace(manifest, table=manifest.table.assign(grade=labels))
             manifest = manifest.with_labels(labels) if spec.corrected else judged
-        matrix = spec.matrix(manifest.class_counts)
+        _, matrix, _ = spec.on(manifest.class_counts)
         if matrix is None:
             return manifest, None
         # a separate seed for each noise, fold and seed
@@ -147,16 +146,13 @@ class StudyPlan:
         if self.config.noise_rate == "auto":
             return self._estimated_noise(spec)
         if spec.kind != "none":
-            return spec.given_rate(counts), spec.matrix(counts)
+            return spec.on(counts)[:2]
         rate, matrix = self.config.noise_rate, self.config.transition
         if self.config.learning_curve and spec.labels not in self.config.noises:  # wrong labels that are left
             rate, matrix = (rate or 0.0) * (spec.corrected and self._better_labels[1]), None
         if matrix is not None:
             return rate, noise.check_matrix(matrix, num_classes=self.manifest.num_classes)
-        if rate is None:
-            return None, None
-        rho = noise.rho_for_rate("quasi", rate=rate, class_counts=counts)
-        return rate, noise.transition_matrix("quasi", num_classes=self.manifest.num_classes, rho=rho)
+        return NoiseSpec(label="", kind="quasi", rate=rate).on(counts)[:2]
 
     def _estimated_noise(self, spec: NoiseSpec) -> tuple[Literal["auto"], Any]:
         given = self.config.transition if spec.kind == "none" else None
@@ -268,10 +264,6 @@ def open_data(
 
 def _synthetic(options: dict[str, Any]) -> Manifest:
     """The synthetic dataset, generated once and cached: it takes seconds, and every process of a study needs it."""
-    parameters = inspect.signature(generate).parameters
-    for option in options:
-        if option not in parameters:
-            raise unknown_name("reading option of synthetic", option, parameters)
     text = json.dumps([__version__, options], sort_keys=True)
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     file = cache_folder() / "synthetic" / f"{name}.npz"
@@ -283,7 +275,9 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     try:
         manifest = generate(**options)
     except TypeError as problem:
-        raise SrjtError(f"The options of the synthetic dataset are whole numbers: {problem}.") from None
+        raise SrjtError(
+            f"The synthetic dataset takes images, patients, size, grades and seed, whole numbers: {problem}."
+        ) from None
     assert manifest.arrays is not None
     table_text = np.array(manifest.table.to_json(orient="split", double_precision=15))
     arrays = {"pixels": manifest.arrays, "grades": np.array(manifest.grades), "table": table_text}
@@ -338,11 +332,7 @@ def run_seconds(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: 
         kind = (_networks(planned), planned.noise.share, str(sorted(planned.method.settings.items())))
         if kind not in measured:
             split = data.split(planned.noise, planned.fold)
-            evaluated = len(split.validation) + len(split.test)
-            cost = training_cost(
-                data.manifest, planned.config, training=len(split.train), evaluated=evaluated, device=device
-            )
-            measured[kind] = cost.seconds + cost.evaluation_seconds
+            measured[kind] = training_seconds(data.manifest, split, config=planned.config, device=device)
         seconds.append(measured[kind])
     return seconds
 

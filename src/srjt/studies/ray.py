@@ -53,12 +53,12 @@ RUN_FILES = (
 class RunTask:
     """Everything that a node needs to train one planned run."""
 
-    folder: str  # of the study, on the driver
+    folder: Path  # of the study, on the driver
     identity: tuple[int, int] | None  # of study.json: a node that finds the same file sees the same folder
     scratch: str  # name of the folder of a node that does not
     study: dict[str, Any]  # study.json
     cwd: str  # of the driver, so that relative paths mean the same on the nodes
-    cache: str | None
+    cache: Path | None
     gpu: bool
     threads: int | None
     key: str = ""  # of the planned run
@@ -77,9 +77,9 @@ def file_identity(file: Path) -> tuple[int, int] | None:
 def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
     """Train the run. Returns done, failed or left: an exception is not raised, so that Ray repeats only what died. And,
     if the node does not see the study, files by their paths in it: the finished run, or its error, and estimates."""
-    shared = task.identity is not None and task.identity == file_identity(Path(task.folder) / "study.json")
+    shared = task.identity is not None and task.identity == file_identity(task.folder / "study.json")
     # the same scratch folder in every attempt, so that a new process on this node finds the checkpoints
-    folder = Path(task.folder) if shared else Path(tempfile.gettempdir()) / task.scratch
+    folder = task.folder if shared else Path(tempfile.gettempdir()) / task.scratch
     run = run_folder(folder, task.key)
     status, wanted = "done", [f"runs/{task.key}/{name}" for name in RUN_FILES]
     try:
@@ -90,7 +90,7 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
         until = time.monotonic() + LOCK_SECONDS
         while is_locked(run) and time.monotonic() < until:
             time.sleep(0.2)
-        run_by_key(str(folder), task.key, task.cache, device="cuda" if task.gpu else "cpu")
+        run_by_key(folder, task.key, task.cache, device="cuda" if task.gpu else "cpu")
     except (Interrupted, KeyboardInterrupt) as stopped:
         if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
             os._exit(stopped.status)  # the node is being drained: Ray restarts the run on another one
@@ -179,44 +179,33 @@ def run_on_ray(
             return
         gpus = _resolve_gpus(ray, gpus_per_run, cpus=cpus, own=own, work=work)
         task = RunTask(
-            folder=str(folder),
+            folder=folder,
             identity=file_identity(folder / "study.json") if shared else None,
             scratch=f"srjt-{secrets.token_hex(8)}",
             study=study,
             cwd=str(Path.cwd()),
-            cache=None if cache is None else str(cache),
+            cache=cache,
             gpu=gpus > 0,
             threads=None if gpus > 0 else max(1, int(cpus)),
-            files={"splits.csv": (folder / "splits.csv").read_bytes()}
-            if study["study"].get("splits")
-            else {},
+            files={
+                name: (folder / name).read_bytes() for name in ["splits.csv"] if study["study"].get("splits")
+            },
         )
-        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries, scheduling_strategy="SPREAD")(
-            train_on_node
-        )
-        driver = _Driver(
-            ray=ray, remote=remote, task=task, work=work, folder=folder, waiting=list(work.waiting),
-            wanted={name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount > 0},
-        )  # fmt: skip
+        on_ray = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries, scheduling_strategy="SPREAD")
+        driver = _Driver(ray, on_ray(train_on_node), task, work, wanted={"CPU": cpus, "GPU": gpus})
         while (driver.waiting or driver.submitted) and work.stop.number is None:
             driver.poll()
         driver.stop()
 
 
-@dataclass(kw_only=True)
 class _Driver:
-    """The tasks of a study."""
+    """The tasks of a study. task: what all runs have in common; wanted: resources of a run."""
 
-    ray: Any
-    remote: Any
-    task: RunTask  # what all runs have in common
-    work: Work
-    folder: Path
-    waiting: list[PlannedRun]
-    wanted: dict[str, float]  # resources of a run
-    submitted: dict[Any, PlannedRun] = field(default_factory=dict)  # in the order in which Ray starts them
-    room: int = 0  # for runs at the same time
-    nodes: set[str] = field(default_factory=set)
+    def __init__(self, ray: Any, remote: Any, task: RunTask, work: Work, *, wanted: dict[str, float]) -> None:
+        self.ray, self.remote, self.task, self.work, self.wanted = ray, remote, task, work, wanted
+        self.folder, self.waiting = task.folder, list(work.waiting)
+        self.submitted: dict[Any, PlannedRun] = {}  # in the order in which Ray starts them
+        self.room, self.nodes = 0, set[str]()  # room: for runs at the same time
 
     def poll(self) -> None:
         """Submit runs, wait a moment for reports and pass them on."""
@@ -256,7 +245,7 @@ class _Driver:
                 "The Ray node on which this command runs died: start Ray again, and run the same command again. "
                 "Finished runs are kept."
             )
-        wanted = self.wanted.items()
+        wanted = [(name, amount) for name, amount in self.wanted.items() if amount > 0]
         rooms = [min(has.get(name, 0) // amount for name, amount in wanted) for has in alive.values()]
         self.room = int(sum(rooms))
         if self.nodes - set(alive):
@@ -281,10 +270,8 @@ class _Driver:
         except self.ray.exceptions.TaskCancelledError:
             return run_status(self.folder, key)
         except self.ray.exceptions.RayError as problem:
-            reason = (
-                f"{type(problem).__name__}: {problem}\nRay gave up on this run: run the same command again."
-            )
-            write_error_report(self.folder, key, SrjtError(reason))
+            advice = "Ray gave up on this run: run the same command again."
+            write_error_report(self.folder, key, SrjtError(f"{type(problem).__name__}: {problem}\n{advice}"))
         except (OSError, SrjtError) as problem:
             write_error_report(self.folder, key, problem)
         return "failed"

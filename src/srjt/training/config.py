@@ -48,12 +48,8 @@ NOT_LEARNT = COMPUTE_ONLY | {"keep_columns"}
 
 MANY = 10**6  # of epochs or samples: beyond it a value is a slip of the keyboard, and would fail much later
 
+METHOD = "Method"  # panel of the command line's help
 PRESETS = ("cpu", "paper", "limuc", "dr", "demo")  # files in presets/; their headers say what they are for
-
-# Panels of the command line's help.
-METHOD, NETWORK, IMAGES, OPTIMISATION, EVALUATION, COMPUTING = (
-    "Method", "Network", "Images", "Optimisation", "Evaluation", "How it is computed",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +173,6 @@ class TrainConfig:
     noise_rate: float | Literal["auto"] | None = setting(
         None,
         "ε, the share of wrong labels, such as 0.2; auto estimates it first. srjt: auto.",
-        panel=METHOD,
         metavar="RATE|auto",
         takes="a number such as 0.2, or auto",
         ge=0,
@@ -186,18 +181,16 @@ class TrainConfig:
     transition: tuple[tuple[float, ...], ...] | None = setting(
         None,
         "CSV file of P, the matrix Pr(label | true grade), if the method needs it.",
-        panel=METHOD,
         metavar="FILE",
         takes="a matrix, one list of numbers per row",
     )
     soft_labels: Literal["paper", "estimated"] = setting(
-        "paper", "Soft labels, for +ours and sord: Eq. 3, or estimated (--noise-rate auto).", panel=METHOD
+        "paper", "Soft labels, for +ours and sord: Eq. 3, or estimated (--noise-rate auto)."
     )
     reader_targets: Literal["auto", "consensus", "posterior", "readers", "resample", "certainty"] = setting(
         "auto",
         "With --several-readings consensus: learn from the consensus, the posterior (auto), the likelihood of the "
         "readings, draws from the posterior, or the consensus weighted by its certainty.",
-        panel=METHOD,
     )
     method_options: Mapping[str, Any] = setting(
         {}, takes="settings by name, such as method_options.per_class=true"
@@ -205,121 +198,102 @@ class TrainConfig:
     convention: Literal["paper", "published-code", "original"] = setting(
         "paper",
         "Follow the paper, its published-code, or the original papers of JoCoR, CoDis and Co-teaching.",
-        panel=METHOD,
         metavar="NAME",
     )
     imports: tuple[str, ...] = setting((), takes="names of modules, such as [my_package.my_methods]")
 
-    # the network
+    # the network; None: chosen by for_data
     network: str | None = setting(
         None,
         "Backbone, such as resnet18, tiny or timm:NAME.",
-        panel=NETWORK,
+        panel="Network",
         shown="resnet18; mlp for features",
-    )  # None: chosen by for_data
-    pretrained: bool = setting(True, "Start from ImageNet weights.", panel=NETWORK, shown="yes")
-    weights: str | None = setting(
-        None, "Start from a local file of weights instead.", panel=NETWORK, metavar="FILE"
     )
+    pretrained: bool = setting(True, "Start from ImageNet weights.", shown="yes")
+    weights: str | None = setting(None, "Start from a local file of weights instead.", metavar="FILE")
 
     # the images
-    image_size: int = setting(256, "Side of the stored images, in pixels.", panel=IMAGES, gt=0, le=2**14)
-    crop: int = setting(224, "Side of the random crop from them.", panel=IMAGES, gt=0)
-    resize: Literal["squash", "crop"] = setting(
-        "squash", "Resize to a square, or the short side and then crop.", panel=IMAGES
-    )
-    flip: bool = setting(True, "Mirror training images at random.", panel=IMAGES, shown="yes")
+    image_size: int = setting(256, "Side of the stored images, in pixels.", panel="Images", gt=0, le=2**14)
+    crop: int = setting(224, "Side of the random crop from them.", gt=0)
+    resize: Literal["squash", "crop"] = setting("squash", "Resize to a square, or the short side, then crop.")
+    flip: bool = setting(True, "Mirror training images at random.", shown="yes")
 
-    # the optimisation
-    epochs: int = setting(
-        PAPER_EPOCHS, "Passes over the training samples.", panel=OPTIMISATION, gt=0, le=MANY
-    )
-    batch_size: int = setting(64, "Samples per step.", panel=OPTIMISATION, gt=0, le=MANY)
-    # None: chosen by for_data
+    # the optimisation; None: chosen by for_data
+    epochs: int = setting(PAPER_EPOCHS, "Passes over the samples.", panel="Optimisation", gt=0, le=MANY)
+    batch_size: int = setting(64, "Samples per step.", gt=0, le=MANY)
     optimizer: Literal["adam", "adamw"] | None = setting(
-        None, "Adam with L2 regularisation, or with decoupled weight decay.", panel=OPTIMISATION,
-        metavar="adam|adamw", shown="adamw for srjt on images, else adam",
-    )  # fmt: skip
-    schedule: Literal["steps", "cosine"] | None = setting(
-        None, "The learning rate falls at the milestones, or along a cosine.", panel=OPTIMISATION,
-        metavar="steps|cosine", shown="cosine for srjt on images, else steps",
-    )  # fmt: skip
-    warmup_epochs: int | None = setting(
-        None, "First epochs, in which the learning rate rises from 30 %.", panel=OPTIMISATION,
-        shown="1 for srjt on images, else 0", ge=0, le=MANY)  # fmt: skip
-    learning_rate: float | None = setting(
         None,
-        "Learning rate.",
-        panel=OPTIMISATION,
-        shown="srjt 1e-3, others 1e-4; mlp 3e-4, linear 1e-3",
-        gt=0,
-        lt=math.inf,
+        "Adam with L2 regularisation, or with decoupled weight decay.",
+        metavar="adam|adamw",
+        shown="adamw for srjt on images, else adam",
     )
-    weight_decay: float | None = setting(
-        None, "Weight decay.", panel=OPTIMISATION, shown="1e-4 for adam, 0.05 for adamw", ge=0, le=1e3
+    schedule: Literal["steps", "cosine"] | None = setting(
+        None,
+        "The learning rate falls at the milestones, or along a cosine.",
+        metavar="steps|cosine",
+        shown="cosine for srjt on images, else steps",
     )
+    warmup_epochs: int | None = setting(
+        None,
+        "First epochs, in which the learning rate rises from 30 %.",
+        shown="1 for srjt on images, else 0",
+        ge=0,
+        le=MANY,
+    )
+    learning_rate: float | None = setting(
+        None, "Learning rate.", shown="srjt 1e-3, others 1e-4; mlp 3e-4, linear 1e-3", gt=0, lt=math.inf
+    )
+    weight_decay: float | None = setting(None, "Weight decay.", shown="adam 1e-4, adamw 0.05", ge=0, le=1e3)
     milestones: tuple[int, ...] | None = setting(
         None,
         "Epochs after which the learning rate falls.",
-        panel=OPTIMISATION,
         metavar="LIST",
         shown="90,120,140 of 150, scaled",
         takes="a list of epochs such as [90, 120, 140]",
-    )  # None: 90/120/140 of 150, scaled to the epochs
-    gamma: float = setting(
-        0.1, "Factor of the learning rate at each milestone.", panel=OPTIMISATION, gt=0, le=1
     )
+    gamma: float = setting(0.1, "Factor of the learning rate at each milestone.", gt=0, le=1)
     balance: float | None = setting(
-        None, "0 draws a grade as often as it occurs, 1 all grades equally often.", panel=OPTIMISATION,
-        shown="the method's", ge=0, le=1)  # fmt: skip
-    seed: int = setting(
-        0, "Seed of weights, sample order and augmentation.", panel=OPTIMISATION, ge=0, lt=2**63
+        None,
+        "0 draws a grade as often as it occurs, 1 all grades equally often.",
+        shown="the method's",
+        ge=0,
+        le=1,
     )
+    seed: int = setting(0, "Seed of weights, sample order and augmentation.", ge=0, lt=2**63)
 
     # what is kept, and what for
     optimise: Purpose = setting(
-        "mae", "Metric that predicted grades are for: it decides how they follow from the probabilities.",
-        panel=EVALUATION,
-    )  # fmt: skip
+        "mae",
+        "Metric that predicted grades are for: it decides how they follow from the probabilities.",
+        panel="Evaluation",
+    )
     keep: Literal["last", "best"] = setting(
-        "last", "Networks after the last epoch, or after the best one on the validation side.",
-        panel=EVALUATION,
-    )  # fmt: skip
+        "last", "Networks after the last epoch, or after the best one on the validation side."
+    )
     patience: int | None = setting(
-        None,
-        "With --keep best: stop after N epochs without a better one.",
-        panel=EVALUATION,
-        metavar="N",
-        gt=0,
-        le=MANY,
+        None, "With --keep best: stop after N epochs without a better one.", metavar="N", gt=0, le=MANY
     )
     keep_columns: tuple[str, ...] = setting(
-        (), "Columns, such as the eye, that later commands may use.", panel=EVALUATION, metavar="LIST",
-        shown="none", takes="names of columns, such as [eye, centre]",
-    )  # fmt: skip
+        (),
+        "Columns, such as the eye, that later commands may use.",
+        metavar="LIST",
+        shown="none",
+        takes="names of columns, such as [eye, centre]",
+    )
+    track_wrong_labels: bool = setting(
+        False, "If true grades are known: how many wrong labels the networks repeat.", shown="no"
+    )
 
     # how it is computed
     precision: Precision = setting(
-        "auto", "fp32, tf32 or bf16.", panel=COMPUTING, shown="bf16 on a GPU, else fp32"
+        "auto", "fp32, tf32 or bf16.", panel="How it is computed", shown="bf16 on a GPU, else fp32"
     )
-    step: StepMode = setting("auto", "eager, graph or compiled.", panel=COMPUTING, shown="the fastest")
-    deterministic: bool = setting(False, "Same bits on a GPU too (slower).", panel=COMPUTING, shown="no")
-    sync_batchnorm: bool = setting(
-        False, "Synchronise batch normalisation over the processes.", panel=COMPUTING, shown="no"
-    )
-    memory_share: float = setting(
-        0.5, "Share of the free GPU memory that the images may fill.", panel=COMPUTING, gt=0, le=1
-    )
-    eval_batch_size: int = setting(1024, "Samples per step of an evaluation.", panel=COMPUTING, gt=0, le=MANY)
-    checkpoint_seconds: float = setting(
-        30.0, "Least time between two checkpoints.", panel=COMPUTING, ge=0, le=1e9
-    )
-    track_wrong_labels: bool = setting(
-        False,
-        "If true grades are known: how many wrong labels the networks repeat.",
-        panel=EVALUATION,
-        shown="no",
-    )
+    step: StepMode = setting("auto", "eager, graph or compiled.", shown="the fastest")
+    deterministic: bool = setting(False, "Same bits on a GPU too (slower).", shown="no")
+    sync_batchnorm: bool = setting(False, "Synchronise batch normalisation over the processes.", shown="no")
+    memory_share: float = setting(0.5, "Share of the free GPU memory that the images may fill.", gt=0, le=1)
+    eval_batch_size: int = setting(1024, "Samples per step of an evaluation.", gt=0, le=MANY)
+    checkpoint_seconds: float = setting(30.0, "Least time between two checkpoints.", ge=0, le=1e9)
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -343,9 +317,7 @@ class TrainConfig:
             and "label_matrix" not in self.method_options  # else they are estimated already
             and self.requested_noise_rate != "auto"
         ):
-            raise SrjtError(
-                "`soft_labels='estimated'` needs `noise_rate='auto'`: they follow the estimated noise."
-            )
+            raise SrjtError("`soft_labels='estimated'` needs `noise_rate='auto'`: they follow its estimate.")
 
     @property
     def effective_milestones(self) -> tuple[int, ...]:
@@ -403,10 +375,8 @@ class TrainConfig:
         """A copy in which everything is chosen: the network by the kind of data (images get the paper's, features a
         head), how its weights are learnt by the network and the method's recipe, the rest by the recipe."""
         chosen = self.replace(network=self.network or (HEAD if features else PAPER_NETWORK))
-        not_given = {
-            name: value for name, value in chosen.optimisation().items() if getattr(self, name) is None
-        }
-        return chosen.replace(**not_given).with_recipe(features=features)
+        unset = {name: value for name, value in chosen.optimisation().items() if getattr(self, name) is None}
+        return chosen.replace(**unset).with_recipe(features=features)
 
     def optimisation(self) -> dict[str, Any]:
         """How the method's recipe learns the weights of this network: the settings that were not given."""

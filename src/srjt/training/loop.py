@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,24 +30,28 @@ PATIENCE = 3  # epochs in a row
 STARVED = 0.1  # of the share that is kept overall
 
 
+def starved_grades(rows: Sequence[MetricRow], grades: Sequence[str]) -> list[set[str]]:
+    """In each epoch, the grades that the selection of a network hardly kept. One network's selection is what the other
+    learns from, so a grade that either starves counts."""
+    shares = {f"kept[{c}]": grade for c, grade in enumerate(grades)}
+    kept = {row.epoch: row.value for row in rows if row.metric == "kept"}
+    starved: dict[int, set[str]] = {epoch: set() for epoch in sorted(kept)}
+    for row in rows:
+        if row.metric in shares and row.epoch in kept and row.value < STARVED * kept[row.epoch]:
+            starved[row.epoch].add(shares[row.metric])
+    return list(starved.values())
+
+
 def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str]) -> str | None:
     """A warning in the first epoch that ends ``PATIENCE`` epochs in which a grade was hardly selected; else None.
 
-    rows: of all epochs so far. One network's selection is what the other learns from, so a grade that either starves
-    counts.
+    rows: of all epochs so far.
     """
-    kept = {row.epoch: row.value for row in rows if row.metric == "kept"}
-    hungry: dict[int, set[str]] = {epoch: set() for epoch in kept}
-    for row in rows:
-        if row.metric.startswith("kept[") and row.value < STARVED * kept[row.epoch]:
-            hungry[row.epoch].add(row.metric)
-    starved = [
-        set.intersection(*(hungry[epoch - before] for before in range(PATIENCE)))
-        for epoch in range(PATIENCE, max(kept) + 1)
-    ]
-    if not starved or not starved[-1] or any(starved[:-1]):
+    starved = starved_grades(rows, grades)
+    lasting = [set.intersection(*starved[end - PATIENCE : end]) for end in range(PATIENCE, len(starved) + 1)]
+    if not lasting or not lasting[-1] or any(lasting[:-1]):
         return None
-    named = ", ".join(grade for c, grade in enumerate(grades) if f"kept[{c}]" in starved[-1])
+    named = ", ".join(grade for grade in grades if grade in lasting[-1])
     return (
         f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected as "
         "clean, so the networks are unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller "
@@ -111,9 +114,7 @@ def fit(
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
 
     assert config.balance is not None, "for_data sets it"
-    sampling_weights = balancing_weights(
-        data.labels, balance=config.balance, certainty=data.readers.certainty
-    )
+    weights = balancing_weights(data.labels, balance=config.balance, certainty=data.readers.certainty)
 
     def plan_for(epoch: int) -> Plan:
         return draw_plan(
@@ -124,7 +125,7 @@ def fit(
             margin=config.image_size - config.crop,
             augment=run.preprocess.train_transform is None,
             flip=config.flip,
-            weights=sampling_weights,
+            weights=weights,
         )
 
     # ---- resume
@@ -144,9 +145,8 @@ def fit(
             rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
             if best_weights is not None:
                 names = [name for name in tensors if name.startswith("best.")]
-                update.restore(
-                    best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names}
-                )
+                best = {name.removeprefix("best."): tensors.pop(name) for name in names}
+                update.restore(best_weights, best)
             update.restore(update.state_tensors(networks, optimizer, recorder, step.memory), tensors)
             method_generator.set_state(rng_states["random.method"])
             torch.set_rng_state(rng_states["random.cpu"])
@@ -166,10 +166,8 @@ def fit(
         # the last checkpoint with finite weights stays the newest
         if not all(bool(p.isfinite().all()) for p in networks.parameters()):
             _wait_for(writer)
-            raise _diverged(
-                f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}",
-                run,
-            )
+            place = f"epoch {epoch}, step {step_number + 1} of {steps}"
+            raise _diverged(f"The weights were no longer finite before {place}", run)
         log.sync()
         state = update.state_tensors(networks, optimizer, recorder, step.memory)
         # the file itself may be lost or edited until the run resumes
@@ -246,13 +244,11 @@ def fit(
                     _wait_for(writer)
                     raise Interrupted(stop.number, f"Stopped at epoch {epoch}, step {steps_done} of {steps}.")
             first_step = 0
-            numbers, bad_step = recorder.finish_epoch()
+            numbers, bad = recorder.finish_epoch()
             train_seconds = time.perf_counter() - start
-            if bad_step is not None:
+            if bad is not None:
                 _wait_for(writer)
-                raise _diverged(
-                    f"The loss was not finite at epoch {epoch}, step {bad_step + 1} of {steps}", run
-                )
+                raise _diverged(f"The loss was not finite at epoch {epoch}, step {bad + 1} of {steps}", run)
 
             # ---- evaluate
             rows = [
@@ -274,10 +270,10 @@ def fit(
             ]
             if best_weights is not None:
                 # the last, if the metric is undefined in all of them
-                best = checkpoint.best_epoch([*log.rows, *rows], config.optimise) or epoch
-                if best == epoch:
+                best_so_far = checkpoint.best_epoch([*log.rows, *rows], config.optimise) or epoch
+                if best_so_far == epoch:
                     update.restore(best_weights, update.weights(networks))
-                rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best)))
+                rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best_so_far)))
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
             if (warning := starvation_warning(log.rows, run.grades.shown)) is not None:
@@ -328,15 +324,9 @@ def _diverged(what: str, run: Trained) -> SrjtError:
 
 
 def _peak_memory_mb(device: torch.device) -> float:
-    if device.type == "cuda":
-        # reserved, not allocated: a CUDA graph has its own pool
-        return torch.cuda.max_memory_reserved(device) / 2**20
-    try:
-        import resource
-    except ImportError:  # Windows
-        return float("nan")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+    """Of a GPU; nan on a CPU, where the peak is that of the whole process."""
+    # reserved, not allocated: a CUDA graph has its own pool
+    return torch.cuda.max_memory_reserved(device) / 2**20 if device.type == "cuda" else float("nan")
 
 
 def as_tensor(array: np.ndarray, device: torch.device | str = "cpu") -> Tensor:

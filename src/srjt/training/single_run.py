@@ -1,5 +1,5 @@
 """One training: from a manifest to a trained model, in a folder from which it resumes; what is learnt from
-several readers, the files of the finished run, and what a training will cost.
+several readers, the files of the finished run, and how long a training will take.
 """
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.splits import Split, official_split
-from srjt.errors import SrjtError, count_of, unknown_name, warn
+from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
@@ -31,30 +31,9 @@ from srjt.training.config import TrainConfig
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.reporters import FoldReporter
 from srjt.training.step import weights
-from srjt.training.trained import Setup, SplitMaker, Trained
+from srjt.training.trained import Setup, SplitChoice, Trained
 
-# Which samples are on which side of a training; without a split, the data's own if they have one.
-
-SplitChoice = SplitMaker | Literal["all"] | None
-
-
-def split_or_own(split: SplitChoice) -> SplitMaker | None:
-    """The split that ``srjt.train`` is given; for None the data's own; None for "all"."""
-    if split is None:
-        return own_split
-    if isinstance(split, Split) or callable(split):
-        return split
-    if isinstance(split, str) and split == "all":
-        return None
-    raise SrjtError(
-        f"split takes a Split, a function that makes one from the data, or 'all', not {split!r}: the first of five "
-        "folds is split=srjt.data.folds(data)[0]."
-    )
-
-
-def own_split(manifest: Manifest) -> Split:
-    """The data's own split, if they have one: test samples are not trained on unless the user asks for it."""
-    return official_split(manifest) if "split" in manifest.table else train_on(np.arange(len(manifest)))
+# Which samples are on which side of a training.
 
 
 def train_on(rows: npt.NDArray[np.int64]) -> Split:
@@ -63,9 +42,12 @@ def train_on(rows: npt.NDArray[np.int64]) -> Split:
     return Split(train=rows, validation=no_rows, test=no_rows)
 
 
-def resolve_split(split: SplitMaker | None, manifest: Manifest, *, skipped: bool) -> Split:
-    """The rows of each side; None: all samples are for training. skipped: whether unreadable images were left out."""
-    if split is None:
+def resolve_split(split: SplitChoice, manifest: Manifest, *, skipped: bool) -> Split:
+    """The rows of each side. None: the data's own split, if they have one, because test samples are not trained on
+    unless the user asks for it. skipped: whether unreadable images were left out."""
+    if split is None and "split" in manifest.table:
+        return official_split(manifest)
+    if split is None or split == "all":
         return train_on(np.arange(len(manifest)))
     if not isinstance(split, Split):
         return split(manifest)
@@ -77,24 +59,17 @@ def resolve_split(split: SplitMaker | None, manifest: Manifest, *, skipped: bool
     return split
 
 
-def resolved_once(split: SplitMaker | None, *, samples: int) -> Callable[[Manifest], Split]:
-    """The split, made from the first manifest that it is given; from then on the same samples by their ids.
-
-    The noise estimate and the training open the data one after the other: sides that each of them made for itself
-    could differ, and test samples would be estimated from. samples: how many there are with unreadable ones.
-    """
-    side_of: dict[str, str] = {}
+def resolved_once(split: SplitChoice, *, samples: int) -> Callable[[Manifest], Split]:
+    """The split, made once for the same samples: sides that the noise estimate and the training each made for
+    themselves could differ, and test samples would be estimated from. samples: how many, with unreadable ones."""
+    made: dict[tuple[str, ...], Split] = {}
 
     def make(manifest: Manifest) -> Split:
-        ids = manifest.ids
-        if not side_of:
-            made = resolve_split(split, manifest, skipped=len(manifest) < samples)
-            _check_rows(made, len(manifest), positions=isinstance(split, Split))
-            side_of.update((ids[row], side) for side, rows in made.sides().items() for row in rows.tolist())
-            return made
-        sides = np.array([side_of.get(name, "") for name in ids], dtype=object)
-        train, validation, test = (np.flatnonzero(sides == side) for side in ("train", "validation", "test"))
-        return Split(train=train, validation=validation, test=test)
+        ids = tuple(manifest.ids)
+        if ids not in made:
+            made[ids] = resolve_split(split, manifest, skipped=len(ids) < samples)
+            _check_rows(made[ids], len(ids), positions=isinstance(split, Split))
+        return made[ids]
 
     return make
 
@@ -131,9 +106,8 @@ def reader_targets(
         )
     posterior = torch.from_numpy(manifest.posterior[rows])
     if choice == "certainty":
-        return ReaderTargets(
-            certainty=posterior[torch.arange(len(rows)), torch.from_numpy(manifest.labels[rows])]
-        )
+        labels = torch.from_numpy(manifest.labels[rows])
+        return ReaderTargets(certainty=posterior[torch.arange(len(rows)), labels])
     if choice == "resample":
         if "transition" in method.needs:
             raise SrjtError(
@@ -185,9 +159,8 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
 def finished_metrics(folder: Path) -> pd.DataFrame:
     """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
     try:
-        metrics = checkpoint.read_metrics(
-            folder / "metrics.csv", epochs=run_folder.read_summary(folder)["epochs"]
-        )
+        epochs = run_folder.read_summary(folder)["epochs"]
+        metrics = checkpoint.read_metrics(folder / "metrics.csv", epochs=epochs)
     except SrjtError as problem:
         raise SrjtError(f"{problem} The run in {folder} is finished: {run_folder.RESTORE}") from None
     run_folder.check_files(folder)
@@ -223,12 +196,9 @@ def single_run(
     method = trained.build_method(config, num_classes=data.num_classes)
     store = setup.open_store(data, config)
     manifest = store.manifest
-    if skipped := [name for name, _ in store.skipped]:
-        count = count_of(len(skipped), "unreadable image is", "unreadable images are")
-        listed = "" if store.path is None else f"; all are listed in {store.path / 'bad_images.csv'}"
-        reporter.note(
-            f"{count} skipped: {', '.join(skipped[:3])}{f', …{listed}' if len(skipped) > 3 else ''}"
-        )
+    if store.skipped:
+        count = count_of(len(store.skipped), "unreadable image is", "unreadable images are")
+        reporter.note(f"{count} skipped: {few(name for name, _ in store.skipped)}.")
     parts = resolve_split(setup.split, manifest, skipped=bool(store.skipped))
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
@@ -318,35 +288,29 @@ def _data_facts(
 ) -> dict[str, Any]:
     """``data`` of ``run.json``. used: the samples of all sides, those of the training side first. unreadable: images
     that were left out when they were decoded."""
-    patients, left_out = manifest.patients, manifest.left_out
-
-    def counts(rows: npt.NDArray[np.int64]) -> list[int]:
-        per_grade: list[int] = np.bincount(manifest.labels[rows], minlength=manifest.num_classes).tolist()
-        return per_grade
-
-    facts: dict[str, Any] = {
-        "samples": {name: len(rows) for name, rows in parts.sides().items()},
-        "class_counts": counts(parts.train),
-        "validation_counts": counts(parts.validation),
+    patients, left_out, sides = manifest.patients, manifest.left_out, parts.sides()
+    owners = {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}
+    counts = [np.bincount(manifest.labels[rows], minlength=manifest.num_classes) for rows in sides.values()]
+    facts = {
+        "samples": {name: len(rows) for name, rows in sides.items()},
+        "class_counts": counts[0].tolist(),
+        "validation_counts": counts[1].tolist(),
         "in_shape": list(in_shape),
         "fingerprint": fingerprint(manifest, parts),
         "images": run_folder.image_digest(used),
         "feature_names": list(manifest.feature_names),
+        "made": manifest.made,
+        "source": run_folder.describe_source(manifest.source) if manifest.source else None,
+        "labels": run_folder.describe_source(manifest.labels_source) if manifest.labels_source else None,
+        # of several readers, a label is that of their readings of a sample
+        "several_readings": None if manifest.posterior is None else "consensus",
+        "patients": len(set().union(*owners.values())) if owners else None,
+        "side_patients": {name: len(who) for name, who in owners.items()} or None,
+        "left_out": None
+        if left_out is None
+        else Counter(left_out) + Counter({"unreadable-image": unreadable}),
     }
-    if manifest.made:
-        facts["made"] = manifest.made
-    for name, path in (("source", manifest.source), ("labels", manifest.labels_source)):
-        if path:
-            facts[name] = run_folder.describe_source(path)
-    if manifest.posterior is not None:
-        facts["several_readings"] = "consensus"  # a label is that of the readings of a sample
-    if patients is not None:
-        of_side = {name: {patients[row] for row in rows} for name, rows in parts.sides().items()}
-        facts["patients"] = len(set().union(*of_side.values()))
-        facts["side_patients"] = {name: len(owners) for name, owners in of_side.items()}
-    if left_out is not None:
-        facts["left_out"] = dict(Counter(left_out) + Counter({"unreadable-image": unreadable}))
-    return facts
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def _tensors(
@@ -384,24 +348,17 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     """Check that the network reads this kind of data, and the columns to keep, before anything is decoded."""
     for column in config.keep_columns:
         if column not in data.table:
-            raise unknown_name(
-                "column (of the data, for `keep_columns`)", column, map(str, data.table.columns)
-            )
+            raise unknown_name("column (for `keep_columns`)", column, map(str, data.table.columns))
     if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)
-    is_known = name in backbones.names() or name.startswith(
-        "timm:"
-    )  # else an error when the network is built
+    # else an error when the network is built
+    is_known = name in backbones.names() or name.startswith("timm:")
     if setup.network is None and is_known and backbones.takes_rows(name) != data.are_features:
-        kinds, others = (
-            ("images", "rows of features"),
-            ("'resnet18' or another for images", "'linear' or 'mlp'"),
-        )
-        raise SrjtError(
-            f"The network {name!r} reads {kinds[not data.are_features]}, but these data are "
-            f"{kinds[data.are_features]}: choose {others[data.are_features]}, or do not set the network."
-        )
+        read, given = "images", "rows of features: choose 'linear' or 'mlp'"
+        if not data.are_features:
+            read, given = "rows of features", "images: choose 'resnet18' or another for images"
+        raise SrjtError(f"The network {name!r} reads {read}, but these data are {given}, or leave it out.")
 
 
 def no_validation_side() -> SrjtError:
@@ -415,7 +372,7 @@ def no_validation_side() -> SrjtError:
 def _check_samples(manifest: Manifest, parts: Split) -> None:
     if len(parts.train) < 2:
         raise SrjtError(
-            f"The training side has {count_of(len(parts.train), 'sample')}: training needs at least two."
+            f"The training side has {count_of(len(parts.train), 'sample')}: it needs two or more."
         )
     if len(set(manifest.labels[parts.train].tolist())) == 1:
         raise SrjtError("All training samples have the same grade: there is nothing to learn.")
@@ -438,73 +395,46 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
     return digest.hexdigest()
 
 
-# What a training will cost: its time, from a few steps on noise, and its memory, from shapes alone.
+# How long a training will take, from a few steps on noise.
 
 STEPS, GPU_STEPS = 2, 30  # of an epoch; a step takes milliseconds on a GPU
 CPU_BATCH = 8  # samples of a trial step on a CPU, where the time of a step grows with its samples
+EVALUATION = 1 / 3  # of the time of a training step: the forward pass alone
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """The time of a training, without decoding and the noise estimate."""
-
-    steps: int
-    seconds: float  # of all training steps
-    evaluation_seconds: float  # of the evaluations after every epoch
-
-
-def training_cost(
-    data: Manifest, config: TrainConfig, *, training: int, evaluated: int = 0, device: torch.device
-) -> Cost:
-    """Time a few steps of a training of ``training`` samples, with ``evaluated`` others evaluated after every epoch.
+def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, device: torch.device) -> float:
+    """About how long a training takes, without decoding and the noise estimate.
 
     The second epoch of a short training on noise is timed; nothing is read, written or downloaded. On a GPU the step
     is captured as in a training, but not compiled, which makes a long training faster and takes up to a minute.
     """
     config = config.for_data(features=data.are_features)
-    batch = min(config.batch_size, training)
-    on_gpu = device.type == "cuda"
-    tried = batch if on_gpu else min(batch, CPU_BATCH)
+    on_gpu, training = device.type == "cuda", len(split.train)
+    batch = min(config.batch_size, training, training if on_gpu else CPU_BATCH)
     trial = config.replace(
         epochs=2,
-        batch_size=tried,
+        batch_size=batch,
         pretrained=False,
         weights=None,
         keep="last",
+        patience=None,
         step="graph" if config.step == "compiled" else config.step,
         # the noise changes what a step selects, not its time
         noise_rate=0.2,
         soft_labels="paper",
         transition=config.transition or torch.eye(data.num_classes).tolist(),
     )
-    count = tried * (GPU_STEPS if on_gpu else STEPS)
-    split = Split(train=np.arange(count), validation=np.arange(count, 2 * count), test=np.arange(0))
-    with torch.random.fork_rng(devices=[device] if on_gpu else []):
-        samples, setup = (
-            _noise(data, 2 * count, size=config.image_size),
-            Setup(split=split, device=str(device)),
-        )
-        metrics = single_run(samples, config=trial, setup=setup).metrics
-    steps = training // batch * config.epochs
-    numbers = metrics[metrics["epoch"] == 2].set_index("metric")["value"]
-    per_sample = 1 / float(numbers["images_per_second"])
-    per_evaluated = float(numbers["seconds"]) / count - per_sample
-    return Cost(
-        steps=steps,
-        seconds=per_sample * batch * steps,
-        evaluation_seconds=per_evaluated * evaluated * config.epochs,
-    )
-
-
-def _noise(data: Manifest, count: int, *, size: int) -> Manifest:
-    """``count`` samples of the same shape and grades as those of ``data``."""
-    draws = np.random.default_rng(0)
-    arrays: npt.NDArray[np.float32] | npt.NDArray[np.uint8]
-    if data.are_features:
-        assert data.arrays is not None
+    count, draws = batch * (GPU_STEPS if on_gpu else STEPS), np.random.default_rng(0)
+    arrays: npt.NDArray[np.generic]
+    if data.arrays is not None and data.are_features:
         arrays = draws.normal(size=(count, *data.arrays.shape[1:])).astype(np.float32)
     else:
-        arrays = draws.integers(0, 256, size=(count, size, size, 3), dtype=np.uint8)
+        arrays = draws.integers(0, 256, size=(count, config.image_size, config.image_size, 3), dtype=np.uint8)
     names = [str(row) for row in range(count)]
     table = pd.DataFrame({"id": names, "image": names, "grade": np.arange(count) % data.num_classes})
-    return Manifest(table=table, grades=data.grades, arrays=arrays)
+    samples = Manifest(table=table, grades=data.grades, arrays=arrays)
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        metrics = single_run(samples, config=trial, setup=Setup(device=str(device))).metrics
+    speed = metrics.loc[metrics["metric"] == "images_per_second", "value"].iloc[-1]
+    evaluated = len(split.validation) + len(split.test)
+    return float((training + EVALUATION * evaluated) * config.epochs / speed)

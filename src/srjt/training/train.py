@@ -24,6 +24,7 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import FeedCache
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
+from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of, warn
 from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
@@ -36,7 +37,7 @@ from srjt.training.crossfit import cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import resolve_split
-from srjt.training.trained import NetworkMaker, Setup, Trained, build_method, fetch_weights
+from srjt.training.trained import NetworkMaker, Setup, SplitChoice, Trained, build_method, fetch_weights
 
 # ``noise_rate="auto"``: estimate the noise of the training labels, and replace "auto" by the estimate.
 #
@@ -185,25 +186,17 @@ def warm_up(config: TrainConfig) -> TrainConfig:
     Nothing of the method's own remains, so that all methods share one estimate. The weights are learnt as ``srjt``
     learns them, unless the run was given something else: at the paper's rate so few epochs see too little.
     """
-    not_given = {
-        name: None for name, value in config.optimisation().items() if getattr(config, name) == value
-    }
-    learning = config.replace(
-        method="srjt", method_options={}, soft_labels="paper", milestones=None, **not_given
-    )
-    optimisation = {
-        name: value for name, value in learning.optimisation().items() if getattr(learning, name) is None
-    }
-    return learning.replace(
-        **optimisation,
+    unset = {name: None for name, value in config.optimisation().items() if getattr(config, name) == value}
+    plain: dict[str, Any] = {"method_options": {}, "soft_labels": "paper", "milestones": None}
+    recipe = config.replace(method="srjt", **plain, **unset)
+    chosen = {name: value for name, value in recipe.optimisation().items() if getattr(recipe, name) is None}
+    share = max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))
+    return recipe.replace(
+        **chosen,
         method=WARM_UP_METHOD,
-        method_options={},
         noise_rate=None,
         transition=None,
-        epochs=max(
-            1,
-            min(config.epochs // WARM_UP_MOST, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
-        ),
+        epochs=max(1, min(config.epochs // WARM_UP_MOST, share)),
         optimise="mae",
         keep="last",  # a fold of the warm-up has no validation side
         patience=None,
@@ -330,7 +323,7 @@ def train(
     data: LabelledData,
     *,
     out: str | Path | None = None,
-    split: one_run.SplitChoice = None,
+    split: SplitChoice = None,
     network: str | NetworkMaker | None = None,
     transform: Transform | None = None,
     eval_transform: Transform | None = None,
@@ -409,7 +402,11 @@ def train(
     >>> list(run.scores.loc["test"].index)
     ['mae', 'accuracy', 'macro_f1', 'qwk']
     """
-    sides = one_run.split_or_own(split)
+    if not (split is None or split == "all" or callable(split) or isinstance(split, Split)):
+        raise SrjtError(
+            f"split takes a Split, a function that makes one from the data, or 'all', not {split!r}: the first of five "
+            "folds is split=srjt.data.folds(data)[0]."
+        )
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
@@ -418,11 +415,11 @@ def train(
     names = Grades(data.grades, grade_names).names  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
-    if requested.keep == "best" and (sides is None or (split is None and "split" not in data.table)):
+    if requested.keep == "best" and (split == "all" or (split is None and "split" not in data.table)):
         raise one_run.no_validation_side()
     with reporter_in_python(reporter, progress=progress) as watching:
         setup = Setup(
-            split=one_run.resolved_once(sides, samples=len(data)),
+            split=one_run.resolved_once(split, samples=len(data)),
             network=network,
             transform=transform,
             eval_transform=eval_transform,
