@@ -233,6 +233,7 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
     >>> fit_thresholds(expected, np.eye(2)[[0, 0, 1, 1]], purpose="macro_f1")
     array([0.25])
     """
+    check_purpose(purpose)
     classes = probabilities.shape[1]
     order = np.argsort(expected, kind="stable")
     ascending = expected[order]
