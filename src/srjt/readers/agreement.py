@@ -464,10 +464,10 @@ def compare_network(
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> true = rng.integers(0, 4, size=200)
-    >>> item, reader = np.repeat(np.arange(200), 3), np.tile([0, 1, 2], 200)
-    >>> error = np.where(rng.random(600) < 0.3, rng.choice([-1, 1], size=600), 0)
-    >>> names = {"items": [f"{i}.png" for i in range(200)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
+    >>> true = rng.integers(0, 4, size=80)
+    >>> item, reader = np.repeat(np.arange(80), 3), np.tile([0, 1, 2], 80)
+    >>> error = np.where(rng.random(240) < 0.3, rng.choice([-1, 1], size=240), 0)
+    >>> names = {"items": [f"{i}.png" for i in range(80)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
     >>> readings = Readings(**names, item=item, reader=reader, grade=(true[item] + error).clip(0, 3))
     >>> compare_network(readings, true, resamples=100).not_inferior
     True
