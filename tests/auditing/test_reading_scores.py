@@ -82,8 +82,8 @@ def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(table: Path, 
     assert "The 60 most doubtful readings" in page
     wrong_grades = 1 - found.scores["quality"].mean()
     wrong_readings = 1 - found.readings["quality"].mean()
-    lead = f"About {wrong_grades:.0%} of 90 consensus grades and {wrong_readings:.0%} of 270 readings are expected"
-    assert lead in page
+    assert f"About {wrong_grades:.0%} of the consensus grades are wrong" in page
+    assert f"Of 270 readings about {wrong_readings:.0%} are." in page
     assert " labels are wrong" not in page  # they are consensus grades
     assert "wrong labels, without the readings" in page
     assert repr(found).startswith(f"<Audit: 90 consensus grades, {wrong_grades:.1%} expected to be wrong")

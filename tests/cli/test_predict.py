@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from srjt.inference.evaluate import evaluate_sides
-from srjt.reports.pages.evaluation import verdict
+from srjt.reports.pages.evaluation import judgement
 from srjt.training.trained import load_run
 
 from .conftest import Srjt
@@ -35,11 +35,11 @@ def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
     assert len(table) == 120
     assert table.filter(regex="^p_").sum(axis=1).to_numpy() == pytest.approx(1.0, abs=1e-4)
     counts = table["grade"].value_counts()
-    assert out.startswith(f"120 images: most often grade {counts.idxmax()}; expect to be ")
+    assert out.startswith(f"120 images: most often grade {counts.idxmax()}. Expect an answer to be ")
     assert all(f"{counts.get(g, 0)}  {counts.get(g, 0) / 120:.0%}" in out for g in "0123")
     assert out.splitlines()[-1] == "Written to predictions.csv."
     # as the run's own page: a few epochs do not learn to grade
-    said = verdict(evaluate_sides(load_run(finished, device="cpu"))["test"])
+    said = ". ".join(judgement(evaluate_sides(load_run(finished, device="cpu"))["test"]))
     assert said.startswith("No better than one grade for all")
     assert said in out
 

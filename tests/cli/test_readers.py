@@ -62,7 +62,7 @@ def test_it_prints_agreement_and_readers_on_one_screen(command: Srjt, table: Pat
     said = command.prints("readers", table)
     words = " ".join(said.split())
     assert "readings 80 of 40 images by 3 readers" in words
-    for part in ("Krippendorff’s α", "quadratic κ", "Readers", "wrong consensus grades"):
+    for part in ("Krippendorff’s α", "quadratic κ", "reader ┃", "wrong consensus grades"):
         assert part in words
     assert lines_of(said) <= 24
 
@@ -214,7 +214,7 @@ SAME = simulated().drop_duplicates("image").assign(reader="same", grade=2)
 @pytest.mark.parametrize(
     ("frame", "sentence"),
     [
-        (SINGLE, "Each image has one reading only, so nothing can be learnt about the readers."),
+        (SINGLE, "Nothing can be learnt about the readers. Each image has one reading only."),
         (SINGLE.assign(reader=["anna", "bo"] * 20), "No image was read by two readers"),
         (pd.concat([simulated(), ALONE]), ""),
         (

@@ -34,7 +34,7 @@ def test_a_better_run_is_found_and_the_intervals_contain_the_differences() -> No
     found = compare(with_skill(1.0, seed=1), with_skill(3.0, seed=2), resamples=400)
     assert repr(found).startswith("<Comparison: ")
     shown = found.report()
-    assert shown.lead.startswith("run 2 is better than run 1")
+    assert shown.title == "run 2 is better than run 1"
     assert shown.key_numbers[0].value == f"{found.differences[0].difference.value:+.3f}"
     assert shown.key_numbers[0].value in found._repr_html_()
     assert (found.runs, found.samples, found.patients) == (("run 1", "run 2"), 200, 40)

@@ -140,7 +140,7 @@ def test_what_is_said_is_what_was_done(run: Trained, features: Manifest) -> None
     assert how["calibrated on"] == "the validation side of the run: 120 samples of 30 patients"
     assert how["one answer per"] == "patient: the highest grade of the images"
     assert (how["networks"], how["precision"]) == ("one", "fp32")
-    assert "patient" in table.report().lead
+    assert "patient" in table.report().title
     assert type(table.head(2)).__name__ == "DataFrame"
     assert how["range"].startswith("contains the true grade with a probability of at least 0.8")
 

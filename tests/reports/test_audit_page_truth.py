@@ -16,7 +16,7 @@ import pytest
 from reports.page_text import facts_of
 from reports.test_audit_page import write_folder
 from srjt.auditing.folder import read_audit, read_facts, read_summary
-from srjt.reports.page import first_sentence, sentences
+from srjt.reports.page import sentences, verdict
 from srjt.reports.pages import audit as audit_page
 
 pytestmark = pytest.mark.slow
@@ -70,7 +70,7 @@ def test_the_page_of_an_audit_is_true(
         "samples": images,
         "several": False,
         "twins": "2 labels" if twins else "",
-        "another": f"{another} label{'s' * (another != 1)}" if another else "",
+        "another": another,
         "accuracy": pytest.approx(np.mean([g == audit.labels for g in audit.network_grades]), abs=1e-4),
         "naive_accuracy": pytest.approx(np.bincount(audit.labels).max() / images, abs=1e-4),
         "folds": 5,
@@ -79,11 +79,9 @@ def test_the_page_of_an_audit_is_true(
     assert 0 <= facts.low <= facts.rate <= facts.high <= 1
     page = audit_page.audit_page(folder)
     # nothing is said but what the rules say
-    lead = [first_sentence(rules, facts) for rules in (audit_page.LEAD, audit_page.SUGGESTIONS)]
-    assert page.lead == " ".join(filter(None, lead))
+    assert (page.title, page.lead) == verdict(audit_page.VERDICT, facts)
     assert page.warnings == sentences(audit_page.WARNINGS, facts)
     assert page.remarks == sentences(audit_page.REMARKS, facts)
-    assert page.title == first_sentence(audit_page.TITLE, facts)
     assert not any(section.text for section in page.sections)
     numbers = {number.label: number for number in page.key_numbers}
     assert ("known wrong labels" in numbers) == truth
@@ -110,13 +108,9 @@ def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: 
     for number, case in enumerate(CASES):
         folder = folder_of(case, tmp_path / str(number), make_audit_folder)
         every.append(audit_page.audit_facts(read_facts(folder), read_summary(folder)))
-    every.append(
-        SimpleNamespace(**{**vars(every[0]), "suggested": "3 labels", "several": True, "learnt": False})
-    )
-    every.append(
-        SimpleNamespace(**{**vars(every[0]), "verify": "", "assumption": "It is so", "suggested": ""})
-    )
+    every.append(SimpleNamespace(**{**vars(every[0]), "suggested": 3, "several": True, "learnt": False}))
+    every.append(SimpleNamespace(**{**vars(every[0]), "verify": "", "assumption": "It is so", "another": 0}))
     # the first two remarks are always made
-    rules = [*audit_page.LEAD[:-1], *audit_page.SUGGESTIONS, *audit_page.WARNINGS, *audit_page.REMARKS[2:]]
-    for holds, template in [*audit_page.TITLE[:-1], *rules]:
+    rules = [*audit_page.SUGGESTIONS, *audit_page.WARNINGS, *audit_page.REMARKS[2:]]
+    for holds, template, *_ in [*audit_page.VERDICT[:-1], *rules]:
         assert {bool(holds(facts)) for facts in every} == {True, False}, template

@@ -41,7 +41,7 @@ from srjt.reports.figures.results import (
     risk_coverage_figure,
     run_figures,
 )
-from srjt.reports.page import first_sentence, render, sentences
+from srjt.reports.page import render, sentences, verdict
 from srjt.reports.pages.evaluation import (
     COMPARED,
     COMPARED_NOTES,
@@ -407,7 +407,7 @@ def test_the_verdict_of_a_comparison(skills: tuple[float, ...], patients: int | 
         "better": (["run 2"], []), "worse": ([], ["run 2"]), "": ([], []), "several": (["run 3"], [])
     }[outcome]  # fmt: skip
     page = comparison_page(found)
-    assert page.lead == first_sentence(COMPARED, facts)
+    assert (page.title, page.lead) == verdict(COMPARED, facts)
     assert page.remarks == sentences(COMPARED_NOTES, facts)
     assert page.warnings == ["run 2 was trained on 3 of the samples (same ids): its numbers look too good."]
     assert ("resample patients" in " ".join(sentences(COMPARED_NOTES, facts))) == (patients is not None)

@@ -58,9 +58,10 @@ def test_only_the_page_s_own_script_may_run(page: str) -> None:
 def test_hostile_text_stays_text_wherever_it_comes_from(study) -> None:
     evil = "</style></script><script>alert(1)</script>\"'"
     made = study(
-        **{**FEW, "methods": ("standard", evil)}, grades=(evil, "b", "c"), name=evil, source=evil, command=evil,
-        versions={evil: evil}, splits_hash=evil, config={evil: evil},
+        **{**FEW, "methods": ("standard", evil)}, grades=(evil, "b", "c"), name=evil, command=evil,
+        versions={evil: evil}, splits_hash=evil,
     )  # fmt: skip
+    made.facts["study"] |= {"source": evil, "train": {evil: evil}}
     tree = Tree(render(study_page(made)))
     assert tree.wrong == []
     assert len(tree.all("script")) == 1
@@ -125,7 +126,7 @@ def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
 def test_a_study_that_has_not_begun_is_a_page_too(study) -> None:
     small = {**FEW, "methods": ("standard",), "folds": 1}
     text = render(study_page(study(**small, statuses={"standard quasi:0.2 0": "left"})))
-    assert "No run has finished yet." in text
+    assert "No run has finished yet" in text
     assert "1 of 1 run to finish" in text
 
 
@@ -164,19 +165,15 @@ def test_a_name_that_is_no_valid_text_can_be_written(tmp_path: Path) -> None:
     assert b"bad?name" in (tmp_path / "a" / "report.html").read_bytes()
 
 
-def test_the_lead_does_not_repeat_the_title() -> None:
-    for lead, below in (
-        ("Bad: 3 wrong.", "3 wrong."),
-        ("Bad. it is.", "It is."),
-        ("Badly done.", "Badly done."),
-    ):
+def test_a_page_without_a_lead_has_its_title_alone() -> None:
+    for lead, verdict in (("3 are wrong.", "Bad. 3 are wrong."), ("", "Bad.")):
         page = Page(kind="Run", title="Bad", lead=lead)
-        assert page.below_title == below
-        assert f'<p class="lead">{below}</p>' in render(page)
+        assert str(page) == page.verdict == verdict
+        assert ('<p class="lead">' in render(page)) == bool(lead)
 
 
 def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match="The report cannot be written"):
+    with pytest.raises(SrjtError, match="cannot be written"):
         write_page(Page(kind="Run", title="", lead=""), tmp_path)
 
 

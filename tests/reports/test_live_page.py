@@ -27,7 +27,7 @@ def test_it_shows_validation_beside_one_grade_for_all_and_not_the_test_side(tmp_
     facts = run_page_facts(read_record(folder, show_test=False, **options))
     check_sentences(page, facts)
     assert (facts.reached, facts.planned, facts.side) == (6, 12, "validation")
-    assert facts.left == ", about 9 min to go"
+    assert facts.left == "About 9 min to go."
     assert page.progress == 0.5
     figures = {figure.name: figure for figure in page_figures(page)}
     assert {"mae", "accuracy", "loss"} <= set(figures)

@@ -16,7 +16,7 @@ from srjt.inference.options import Answering
 from srjt.ordinal import PURPOSES
 from srjt.reports.model_card import card_facts, model_card
 from srjt.reports.pages.answers import predictions_page
-from srjt.reports.pages.evaluation import evaluation_facts, verdict
+from srjt.reports.pages.evaluation import evaluation_facts, judgement
 from srjt.reports.pages.run import run_page
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
@@ -44,8 +44,8 @@ def test_every_place_judges_the_answers_of_predict(
     best = best_side(run, resamples=0)
     assert best is not None
     assert evaluation_facts(best).beaten == right
-    said = verdict(sides["test"])
-    assert run_page(folder).lead == run.summary().lead == said
+    said = ". ".join(judgement(sides["test"]))
+    assert run_page(folder).verdict == run.summary().verdict == said
     assert ("No better than one grade" in said) != right
     assert predictions_page(table).warnings == ([] if right else [said])
     assert run.facts is not None

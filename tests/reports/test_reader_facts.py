@@ -11,14 +11,13 @@ import pytest
 
 from srjt.data import read_readings
 from srjt.readers import Readings
-from srjt.reports.page import first_sentence
+from srjt.reports.page import sentences
 from srjt.reports.pages.readers import (
-    LEAD,
     NEXT_READINGS,
     REMARKS,
+    VERDICT,
     WARNINGS,
     drift,
-    offered_reference,
     page_facts,
     unused_columns,
 )
@@ -29,9 +28,9 @@ NEW, ANNA = [{"reader": "new reader"}], [{"reader": "anna"}, {"reader": "new rea
 FACTS: dict[str, Any] = {
     "noun": "image", "items": 9, "reference": None, "probabilities": None, "agreement": None, "problems": [],
     "grades": ["0", "1"], "grade_names": {}, "readers": [{"name": "anna", "readings": 9, "by_grade": [5, 4]}],
-    "offered_reference": "", "resampled": "images", "next": None,
+    "resampled": "images", "next": None,
     "consensus": {
-        "single": 0, "changed": 0, "expected_wrong": 1.8, "determined": True, "reason": "", "assumption": "",
+        "single": 0, "expected_wrong": 1.8, "determined": True, "reason": "", "assumption": "",
         "wrong_readings": {"value": 0.3, "low": None, "high": None},
     },
 }  # fmt: skip
@@ -51,7 +50,7 @@ def test_the_sentence_about_what_to_read_next(
     wanted: list[dict[str, str]], trusted: int | None, start: str
 ) -> None:
     facts = page_facts(FACTS | {"next": wanted, "reference": trusted and {"items": trusted}})
-    assert first_sentence(NEXT_READINGS, facts).startswith(start)
+    assert sentences(NEXT_READINGS, facts)[0].startswith(start)
 
 
 READERS = [
@@ -66,8 +65,7 @@ SINGLE = FACTS["consensus"] | {"single": 9}
     ("changes", "expected"),
     [
         ({}, {"nothing_learnt": False, "no_overlap": False, "wrong": 0.3, "consensus_wrong": 0.2, "few": ""}),
-        ({"consensus": SINGLE}, {"nothing_learnt": True, "changed": ""}),
-        ({"consensus": SINGLE | {"changed": 1}}, {"nothing_learnt": True, "changed": "1 image"}),
+        ({"consensus": SINGLE}, {"nothing_learnt": True}),
         ({"consensus": SINGLE, "probabilities": "p.csv"}, {"nothing_learnt": False}),
         ({"consensus": SINGLE, "reference": {"items": 2}}, {"nothing_learnt": False}),
         ({"readers": READERS}, {"constant": "bo (1)", "few": "2 readers of 3", "no_overlap": True}),
@@ -85,26 +83,18 @@ def test_every_rule_is_needed() -> None:
     unknown = {
         "consensus": FACTS["consensus"] | {"determined": False, "single": 3, "assumption": "All are fair."}
     }
-    single = {"consensus": SINGLE | {"changed": 1}, "offered_reference": "histology"}
+    single = {"consensus": SINGLE}
     told = {"readers": READERS, "problems": [{"kind": "a"}], "agreement": {"exact": {"value": 0.5}}}
     apart = {"readers": READERS}
     every = [page_facts(FACTS | changes) for changes in ({}, unknown, single, told, apart)]
-    for holds, template in [*LEAD[:-1], *WARNINGS, *REMARKS]:
+    for holds, template, *_ in [*VERDICT[:-1], *WARNINGS, *REMARKS]:
         assert {bool(holds(facts)) for facts in every} == {True, False}, template
         assert all(template.format(f=facts) for facts in every if holds(facts))
 
 
-def test_a_column_of_trusted_grades_is_offered() -> None:
-    frame = pd.DataFrame({
-        "image": list("aabbc"), "reader": list("xyxyx"), "grade": [0, 1, 2, 2, 1], "camera": [7, 7, 8, 8, 9],
-        "visit": [0, 1, 2, 2, 1], "published_grade": [0, 0, 2, 2, 1], "eye": 0,
-    })  # fmt: skip
-    table = read_readings(frame)
-    assert unused_columns(table) == ["camera", "visit", "published_grade", "eye"]
-    # the visits differ within an image, and no grade is 7
-    assert offered_reference(table) == "published_grade"
-    assert offered_reference(read_readings(frame.drop(columns="published_grade"))) == ""
-    assert offered_reference(read_readings(frame, reference_column="published_grade")) == ""
+def test_columns_that_were_not_used_are_named() -> None:
+    frame = pd.DataFrame({"image": list("ab"), "reader": list("xy"), "grade": [0, 1], "camera": 7, "eye": 0})
+    assert unused_columns(read_readings(frame)) == ["camera", "eye"]
 
 
 # How a reader's grades change over time.

@@ -62,7 +62,7 @@ def write_run(folder: Path, *, finished: bool = True, truth: bool = True, **sett
 
 def test_a_run_shows_its_scores_curves_confusion_and_noise(tmp_path: Path) -> None:
     page = run_page(write_run(tmp_path / "mine"))
-    assert page.title == "mine"
+    assert page.kind == "Run: mine"
     assert page.figure.name == "confusion"
     names = {figure.name for figure in page_figures(page)}
     assert names == {"accuracy", "mae", "label-precision", "confusion", "noise"}

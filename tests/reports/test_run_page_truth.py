@@ -14,7 +14,7 @@ import pytest
 
 from fixtures.run_folders import GRADES, SIZES, make_run
 from reports.page_text import all_sections, facts_of
-from srjt.reports.page import Page, first_sentence, sentences
+from srjt.reports.page import Page, sentences, verdict
 from srjt.reports.pages.run import NOTES, VERDICT, WARNINGS, read_record, run_page, run_page_facts
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
@@ -72,7 +72,7 @@ def scores(folder: Path, *, side: str, reached: int, pooled: bool, finished: boo
 
 def check_sentences(page: Page, facts: SimpleNamespace) -> None:
     """Lead and notes are what the rules say of these facts."""
-    assert page.lead == first_sentence(VERDICT, facts)
+    assert (page.title, page.lead) == verdict(VERDICT, facts)
     assert page.warnings == sentences(WARNINGS, facts)
     assert page.remarks == sentences(NOTES, facts)
 
@@ -89,7 +89,7 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
     pooled = settings.get("convention") == "published-code"
     facts = run_page_facts(read_record(folder))
     assert facts.state == ("finished" if finished else "unfinished")
-    assert (facts.reached, facts.planned, facts.samples, facts.sides) == (reached, epochs, 40, set(sides))
+    assert (facts.reached, facts.planned, facts.training, facts.sides) == (reached, epochs, 40, set(sides))
     assert (facts.side, facts.kept, facts.averaged) == (side, 0, min(10, reached) if evaluated else 0)
     assert not evaluated or (facts.networks, facts.pooled) == (networks, pooled and networks == 2)
     assert (facts.answers, facts.truth, facts.starved) == (False, truth and reached > 0, "")
@@ -123,36 +123,36 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
 
 
 PLAIN = SimpleNamespace(
-    state="finished", reached=12, planned=12, left="", problem="", samples=40, networks=2, pooled=False, kept=0,
+    state="finished", reached=12, planned=12, left="", problem="", training=40, networks=2, pooled=False, kept=0,
     sides=frozenset({"train", "validation", "test"}), averaged=10, answers=False, side="test", metric="MAE",
-    first_words="MAE", score=0.5, naive=0.8, beaten=True, truth=True, wrong=0.25, starved="",
+    first_words="MAE", score=0.5, naive=0.8, beaten=True, clear=True, samples="it", truth=True, wrong=0.25, starved="",
 )  # fmt: skip
 
 
 RULES: list[tuple[dict[str, Any], str | None]] = [  # what differs from PLAIN, and what is said then only
-    ({"beaten": False, "naive": 0.5}, "no better than one grade for all"),
-    ({"state": "training", "beaten": False, "naive": 0.5}, "After epoch 12"),
+    ({"beaten": False, "naive": 0.5}, "No better than one grade for all"),
+    ({"state": "training", "beaten": False, "naive": 0.5}, "No better than one grade for all so far"),
     ({"sides": {"train", "validation"}}, "There is no test side"),
-    ({"sides": {"train"}, "side": ""}, "All 40 samples were used for training"),
     ({"state": "training", "sides": {"train"}}, "There is no validation side"),
     (
-        {"state": "training", "reached": 3, "left": ", about 9 min to go"},
-        "Epoch 3 of 12 is done, about 9 min",
+        {"state": "training", "reached": 3, "left": "About 9 min to go."},
+        "Epoch 3 of 12 is done. About 9 min",
     ),
     ({"state": "training", "reached": 0}, "The first of 12 epochs has begun"),
     (
         {"state": "stopped", "reached": 3, "problem": "boom."},
         "Stopped after epoch 3 of 12. boom. Run the same",
     ),
-    ({"state": "unfinished", "reached": 3}, "Not finished, 3 of 12 epochs"),
+    ({"state": "unfinished", "reached": 3}, "Not finished: 3 of 12 epochs"),
     ({"starved": "2"}, "The selection hardly keeps grade 2"),
     ({"kept": 7}, "those of epoch 7"),
     ({"answers": True}, None),
     ({"pooled": True}, "The networks are pooled"),
     ({"networks": 1}, None),
     ({"truth": False}, None),
-    ({"naive": math.nan}, "MAE 0.500 on the test side, by the networks' own grades."),
-    ({"side": ""}, "is not known"),
+    ({"naive": math.nan}, "MAE 0.500 on it. How one grade for all would do is not known."),
+    ({"side": ""}, "All 40 samples were used for training"),
+    ({"clear": False}, "Not clearly better"),
 ]
 
 
@@ -163,12 +163,14 @@ def test_each_rule_speaks_when_it_should_and_none_is_idle() -> None:
         cases.append(SimpleNamespace(**{**vars(PLAIN), **changes}))
         words = all_said(cases[-1])
         assert len(words) < len(plain) if said is None else said in words and said not in plain, changes
-    for holds, template in [*VERDICT[:-1], *WARNINGS, *NOTES]:
-        assert {holds(facts) for facts in cases} == {True, False}, template
+    for holds, template, *_ in [*VERDICT[:-1], *WARNINGS, *NOTES]:
+        assert {bool(holds(facts)) for facts in cases} == {True, False}, template
 
 
 def all_said(facts: SimpleNamespace) -> str:
-    return " ".join([first_sentence(VERDICT, facts), *sentences(WARNINGS, facts), *sentences(NOTES, facts)])
+    return " ".join(
+        [". ".join(verdict(VERDICT, facts)), *sentences(WARNINGS, facts), *sentences(NOTES, facts)]
+    )
 
 
 def test_a_finished_run_without_its_weights_is_still_finished(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from fixtures.run_folders import QUASI, edit_json, make_study
 from reports.page_text import all_sections, facts_of
 from srjt.reports.figures import canvas
-from srjt.reports.page import first_sentence, sentences
-from srjt.reports.pages.study import LEAD, NOISE, TITLE, WARNINGS, study_facts, study_page, study_warnings
+from srjt.reports.page import sentences, verdict
+from srjt.reports.pages.study import NOISE, VERDICT, WARNINGS, study_facts, study_page, study_warnings
 from srjt.studies.results import StudyResults, collect_results, display_name
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no validation side": ({"sides": ("train", "test")}, {}),
     "true grades unknown": ({"truth": False, "noise": "none"}, {}),
     "as published": ({"methods": NEEDY, "convention": "published-code", **RATED},
-                     {"config": {"convention": "published-code"}}),
+                     {"study": {"train": {"convention": "published-code"}}}),
 }  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     assert {field: getattr(facts, field) for field in expected} == expected
     page, methods, folds = study_page(results), options.get("methods", PLAIN), options.get("folds", 2)
     # nothing is said but what the rules say
-    assert (page.title, page.lead) == (first_sentence(TITLE, facts), first_sentence(LEAD, facts))
+    assert (page.title, page.lead) == verdict(VERDICT, facts)
     assert page.details == study_warnings(facts)
     assert page.remarks == sentences(NOISE, facts)
     assert not any(section.text for section in all_sections(page))
@@ -185,27 +185,27 @@ def test_every_rule_is_needed(tmp_path: Path) -> None:
         study_facts(results_of(tmp_path / str(n) / "study", *study))
         for n, study in enumerate(STUDIES.values())
     ]
-    for holds, template in [*LEAD[1:-1], *((rule[0], rule[1]) for rule in WARNINGS), *NOISE]:
+    for holds, template, *_ in [*VERDICT[1:-1], *WARNINGS, *NOISE]:
         if "singular" not in template:  # tested with Garg's loss
             assert {bool(holds(facts)) for facts in every} == {True, False}, template
 
 
 def test_results_in_memory_have_the_same_page(tmp_path: Path) -> None:
     results = collect_results(make_study(tmp_path / "study"))
-    assert results.report().lead == study_page(results).lead
+    assert results.report().verdict == study_page(results).verdict
 
 
 def test_a_study_without_planned_runs_is_a_page(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "study")
     edit_json(folder / "study.json", cells=[], methods=[])
-    assert study_page(collect_results(folder)).lead == "No runs are planned."
+    assert study_page(collect_results(folder)).title == "No runs are planned"
 
 
 def test_several_seeds_of_one_fold_have_a_standard_deviation(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "study", folds=2)
     facts = json.loads((folder / "study.json").read_text())
     cells = [{**cell, "seed": cell["fold"], "fold": 0} for cell in facts["cells"]]
-    edit_json(folder / "study.json", cells=cells, seeds=[0, 1], folds=1)
+    edit_json(folder / "study.json", cells=cells, study={"seeds": [0, 1]}, folds=1)
     results = collect_results(folder)
     assert (study_facts(results).folds, study_facts(results).planned_folds) == (1, 1)
     [table] = next(s for s in study_page(results).sections if s.slug == "tables").tables

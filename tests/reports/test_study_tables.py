@@ -174,7 +174,7 @@ def test_a_study_that_has_not_begun_has_tables_of_dashes() -> None:
     whole = scores(("cdr", "none", [0.5]), ("jocor+ours", "none", [0.5]))
     runs = planned(whole).assign(status="left")
     results = SimpleNamespace(
-        facts={"preset": None, "folds": 5, "name": "s"},
+        facts={"study": {"preset": None, "train": {}}, "folds": 5, "name": "s"},
         runs=runs,
         scores=whole[:0],
         naive=None,
@@ -196,7 +196,7 @@ def test_a_value_that_is_no_number_counts_as_missing() -> None:
 def test_the_papers_number_stands_beside_in_its_own_setting_only() -> None:
     noise = "quasi:rho=0.1,rate=0.2"
     mine = pd.concat([scores(("cdr", noise, [0.5, 0.6]), metric=m) for m in ("accuracy", "qwk")])
-    facts: dict[str, Any] = {"name": "mine", "preset": "limuc", "folds": 5}
+    facts: dict[str, Any] = {"name": "mine", "study": {"preset": "limuc", "train": {}}, "folds": 5}
     results = SimpleNamespace(facts=facts, runs=planned(mine), scores=mine, naive=None, folder=Path("none"))
     [table] = study_tables(results, metrics=["accuracy", "qwk"])
     assert table.title == "mine: Comparison, Quasi-Gaussian noise"
@@ -204,7 +204,7 @@ def test_the_papers_number_stands_beside_in_its_own_setting_only() -> None:
     assert table.groups == [("", 1), ("ε = 0.2, ρ = 0.1", 3)]
     assert column(table, f"{noise} accuracy paper")["CDR"].text == "0.664 ± 0.016"
     assert "the value that the paper prints" in table.caption
-    results.facts["preset"] = None
+    results.facts["study"]["preset"] = None
     [table] = study_tables(results, metrics=["accuracy"])
     assert len(table.columns) == 2
     assert "paper" not in table.caption

@@ -111,13 +111,8 @@ def test_what_the_paper_does_not_print_is_none(dataset: str, noise: str, method:
 
 def test_only_the_papers_presets_are_its_setting() -> None:
     presets = ("limuc", "dr", "demo", "paper", None)
-    assert [paper.paper_dataset({"preset": preset}) for preset in presets] == [
-        "limuc",
-        "dr",
-        None,
-        None,
-        None,
-    ]
+    datasets = [paper.paper_dataset({"study": {"preset": preset}}) for preset in presets]
+    assert datasets == ["limuc", "dr", None, None, None]
 
 
 def test_every_registered_method_of_the_paper_has_its_name() -> None:

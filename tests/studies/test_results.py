@@ -115,7 +115,7 @@ def test_runs_under_way_have_metrics_but_no_scores(copied: Path) -> None:
 
 def test_pooled_as_in_the_published_code(copied: Path) -> None:
     facts = json.loads((copied / "study.json").read_text())
-    facts["config"]["convention"] = "published-code"
+    facts["study"]["train"]["convention"] = "published-code"
     (copied / "study.json").write_text(json.dumps(facts))
     results = collect_results(copied)
     wanted = "method == 'co-teaching+ours' and split == 'test' and metric == 'macro_f1'"
@@ -145,7 +145,7 @@ def results(*runs: tuple[str, str, float]) -> StudyResults:
     ]  # fmt: skip
     empty = pd.DataFrame()
     return StudyResults(
-        folder=Path(), facts={}, metrics=empty, scores=empty, confusions={}, noise=empty,
+        folder=Path(), facts={"study": {"train": {}}}, metrics=empty, scores=empty, confusions={}, noise=empty,
         runs=pd.DataFrame(rows, columns=[*RUN_COLUMNS, "status", "seconds", "error"]),
     )  # fmt: skip
 

@@ -170,7 +170,7 @@ def test_the_certainty_is_the_frequency_of_a_sample(data: Manifest) -> None:
 
 
 def test_other_readings_are_other_data(data: Manifest) -> None:
-    parts = resolve_split(None, data, skipped=False)
+    parts = resolve_split("all", data, skipped=False)
     other = replace(data, table=data.table.assign(p_true_0=0.25, p_true_1=0.25, p_true_2=0.25, p_true_3=0.25))
     assert fingerprint(data, parts) != fingerprint(other, parts)
 

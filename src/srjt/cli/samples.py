@@ -128,12 +128,12 @@ class Splitting:
 
     def split(self, manifest: Manifest, *, skipping: bool) -> Split:
         """The sides. skipping: whether samples of a file of splits may be missing."""
-        from srjt.training.single_run import own_split
+        from srjt.training.single_run import resolve_split
 
         if self.official_split:
             return srjt.data.official_split(manifest)
         if not self.chosen:
-            return own_split(manifest)
+            return resolve_split(None, manifest, skipped=skipping)
         if self.splits is not None:
             parts = srjt.data.read_splits(self.splits, manifest, allow_missing=skipping)
         elif self.hold_out is not None:

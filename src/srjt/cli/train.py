@@ -108,7 +108,7 @@ def train(
     if sides.chosen or sides.official_split is not False:
         split = partial(sides.split, skipping=data.on_bad_image == "skip")
     if dry_run:
-        print_dry_run(manifest, resolve_split(split, manifest, skipped=False), config, device=device)
+        print_dry_run(manifest, resolve_split(split or "all", manifest, skipped=False), config, device=device)
         return
     if resume and not (out / "run.json").exists():
         raise SrjtError(f"There is no run in {out} to resume: leave out --resume to start one.")

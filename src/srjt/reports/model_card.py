@@ -91,7 +91,9 @@ def model_card(
     if found is not None:
         remarks = " ".join(sentences(evaluation.NOTES, evaluation.evaluation_facts(found)))
         tables = [evaluation.scores_table(found), evaluation.by_grade_table(found)]
-        performance = replace(performance, text=[evaluation.verdict(found), remarks], tables=tables)
+        performance = replace(
+            performance, text=[". ".join(evaluation.judgement(found)), remarks], tables=tables
+        )
     page = Page(
         kind="Model card",
         title=folder.resolve().name,

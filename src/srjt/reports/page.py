@@ -93,8 +93,8 @@ class Page:
     """The report of a result. Print it, let a notebook show it, or ``save`` it as an HTML file."""
 
     kind: str  # above the title: "Study", "Run"
-    title: str
-    lead: str  # the verdict
+    title: str  # what was found, in a few words
+    lead: str  # the next important fact, a sentence or two
     key_numbers: Sequence[KeyNumber] = ()
     figure: CaptionedFigure | None = None  # the one that matters, on the first screen
     figure_table: Table | None = None  # its numbers: what a terminal shows instead
@@ -104,15 +104,12 @@ class Page:
     )  # warning → (summary, text)
     remarks: Sequence[str] = ()  # folded away at the end
     sections: Sequence[Section] = ()
-    progress: float | None = None  # 0 … 1, of something that is still running
-    refresh: int = 0  # seconds after which a browser loads the page again; 0: never
+    progress: float | None = None  # 0 … 1, of something that is still running: a browser loads the page again
 
     @property
-    def below_title(self) -> str:
-        """The lead, without words that the title above it says already."""
-        repeated = self.lead.startswith((f"{self.title}: ", f"{self.title}. "))
-        rest = self.lead[len(self.title) + 2 :] if repeated else self.lead
-        return rest[:1].upper() + rest[1:]
+    def verdict(self) -> str:
+        """Title and lead as sentences."""
+        return f"{self.title}. {self.lead}".strip()
 
     def save(self, path: str | Path, *, figures: str | Path | None = None) -> list[Path]:
         """Write the page to an HTML file, and every figure as SVG and PNG to the folder ``figures``."""
@@ -148,7 +145,8 @@ def save_figures(page: Page, folder: str | Path | None) -> list[Path]:
 # Sentences: a rule is a condition on facts and a template that is filled with them.
 
 Facts = TypeVar("Facts")
-Rule = tuple[Callable[[Facts], bool], str]
+Rule = tuple[Callable[[Facts], Any], str]
+Verdict = tuple[Callable[[Facts], Any], str, str]  # condition, title, lead
 
 
 def sentences(rules: Iterable[Rule[Facts]], facts: Facts) -> list[str]:
@@ -156,9 +154,10 @@ def sentences(rules: Iterable[Rule[Facts]], facts: Facts) -> list[str]:
     return [template.format(f=facts) for holds, template in rules if holds(facts)]
 
 
-def first_sentence(rules: Iterable[Rule[Facts]], facts: Facts) -> str:
-    """The first template whose condition holds, filled; "" if there is none."""
-    return next((template.format(f=facts) for holds, template in rules if holds(facts)), "")
+def verdict(rules: Iterable[Verdict[Facts]], facts: Facts) -> tuple[str, str]:
+    """Title and lead of the first rule whose condition holds, filled."""
+    title, lead = next((title, lead) for holds, title, lead in rules if holds(facts))
+    return title.format(f=facts), lead.format(f=facts)
 
 
 # HTML: a whole file, or the part of it that a notebook shows.
@@ -238,7 +237,7 @@ def terminal(page: Page) -> Iterator[RenderableType]:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    yield Text(page.lead)
+    yield Text(page.verdict)
     if page.key_numbers:
         numbers = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
         numbers.add_column()

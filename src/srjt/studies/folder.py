@@ -38,7 +38,7 @@ from srjt.training.train import train
 # runs/<key>/                    the folder of one run
 # errors/<key>.txt               the error of a failed run
 
-FORMAT = 4
+FORMAT = 5
 REALISED = ("nominal_rate", "realised_rate", "realised_matrix")  # of injected noise
 
 
@@ -54,8 +54,13 @@ class _Cell(BaseModel, extra="forbid"):
 
 
 class _Settings(BaseModel, extra="allow"):
+    """Those of ``StudyConfig`` that a report shows; it may name methods that are not installed here."""
+
+    source: str = ""
     noise_rate: float | str | None = None
+    seeds: list[NonNegativeInt] = [0]
     train: dict[str, Any] = {}
+    preset: str | None = None
     grade_names: dict[str, str] = {}
 
 
@@ -79,23 +84,16 @@ class _Noise(BaseModel, extra="forbid"):
 class StudyFile(BaseModel, extra="allow"):
     """``study.json``."""
 
-    format: Literal[4]
+    format: Literal[5]
     name: str
-    source: str
     study: _Settings
     grades: list[str]
     class_counts: list[NonNegativeInt]
-    samples: NonNegativeInt
     patients: NonNegativeInt | None
     folds: PositiveInt
     held_out: list[str] = []
-    seeds: list[NonNegativeInt]
-    methods: list[str]
-    noises: list[str]
     noise: list[_Noise]
     images: str | None
-    config: dict[str, Any]
-    preset: str | None
     command: str
     splits_hash: str
     versions: dict[str, str]
@@ -141,17 +139,12 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             {
                 "format": FORMAT,
                 "name": folder.name,
-                "source": data.config.source,
                 "study": data.config.to_dict(),
                 "grades": list(data.manifest.grades),
                 "class_counts": data.manifest.class_counts.tolist(),
-                "samples": len(data.manifest),
                 "patients": None if patients is None else len(set(patients)),
                 "folds": len(data.splits),
                 "held_out": [split.held_out for split in data.splits if split.held_out],
-                "seeds": list(data.config.seeds),
-                "methods": [spec.name for spec in data.config.method_specs()],
-                "noises": [spec.label for spec in data.noises],
                 "noise": [
                     _noise(data, spec, fold, seed)
                     for spec in data.noises
@@ -159,8 +152,6 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
                     for fold in data.fold_numbers
                 ],
                 "images": image_digest(data.manifest),
-                "config": dict(data.config.train),
-                "preset": data.config.preset,
                 "command": command,
                 "splits_hash": splits_hash,
                 "versions": {
@@ -178,15 +169,15 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
 
 def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
     _, injected = data.labelled(spec, fold, seed)
-    rate, matrix = data.given_noise(spec)
+    (rate, matrix), (rho, own, _) = data.given_noise(spec), spec.on(data.manifest.class_counts)
     if rate == "auto":  # the noise.json of each run has its estimate
-        rate, matrix = None, spec.matrix(data.manifest.class_counts)
+        rate, matrix = None, own
     return {
         "noise": spec.label,
         "kind": spec.kind,
         "fold": fold,
         "seed": seed,
-        "rho": spec.rho_on(data.manifest.class_counts),
+        "rho": rho,
         "told_rate": rate,
         "told_matrix": matrix,
         "injected": injected is not None,
@@ -201,7 +192,7 @@ def read_study(folder: Path) -> dict[str, Any]:
     files.check_regular_files(folder)
     if not path.exists():
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
-    return files.read_json(path, StudyFile).model_dump(exclude_unset=True)
+    return files.read_json(path, StudyFile).model_dump()
 
 
 def run_folder(folder: Path, key: str) -> Path:

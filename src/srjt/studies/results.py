@@ -88,7 +88,7 @@ def _printed() -> dict[tuple[Any, ...], tuple[float, float | None]]:
 
 def paper_dataset(facts: Mapping[str, Any]) -> str | None:
     """The paper's dataset whose preset a study uses; None for other data."""
-    preset = facts.get("preset")
+    preset = facts["study"]["preset"]
     return preset if preset in ("limuc", "dr") else None
 
 
@@ -132,18 +132,8 @@ def paper_order(methods: Iterable[str]) -> list[str]:
 # The noises of a study, one row per noise, fold and seed: injected, given and estimated.
 
 NOISE_COLUMNS = [
-    *(
-        "noise",
-        "kind",
-        "fold",
-        "seed",
-        "rho",
-        "given_rate",
-        "estimated_rate",
-        "nominal_rate",
-        "realised_rate",
-    ),
-    *("condition_number", "realised_matrix", "matrix", "matrix_estimated"),
+    *("noise", "kind", "fold", "seed", "rho", "given_rate", "estimated_rate", "nominal_rate"),
+    *("realised_rate", "condition_number", "realised_matrix", "matrix", "matrix_estimated"),
 ]
 
 
@@ -266,8 +256,7 @@ def _mean_and_std(values: pd.Series[float]) -> str:
 def collect_results(folder: Path) -> StudyResults:
     """Read the results that exist by now; unfinished runs have metrics, but no scores."""
     facts = read_study(folder)
-    pooled = facts["config"].get("convention") == "published-code"
-    study_rate = facts.get("study", {}).get("noise_rate")
+    pooled = facts["study"]["train"].get("convention") == "published-code"
     runs, metrics, scores = [], [], []
     confusions: dict[str, np.ndarray] = {}
     estimates: dict[tuple[str, int, int], NoiseEstimate] = {}
@@ -276,7 +265,7 @@ def collect_results(folder: Path) -> StudyResults:
         columns = {name: planned[name] for name in RUN_COLUMNS}
         labels = (planned["noise"], planned["fold"], planned["seed"])
         run, status = run_folder(folder, planned["key"]), run_status(folder, planned["key"])
-        source = rate_source(planned["method"], planned["variant"], study_rate=study_rate)
+        source = rate_source(planned["method"], planned["variant"], study_rate=facts["study"]["noise_rate"])
         seconds = used_rate = float("nan")
         table = estimate = about = summary = None
         error = ""
@@ -291,14 +280,11 @@ def collect_results(folder: Path) -> StudyResults:
                 about = read_facts(run)
         except SrjtError as problem:  # one damaged file must not stop the others
             table = estimate = summary = None
-            status, error = (
-                "failed",
-                f"{problem} Delete {run} and run the same command again to repeat this run.\n",
-            )
-            if not all(
-                is_inside(run / name, folder) for name in ("metrics.csv", "summary.json", "noise.json")
-            ):
-                error = f"{run} leads out of the study, and its files cannot be read.\n"  # the error may quote them
+            status = "failed"
+            error = f"{problem} Delete {run} and run the same command again to repeat this run.\n"
+            read = ("metrics.csv", "summary.json", "noise.json")
+            if not all(is_inside(run / name, folder) for name in read):  # the error may quote them
+                error = f"{run} leads out of the study, and its files cannot be read.\n"
         if table is not None and len(table):
             metrics.append(table.assign(**columns))
             seconds = float(table.loc[table["metric"] == "seconds", "value"].sum())
@@ -347,7 +333,7 @@ def remaining_seconds(results: StudyResults) -> float | None:
     A network counts as the median of those of the finished runs. A run in progress counts in full.
     """
     runs, done = results.runs, results.runs["status"] == "done"
-    imports = results.facts.get("study", {}).get("train", {}).get("imports", ())
+    imports = results.facts["study"]["train"].get("imports", ())
     networks = runs["method"].map(lambda name: registered.lookup(name, registered_by=imports).networks)
     return float((runs["seconds"] / networks)[done].median() * networks[~done].sum()) if done.any() else None
 

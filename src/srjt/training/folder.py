@@ -75,20 +75,13 @@ class RunFacts:
         own = {"grades": tuple(self.grades), "own_network": self.own_network}
         return {**self.config.identity(), "fingerprint": self.data.get("fingerprint"), **own}
 
-    def to_dict(self) -> dict[str, Any]:
-        settings = {
-            "config": self.config.to_dict(),
-            "grades": list(self.grades),
-            "grade_names": self.grades.names,
-        }
-        plain = {name: getattr(self, name) for name in PLAIN}
-        return {"format": FORMAT, "srjt": self.version, **settings, **plain}
-
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
     with files.explain_write_errors(f"The run cannot be written to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-        files.write_json(folder / "run.json", facts.to_dict())
+        grades = {"grades": facts.grades, "grade_names": facts.grades.names}
+        plain = {name: getattr(facts, name) for name in ("config", *PLAIN)}
+        files.write_json(folder / "run.json", {"format": FORMAT, "srjt": facts.version, **grades, **plain})
 
 
 class _Source(BaseModel, extra="forbid"):
@@ -134,7 +127,7 @@ class _Provenance(BaseModel, extra="allow"):
 
 
 class RunFile(BaseModel, extra="forbid"):
-    """``run.json``, as ``RunFacts.to_dict`` writes it."""
+    """``run.json``, as ``write_facts`` writes it."""
 
     format: Literal[2]
     srjt: str
@@ -403,22 +396,15 @@ def held_out_side(
 
     from_files: whether they are image files. columns: further columns to keep.
     """
+    # a column with a name of ours has another name in the table
+    kept = [f"{name}_source" if f"{name}_source" in samples.table else name for name in columns]
     return HeldOut(
-        ids=samples.ids,
         probabilities=probabilities,
-        labels=samples.labels,
-        true_labels=samples.true_labels,
-        verified_labels=samples.verified_labels,
-        patients=samples.patients,
-        groups=samples.groups,
         images=[str(path.absolute()) for path in samples.paths] if from_files else None,
-        columns={  # one with a name of ours has another name in the table
-            column: [as_text(value) for value in samples.table[column]]
-            for column in (
-                f"{name}_source" if f"{name}_source" in samples.table else name for name in columns
-            )
-            if column not in CANONICAL
+        columns={
+            name: [as_text(cell) for cell in samples.table[name]] for name in kept if name not in CANONICAL
         },
+        **{name: getattr(samples, name) for name in COLUMNS.values() if name != "images"},
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,24 +30,28 @@ PATIENCE = 3  # epochs in a row
 STARVED = 0.1  # of the share that is kept overall
 
 
+def starved_grades(rows: Sequence[MetricRow], grades: Sequence[str]) -> list[set[str]]:
+    """In each epoch, the grades that the selection of a network hardly kept. One network's selection is what the other
+    learns from, so a grade that either starves counts."""
+    shares = {f"kept[{c}]": grade for c, grade in enumerate(grades)}
+    kept = {row.epoch: row.value for row in rows if row.metric == "kept"}
+    starved: dict[int, set[str]] = {epoch: set() for epoch in sorted(kept)}
+    for row in rows:
+        if row.metric in shares and row.epoch in kept and row.value < STARVED * kept[row.epoch]:
+            starved[row.epoch].add(shares[row.metric])
+    return list(starved.values())
+
+
 def starvation_warning(rows: Sequence[MetricRow], grades: Sequence[str]) -> str | None:
     """A warning in the first epoch that ends ``PATIENCE`` epochs in which a grade was hardly selected; else None.
 
-    rows: of all epochs so far. One network's selection is what the other learns from, so a grade that either starves
-    counts.
+    rows: of all epochs so far.
     """
-    kept = {row.epoch: row.value for row in rows if row.metric == "kept"}
-    hungry: dict[int, set[str]] = {epoch: set() for epoch in kept}
-    for row in rows:
-        if row.metric.startswith("kept[") and row.value < STARVED * kept[row.epoch]:
-            hungry[row.epoch].add(row.metric)
-    starved = [
-        set.intersection(*(hungry[epoch - before] for before in range(PATIENCE)))
-        for epoch in range(PATIENCE, max(kept) + 1)
-    ]
-    if not starved or not starved[-1] or any(starved[:-1]):
+    starved = starved_grades(rows, grades)
+    lasting = [set.intersection(*starved[end - PATIENCE : end]) for end in range(PATIENCE, len(starved) + 1)]
+    if not lasting or not lasting[-1] or any(lasting[:-1]):
         return None
-    named = ", ".join(grade for c, grade in enumerate(grades) if f"kept[{c}]" in starved[-1])
+    named = ", ".join(grade for grade in grades if grade in lasting[-1])
     return (
         f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected as "
         "clean, so the networks are unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller "
@@ -166,10 +169,8 @@ def fit(
         # the last checkpoint with finite weights stays the newest
         if not all(bool(p.isfinite().all()) for p in networks.parameters()):
             _wait_for(writer)
-            raise _diverged(
-                f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}",
-                run,
-            )
+            place = f"epoch {epoch}, step {step_number + 1} of {steps}"
+            raise _diverged(f"The weights were no longer finite before {place}", run)
         log.sync()
         state = update.state_tensors(networks, optimizer, recorder, step.memory)
         # the file itself may be lost or edited until the run resumes
@@ -328,15 +329,9 @@ def _diverged(what: str, run: Trained) -> SrjtError:
 
 
 def _peak_memory_mb(device: torch.device) -> float:
-    if device.type == "cuda":
-        # reserved, not allocated: a CUDA graph has its own pool
-        return torch.cuda.max_memory_reserved(device) / 2**20
-    try:
-        import resource
-    except ImportError:  # Windows
-        return float("nan")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+    """Of a GPU; nan on a CPU, where the peak is that of the whole process."""
+    # reserved, not allocated: a CUDA graph has its own pool
+    return torch.cuda.max_memory_reserved(device) / 2**20 if device.type == "cuda" else float("nan")
 
 
 def as_tensor(array: np.ndarray, device: torch.device | str = "cpu") -> Tensor:

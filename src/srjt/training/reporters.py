@@ -79,9 +79,8 @@ class BarReporter:
 
     def decoded(self, done: int, total: int) -> None:
         processed = f"{count_of(total, 'image file')} processed."  # some of them may be damaged
-        if (
-            done == total and processed not in self.notes
-        ):  # a search for identical images may decode them again
+        # a search for identical images may decode them again
+        if done == total and processed not in self.notes:
             self.notes.append(processed)
             self.bar.line(processed)
         self.bar.update(done, total, f"{done:,}/{total:,}", label="decoding images")

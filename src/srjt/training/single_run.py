@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,30 +31,9 @@ from srjt.training.config import TrainConfig
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.reporters import FoldReporter
 from srjt.training.step import weights
-from srjt.training.trained import Setup, SplitMaker, Trained
+from srjt.training.trained import Setup, SplitChoice, Trained
 
-# Which samples are on which side of a training; without a split, the data's own if they have one.
-
-SplitChoice = SplitMaker | Literal["all"] | None
-
-
-def split_or_own(split: SplitChoice) -> SplitMaker | None:
-    """The split that ``srjt.train`` is given; for None the data's own; None for "all"."""
-    if split is None:
-        return own_split
-    if isinstance(split, Split) or callable(split):
-        return split
-    if isinstance(split, str) and split == "all":
-        return None
-    raise SrjtError(
-        f"split takes a Split, a function that makes one from the data, or 'all', not {split!r}: the first of five "
-        "folds is split=srjt.data.folds(data)[0]."
-    )
-
-
-def own_split(manifest: Manifest) -> Split:
-    """The data's own split, if they have one: test samples are not trained on unless the user asks for it."""
-    return official_split(manifest) if "split" in manifest.table else train_on(np.arange(len(manifest)))
+# Which samples are on which side of a training.
 
 
 def train_on(rows: npt.NDArray[np.int64]) -> Split:
@@ -63,9 +42,12 @@ def train_on(rows: npt.NDArray[np.int64]) -> Split:
     return Split(train=rows, validation=no_rows, test=no_rows)
 
 
-def resolve_split(split: SplitMaker | None, manifest: Manifest, *, skipped: bool) -> Split:
-    """The rows of each side; None: all samples are for training. skipped: whether unreadable images were left out."""
-    if split is None:
+def resolve_split(split: SplitChoice, manifest: Manifest, *, skipped: bool) -> Split:
+    """The rows of each side. None: the data's own split, if they have one, because test samples are not trained on
+    unless the user asks for it. skipped: whether unreadable images were left out."""
+    if split is None and "split" in manifest.table:
+        return official_split(manifest)
+    if split is None or split == "all":
         return train_on(np.arange(len(manifest)))
     if not isinstance(split, Split):
         return split(manifest)
@@ -77,24 +59,17 @@ def resolve_split(split: SplitMaker | None, manifest: Manifest, *, skipped: bool
     return split
 
 
-def resolved_once(split: SplitMaker | None, *, samples: int) -> Callable[[Manifest], Split]:
-    """The split, made from the first manifest that it is given; from then on the same samples by their ids.
-
-    The noise estimate and the training open the data one after the other: sides that each of them made for itself
-    could differ, and test samples would be estimated from. samples: how many there are with unreadable ones.
-    """
-    side_of: dict[str, str] = {}
+def resolved_once(split: SplitChoice, *, samples: int) -> Callable[[Manifest], Split]:
+    """The split, made once for the same samples: sides that the noise estimate and the training each made for
+    themselves could differ, and test samples would be estimated from. samples: how many, with unreadable ones."""
+    made: dict[tuple[str, ...], Split] = {}
 
     def make(manifest: Manifest) -> Split:
-        ids = manifest.ids
-        if not side_of:
-            made = resolve_split(split, manifest, skipped=len(manifest) < samples)
-            _check_rows(made, len(manifest), positions=isinstance(split, Split))
-            side_of.update((ids[row], side) for side, rows in made.sides().items() for row in rows.tolist())
-            return made
-        sides = np.array([side_of.get(name, "") for name in ids], dtype=object)
-        train, validation, test = (np.flatnonzero(sides == side) for side in ("train", "validation", "test"))
-        return Split(train=train, validation=validation, test=test)
+        ids = tuple(manifest.ids)
+        if ids not in made:
+            made[ids] = resolve_split(split, manifest, skipped=len(ids) < samples)
+            _check_rows(made[ids], len(ids), positions=isinstance(split, Split))
+        return made[ids]
 
     return make
 
@@ -318,35 +293,29 @@ def _data_facts(
 ) -> dict[str, Any]:
     """``data`` of ``run.json``. used: the samples of all sides, those of the training side first. unreadable: images
     that were left out when they were decoded."""
-    patients, left_out = manifest.patients, manifest.left_out
-
-    def counts(rows: npt.NDArray[np.int64]) -> list[int]:
-        per_grade: list[int] = np.bincount(manifest.labels[rows], minlength=manifest.num_classes).tolist()
-        return per_grade
-
-    facts: dict[str, Any] = {
-        "samples": {name: len(rows) for name, rows in parts.sides().items()},
-        "class_counts": counts(parts.train),
-        "validation_counts": counts(parts.validation),
+    patients, left_out, sides = manifest.patients, manifest.left_out, parts.sides()
+    owners = {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}
+    counts = [np.bincount(manifest.labels[rows], minlength=manifest.num_classes) for rows in sides.values()]
+    facts = {
+        "samples": {name: len(rows) for name, rows in sides.items()},
+        "class_counts": counts[0].tolist(),
+        "validation_counts": counts[1].tolist(),
         "in_shape": list(in_shape),
         "fingerprint": fingerprint(manifest, parts),
         "images": run_folder.image_digest(used),
         "feature_names": list(manifest.feature_names),
+        "made": manifest.made,
+        "source": run_folder.describe_source(manifest.source) if manifest.source else None,
+        "labels": run_folder.describe_source(manifest.labels_source) if manifest.labels_source else None,
+        # of several readers, a label is that of their readings of a sample
+        "several_readings": None if manifest.posterior is None else "consensus",
+        "patients": len(set().union(*owners.values())) if owners else None,
+        "side_patients": {name: len(who) for name, who in owners.items()} or None,
+        "left_out": None
+        if left_out is None
+        else Counter(left_out) + Counter({"unreadable-image": unreadable}),
     }
-    if manifest.made:
-        facts["made"] = manifest.made
-    for name, path in (("source", manifest.source), ("labels", manifest.labels_source)):
-        if path:
-            facts[name] = run_folder.describe_source(path)
-    if manifest.posterior is not None:
-        facts["several_readings"] = "consensus"  # a label is that of the readings of a sample
-    if patients is not None:
-        of_side = {name: {patients[row] for row in rows} for name, rows in parts.sides().items()}
-        facts["patients"] = len(set().union(*of_side.values()))
-        facts["side_patients"] = {name: len(owners) for name, owners in of_side.items()}
-    if left_out is not None:
-        facts["left_out"] = dict(Counter(left_out) + Counter({"unreadable-image": unreadable}))
-    return facts
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def _tensors(
@@ -390,17 +359,14 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)
-    is_known = name in backbones.names() or name.startswith(
-        "timm:"
-    )  # else an error when the network is built
+    # else an error when the network is built
+    is_known = name in backbones.names() or name.startswith("timm:")
     if setup.network is None and is_known and backbones.takes_rows(name) != data.are_features:
-        kinds, others = (
-            ("images", "rows of features"),
-            ("'resnet18' or another for images", "'linear' or 'mlp'"),
-        )
+        read, given = "images", "rows of features: choose 'linear' or 'mlp'"
+        if not data.are_features:
+            read, given = "rows of features", "images: choose 'resnet18' or another for images"
         raise SrjtError(
-            f"The network {name!r} reads {kinds[not data.are_features]}, but these data are "
-            f"{kinds[data.are_features]}: choose {others[data.are_features]}, or do not set the network."
+            f"The network {name!r} reads {read}, but these data are {given}, or do not set the network."
         )
 
 

@@ -24,6 +24,7 @@ from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import FeedCache
 from srjt.data.manifest import LeakageWarning, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
+from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of, warn
 from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
@@ -36,7 +37,7 @@ from srjt.training.crossfit import cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import resolve_split
-from srjt.training.trained import NetworkMaker, Setup, Trained, build_method, fetch_weights
+from srjt.training.trained import NetworkMaker, Setup, SplitChoice, Trained, build_method, fetch_weights
 
 # ``noise_rate="auto"``: estimate the noise of the training labels, and replace "auto" by the estimate.
 #
@@ -330,7 +331,7 @@ def train(
     data: LabelledData,
     *,
     out: str | Path | None = None,
-    split: one_run.SplitChoice = None,
+    split: SplitChoice = None,
     network: str | NetworkMaker | None = None,
     transform: Transform | None = None,
     eval_transform: Transform | None = None,
@@ -409,7 +410,11 @@ def train(
     >>> list(run.scores.loc["test"].index)
     ['mae', 'accuracy', 'macro_f1', 'qwk']
     """
-    sides = one_run.split_or_own(split)
+    if not (split is None or split == "all" or callable(split) or isinstance(split, Split)):
+        raise SrjtError(
+            f"split takes a Split, a function that makes one from the data, or 'all', not {split!r}: the first of five "
+            "folds is split=srjt.data.folds(data)[0]."
+        )
     if out is not None:
         run_folder.refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
@@ -418,11 +423,11 @@ def train(
     names = Grades(data.grades, grade_names).names  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
-    if requested.keep == "best" and (sides is None or (split is None and "split" not in data.table)):
+    if requested.keep == "best" and (split == "all" or (split is None and "split" not in data.table)):
         raise one_run.no_validation_side()
     with reporter_in_python(reporter, progress=progress) as watching:
         setup = Setup(
-            split=one_run.resolved_once(sides, samples=len(data)),
+            split=one_run.resolved_once(split, samples=len(data)),
             network=network,
             transform=transform,
             eval_transform=eval_transform,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +34,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.reporters import BarReporter
 
 NetworkMaker = Callable[[], nn.Module]
-SplitMaker = Split | Callable[[Manifest], Split]
+SplitChoice = Split | Callable[[Manifest], Split] | Literal["all"] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ class Setup:
     The fields are arguments of ``srjt.train``.
     """
 
-    split: SplitMaker | None = None  # None: all samples are for training
+    split: SplitChoice = "all"  # for training; None: the data's own
     network: NetworkMaker | None = None
     transform: Transform | None = None
     eval_transform: Transform | None = None

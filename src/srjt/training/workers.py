@@ -18,7 +18,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -195,15 +194,13 @@ def _execute(function: Callable[..., Any], arguments: Sequence[Any], device: str
 
 
 def release_memory() -> None:
-    """Free what a training held and nobody refers to any more; its peak of memory is not that of the next one."""
+    """Free what a training held and nobody refers to any more."""
     import torch
 
     gc.collect()
     if torch.cuda.is_initialized():
         with contextlib.suppress(RuntimeError):  # the training may have crashed the GPU, and says so itself
             torch.cuda.empty_cache()
-    with contextlib.suppress(OSError):  # Linux only
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 # The pool. Each worker is an executor of its own, because one that dies breaks the executor for all of its tasks.

@@ -26,11 +26,11 @@ SELECTED = "Share of correct labels among the selected"
 
 
 def study_noises(results: StudyResults) -> list[str]:
-    return list(dict.fromkeys([*results.facts.get("noises", []), *results.runs["noise"]]))
+    return list(dict.fromkeys(results.runs["noise"]))
 
 
 def study_methods(results: StudyResults) -> list[str]:
-    return paper_order([*results.facts.get("methods", []), *results.runs["method"]])
+    return paper_order(results.runs["method"])
 
 
 def nominal_rates(results: StudyResults) -> dict[str, float]:
@@ -55,7 +55,7 @@ def _selecting_methods(results: StudyResults, noise: str) -> list[str]:
 
 def _keeps_best(results: StudyResults) -> bool:
     """Whether all runs of the study keep their best epoch, not only those of a variant."""
-    return bool(results.facts.get("config", {}).get("keep") == "best")
+    return bool(results.facts["study"]["train"].get("keep") == "best")
 
 
 def _clean_share(results: StudyResults, noise: str) -> tuple[float, str] | None:
@@ -82,7 +82,7 @@ def method_curves(
     """
     metrics, runs = results.metrics, results.runs[results.runs["noise"] == noise]
     metrics = metrics[(metrics[["noise", "split", "metric"]] == [noise, split, metric]).all(axis=1)]
-    pooled = results.facts.get("config", {}).get("convention") == "published-code"
+    pooled = results.facts["study"]["train"].get("convention") == "published-code"
     curves, missing = [], {}
     for source, label in labels.items():
         planned = runs[(runs[["method", "variant"]] == list(source)).all(axis=1)].set_index("key")

@@ -18,22 +18,18 @@ from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering
 from srjt.inference.predict import Predictions
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
-from srjt.reports.pages.evaluation import answered, evaluation_facts, scores_table, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
+from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement, scores_table
 from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of
-from srjt.reports.table import Table, data_table
+from srjt.reports.table import Table, between, data_table
 
 LEAST_CERTAIN = 12
 ALL = 500  # answers in the table of the page
 NAMED = 50  # samples that were left out
 
-TITLE: list[Rule[Any]] = [
-    (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.answers:,}"),
-    (lambda f: True, "Most often grade {f.most}"),
-]
-VERDICT: list[Rule[Any]] = [
-    (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.answered}{f.error}."),
-    (lambda f: True, "{f.answered}: most often grade {f.most}{f.error}."),
+VERDICT: list[Verdict[Any]] = [
+    (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.answered}", "{f.error}"),
+    (lambda f: True, "{f.answered}: most often grade {f.most}", "{f.error}"),
 ]
 REMARKS: list[Rule[Any]] = [
     (lambda f: f.ranges, "{f.ranges}"),
@@ -49,6 +45,11 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
     run, how, per = predictions.run, predictions.attrs["how"], tuple(predictions.attrs["per"])
     images = int(predictions["images"].sum()) if per else len(predictions)
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
+    error = "How good the answers are is not known: the run held no samples out."
+    if expected is not None:
+        value, low, high = expected.intervals["mae"]
+        where = f"as on the run's {expected.side} side ({between(low, high, '.2f')})"
+        error = f"Expect an answer to be {value:.2f} grades off on average, {where}."
 
     def marked(column: str) -> int:  # a column of the source may have the same name
         return int((predictions[column] == "yes").sum()) if column in how else -1
@@ -62,8 +63,8 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
         counts=counts,
         most=run.grades.show(str(counts.idxmax())),
         ranges=predictions.attrs["ranges"],
-        error="" if expected is None else f"; expect to be {expected.intervals['mae'].value:.2f} grades off on average",
-    )  # fmt: skip
+        error=error,
+    )
 
 
 @page_of.register(Predictions)
@@ -84,7 +85,9 @@ def predictions_page(
     run, per = predictions.run, tuple(predictions.attrs["per"])
     expected = best_side(run, Answering(per=per) if per == ("patient",) else None)
     facts = prediction_facts(predictions, expected)
-    warnings = [] if expected is None or evaluation_facts(expected).beaten else [verdict(expected)]
+    warnings = (
+        [] if expected is None or evaluation_facts(expected).beaten else [". ".join(judgement(expected))]
+    )
     details = {}
     if left_out := [*skipped, *predictions.attrs["skipped"]]:
         lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
@@ -92,7 +95,7 @@ def predictions_page(
             lines.append(f"… and {len(left_out) - NAMED:,} more")
         text = f"{count_of(len(left_out), 'file or row', 'files or rows')} left out."
         details[text] = [("Which, and why", "\n".join(lines))]
-    sections = []
+    sections, (title, lead) = [], verdict(VERDICT, facts)
     if not brief:
         sections = [
             _answers(predictions, facts),
@@ -105,9 +108,9 @@ def predictions_page(
         ]  # fmt: skip
     return Page(
         kind=f"Predictions of {run_name(run)}",
-        title=first_sentence(TITLE, facts),
-        lead=first_sentence(VERDICT, facts),
-        key_numbers=_key_numbers(predictions, facts, expected),
+        title=title,
+        lead=lead,
+        key_numbers=_key_numbers(predictions, facts),
         warnings=[*warnings, *details],
         details=details,
         remarks=sentences(REMARKS, facts),
@@ -115,10 +118,8 @@ def predictions_page(
     )
 
 
-def _key_numbers(
-    predictions: Predictions, facts: SimpleNamespace, expected: Evaluation | None
-) -> list[KeyNumber]:
-    """How many answers of each grade, beside the training labels; how many to refer; what error to expect."""
+def _key_numbers(predictions: Predictions, facts: SimpleNamespace) -> list[KeyNumber]:
+    """How many answers to refer, and of each grade, beside the training labels."""
     run, how = predictions.run, predictions.attrs["how"]
     trained = [] if facts.per else run.facts.data.get("class_counts", [])
     rows = [
@@ -128,15 +129,11 @@ def _key_numbers(
     for place, (grade, count) in enumerate(facts.counts.items()):
         share = f"training labels: {trained[place] / sum(trained):.0%}" if any(trained) else ""
         rows.append((f"grade {run.grades.show(grade)}", count, share))
-    numbers = [
+    return [
         KeyNumber(label, f"{count:,}", f"{count / max(facts.answers, 1):.0%}", beside)
         for label, count, beside in rows
         if count >= 0
     ]
-    if expected is not None:
-        label, where = "mean absolute error to expect", f"on the run's {expected.side} side"
-        numbers.append(KeyNumber.of(label, expected.intervals["mae"], ".2f", compared=where))
-    return numbers
 
 
 def _answers(predictions: Predictions, facts: SimpleNamespace) -> Section:
@@ -228,7 +225,7 @@ def _expected(expected: Evaluation | None) -> list[Section]:
     """What the run was worth where labels were known."""
     if expected is None:
         return []
-    text = f"{verdict(expected)} Compared with {expected.judged_by}, with the default options."
+    text = f"On {evaluation_facts(expected).samples}, by {expected.judged_by}, with the default options."
     return [Section("expected", "What to expect", text=[text], tables=[scores_table(expected)])]
 
 
@@ -237,8 +234,8 @@ def _expected(expected: Evaluation | None) -> list[Section]:
 PICTURE = 240  # pixels: about twice the size on the page, for high-resolution screens
 SIMILAR = 144
 EXPLAINED = (
-    "Orange places raise the expected grade, blue places lower it; each map has its own scale, in grades. A map shows "
-    "what the network used, not what is there: it is no evidence that a grade is right."
+    "Each map has its own scale, in grades. It shows what the network used, not what is there: it is no evidence that "
+    "a grade is right."
 )
 
 

@@ -24,37 +24,31 @@ from srjt.errors import SrjtError, count_of
 from srjt.noise.model import FORMS
 from srjt.reports import sections
 from srjt.reports.figures import canvas
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
 from srjt.reports.table import Table, between, data_table
 
 WORST = 60  # labels shown
 PATIENTS = 20  # in the table; all are in summary.json
 BINS = 20
 
-TITLE: list[Rule[Any]] = [
-    (lambda f: not f.judged, "The networks cannot tell which labels are wrong"),
-    (lambda f: f.several, "About {f.wrong:.0%} of the consensus grades are wrong"),
-    (lambda f: f.identifiable, "About {f.rate:.0%} of the labels are wrong"),
-    (lambda f: True, "Between {f.low:.0%} and {f.high:.0%} of the labels are wrong"),
-]
-LEAD: list[Rule[Any]] = [
-    (lambda f: not f.judged, "The networks have not learnt to tell the grades apart: they cannot say which labels "
-     "are wrong."),
-    (lambda f: f.several, "About {f.wrong:.0%} of {f.samples:,} consensus grades and {f.wrong_readings:.0%} of "
-     "{f.readings:,} readings are expected to be wrong."),
-    (lambda f: f.identifiable, "About {f.rate:.0%} of {f.samples:,} labels are wrong ({f.low:.0%} to {f.high:.0%})."),
-    (lambda f: True, "How many of {f.samples:,} labels are wrong is not known: {f.low:.0%} to {f.high:.0%}."),
+VERDICT: list[Verdict[Any]] = [
+    (lambda f: not f.judged, "The networks cannot tell which labels are wrong", "They have not learnt to tell the "
+     "grades apart; longer trainings or more samples may help. The order of the labels may be chance."),
+    (lambda f: f.several, "About {f.wrong:.0%} of the consensus grades are wrong", "Of {f.readings:,} readings about "
+     "{f.wrong_readings:.0%} are."),
+    (lambda f: f.identifiable, "About {f.rate:.0%} of the labels are wrong", "{f.suggestion}"),
+    (lambda f: True, "Between {f.low:.0%} and {f.high:.0%} of the labels are wrong", "{f.suggestion}"),
 ]  # fmt: skip
 SUGGESTIONS: list[Rule[Any]] = [
-    (lambda f: f.judged and f.suggested, "For {f.suggested} another grade is suggested; about {f.right:.0%} of "
-     "these are right."),
-    (lambda f: f.judged and f.another and f.suggested == "", "Another grade is more probable for {f.another}, but "
-     "none is suggested: where networks and labels differ, the networks may be wrong as often."),
+    (lambda f: f.suggested, "For {f.suggested:,} of {f.samples:,} labels another grade is suggested; about "
+     "{f.right:.0%} of these are right."),
+    (lambda f: not f.suggested and f.another, "Another grade is more probable for {f.another:,} of {f.samples:,} "
+     "labels, but none is suggested: the networks may be wrong as often."),
+    (lambda f: not f.suggested and not f.another, "Each of the {f.samples:,} labels is the most probable grade."),
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
     (lambda f: f.not_beaten, "The networks do not beat one grade for all: they are {f.mae:.2f} grades from the "
      "labels, and always the median would be {f.naive_mae:.2f}."),
-    (lambda f: not f.judged, "Longer trainings or more samples may help. The order of the labels may be chance."),
     (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said "
      "here rests on the readings."),
     (lambda f: f.verify, "Verify {f.verify}, drawn at random, to know the rate within ±{f.within:.0%}."),
@@ -78,7 +72,7 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
     """What the rules know. facts: of ``audit.json``; summary: of ``summary.json``."""
     several, networks = "readings" in summary, summary["networks"]
     (low, high), has_patients = summary["rate_interval"], summary["patients"] is not None
-    suggestions, noun = summary.get("suggestions"), "consensus grade" if several else "label"
+    suggestions, noun = summary.get("suggestions", {}), "consensus grade" if several else "label"
     wrong_readings = sum(row["expected_errors"] for row in summary["readers"]) if several else 0.0
     own = {
         "judged": judges_labels(summary),
@@ -90,10 +84,9 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
         "assumption": (assumption := str(summary["assumption"]).rstrip("."))[:1].upper() + assumption[1:],
         "wrong": summary["expected_errors"] / summary["samples"],
         "wrong_readings": wrong_readings / summary["readings"] if several else 0.0,
-        # None: of an audit of readings, which suggest by themselves
-        "suggested": None if suggestions is None else _count(suggestions["count"], noun),
-        "right": 0.0 if suggestions is None else suggestions["expected_right"],
-        "another": _count(summary["another_likelier"], noun),
+        "suggested": suggestions.get("count", 0),
+        "right": suggestions.get("expected_right", 0.0),
+        "another": summary["another_likelier"],
         "not_beaten": "naive" in summary["caveat"],
         "verify": _count(summary["verify_more"], f"{'more ' if 'verified' in summary else ''}{noun}"),
         "within": WITHIN,
@@ -103,6 +96,7 @@ def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleN
         "folds": facts["folds"],
         "epochs": count_of(facts["epochs"], "epoch"),
     }
+    own["suggestion"] = sentences(SUGGESTIONS, SimpleNamespace(**{**summary, **own}))[0]
     return SimpleNamespace(**{**summary, **networks, **own})
 
 
@@ -167,11 +161,12 @@ def _page(
         worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
         worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
         doubtful.append(doubtful_section(worst, len(readings), "reading", picture))
+    title, lead = verdict(VERDICT, f)
     source = Path(facts["source"]).name or ("labels" if folder is None else folder.resolve().name)
     return Page(
         kind=f"Label audit of {source}",
-        title=first_sentence(TITLE, f),
-        lead=" ".join(filter(None, (first_sentence(LEAD, f), first_sentence(SUGGESTIONS, f)))),
+        title=title,
+        lead=lead,
         key_numbers=_key_numbers(f, summary),
         figure=figures[0] if figures else None,
         warnings=sentences(WARNINGS, f),

@@ -25,34 +25,30 @@ from srjt.ordinal.metrics import MAIN, METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
 from srjt.reports.sections import made_section, model_section, thumbnails_of
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
-SCORE_NAMES = {"roc_area": "area under the ROC curve", "accuracy": "share of right answers"}
 POOLS = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}
 
 
 # Sentences.
 
 
-TITLE: list[Rule[Any]] = [
-    (lambda f: math.isnan(f.naive), "{f.first_words} {f.score:.3f}"),
-    (lambda f: not f.beaten, "No better than one grade for all"),
-    (lambda f: not f.clear, "Not clearly better than one grade for all"),
-    (lambda f: True, "Better than one grade for all"),
+SCORE = "{f.first_words} {f.score:.3f} on {f.samples}"
+VERDICT: list[Verdict[Any]] = [
+    (lambda f: math.isnan(f.naive), SCORE, "How one grade for all would do is not known."),
+    (lambda f: not f.beaten, "No better than one grade for all", SCORE + "; {f.naive:.3f} for one grade."),
+    (
+        lambda f: not f.clear,
+        "Not clearly better than one grade for all",
+        SCORE + "; {f.naive:.3f} for one grade.",
+    ),
+    (lambda f: True, "Better than one grade for all", SCORE + "; {f.naive:.3f} for one grade."),
 ]
-VERDICT: list[Rule[Any]] = [
-    (lambda f: math.isnan(f.naive), "{f.first_words} {f.score:.3f} on {f.samples}."),
-    (lambda f: not f.beaten, "No better than one grade for all: {f.metric} {f.score:.3f} on {f.samples}, "
-     "{f.naive:.3f} for one grade."),
-    (lambda f: not f.clear, "Not clearly better than one grade for all: {f.metric} {f.score:.3f} on {f.samples}, "
-     "{f.naive:.3f} for one grade."),
-    (lambda f: True, "{f.first_words} {f.score:.3f} on {f.samples}; one grade for all gives {f.naive:.3f}."),
-]  # fmt: skip
 NOTES: list[Rule[Any]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
     (lambda f: f.judged_by == "given grades", "Given grades may be wrong themselves."),
@@ -86,7 +82,7 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
     """What the sentences are about. naive: the score of one grade for all, nan if it is not known; beaten: whether
     the score is better, clear: whether the interval does not contain it."""
     _, low, high = found.intervals[found.purpose]
-    naive = math.nan if found.naive is None else float(getattr(found.naive, found.purpose))
+    naive = float(getattr(found.naive, found.purpose, math.nan))
     images = found.images or found.samples
     samples = answered(found.samples, images, found.per, features=found.features, side=found.side)
     if not found.per and found.patients is not None:
@@ -114,14 +110,9 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
     return SimpleNamespace(**{**vars(found), **own})
 
 
-def finding(found: Evaluation) -> str:
-    """The verdict in a few words, without numbers."""
-    return first_sentence(TITLE, evaluation_facts(found))
-
-
-def verdict(found: Evaluation) -> str:
-    """One sentence: how good the answers are, beside one grade for all."""
-    return first_sentence(VERDICT, evaluation_facts(found))
+def judgement(found: Evaluation) -> tuple[str, str]:
+    """Title and lead: how good the answers are, beside one grade for all."""
+    return verdict(VERDICT, evaluation_facts(found))
 
 
 def evaluation_notes(found: Evaluation) -> tuple[list[str], list[str]]:
@@ -161,11 +152,11 @@ def evaluation_page(
         sections = [scores, *sections, *examples_section(found, data), calibration_section(found)]
         if run is not None:
             sections += [model_section(run), made_section(run, sources=sources, command=command)]
-    warnings, remarks = evaluation_notes(found)
+    (title, lead), (warnings, remarks) = judgement(found), evaluation_notes(found)
     return Page(
         kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
-        title=finding(found),
-        lead=verdict(found) + true_scores_lead(found),
+        title=title,
+        lead=lead + true_scores_lead(found),
         key_numbers=key_numbers(found),
         figure=None if brief else confusion_of(found),
         figure_table=confusion_table(found),
@@ -179,7 +170,7 @@ def key_numbers(found: Evaluation) -> list[KeyNumber]:
     """The usual metrics, and the first numbers of whatever else was asked for."""
     numbers = []
     for name in MAIN:
-        naive = None if found.naive is None else getattr(found.naive, name, None)
+        naive = getattr(found.naive, name, None)
         compared = "" if naive is None else f"one grade: {naive:.3f}"
         numbers.append(KeyNumber.of(metric_heading(name), found.intervals[name], compared=compared))
     if found.decision is not None:
@@ -311,8 +302,9 @@ def _asked(found: Evaluation) -> Iterator[Section]:
         referred = (
             f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,} should be."
         )
-        scores = _scores({**decision.operating_point, **decision.areas})
-        table = data_table(scores, title=f"Refer {refer_if(grade, decision.threshold)}")
+        # the first screen has sensitivity and specificity
+        predictive = {name: n for name, n in decision.operating_point.items() if name.endswith("value")}
+        table = _scores({**predictive, **decision.areas}, f"Refer {refer_if(grade, decision.threshold)}")
         figures = results.decision_figures(decision, grade=grade)
         yield Section("decision", "Decision to refer", text=[f"{referred} {decision.found}"], tables=[table],
                       figures=figures, brief=True)  # fmt: skip
@@ -321,9 +313,9 @@ def _asked(found: Evaluation) -> Iterator[Section]:
         if abstention.wanted is not None:
             left = f"{abstention.errors_left:.0%} of all wrong answers are left to a person. "
             text = [("" if math.isnan(abstention.errors_left) else left) + abstention.found]
-        if text and abstention.kept:
-            title = f"Without the {abstention.share:.1%} least confident answers"
-            tables = [data_table(_scores(abstention.kept), title=title)]
+        kept = {name: score for name, score in abstention.kept.items() if name != "accuracy"}
+        if text and kept:
+            tables = [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")]
         figures = [results.risk_coverage_figure(abstention)]
         yield Section("abstention", "Abstention", text=text, tables=tables, figures=figures, brief=bool(text))
     if (ranges := found.ranges) is not None:
@@ -338,9 +330,9 @@ def _asked(found: Evaluation) -> Iterator[Section]:
         yield Section("ranges", "Ranges of grades", text=[ranges.promise], tables=[table], brief=True)
 
 
-def _scores(scores: Mapping[str, Interval]) -> pd.DataFrame:
-    names = {name: SCORE_NAMES.get(name, name.replace("_", " ")) for name in scores}
-    return interval_frame({names[name]: score for name, score in scores.items()})
+def _scores(scores: Mapping[str, Interval], title: str) -> Table:
+    names = {name: name.replace("_", " ").replace("roc area", "area under the ROC curve") for name in scores}
+    return data_table(interval_frame({names[name]: score for name, score in scores.items()}), title=title)
 
 
 def _readers(found: NetworkComparison | None) -> list[Section]:
@@ -366,15 +358,14 @@ def _readers(found: NetworkComparison | None) -> list[Section]:
 
 # The page of a comparison of runs.
 
-COMPARED: list[Rule[Any]] = [
-    (lambda f: f.two and bool(f.better), "{f.others[0]} is better than {f.first}: {f.metric} {f.difference}."),
-    (lambda f: f.two and bool(f.worse), "{f.others[0]} is worse than {f.first}: {f.metric} {f.difference}."),
-    (lambda f: f.two, "No difference is shown between {f.others[0]} and {f.first}: {f.metric} {f.values[1]:.3f} "
-     "and {f.values[0]:.3f}."),
-    (lambda f: True, "Against {f.first}, by {f.metric}: {f.outcome}."),
-]  # fmt: skip
+DIFFERENCE = "{f.metric} {f.difference} on {f.samples}, by their {f.judged_by}."
+COMPARED: list[Verdict[Any]] = [
+    (lambda f: f.two and f.better, "{f.others} is better than {f.first}", DIFFERENCE),
+    (lambda f: f.two and f.worse, "{f.others} is worse than {f.first}", DIFFERENCE),
+    (lambda f: f.two, "No difference is shown between {f.others} and {f.first}", DIFFERENCE),
+    (lambda f: True, "Against {f.first}: {f.outcome}", "{f.metric} on {f.samples}, by their {f.judged_by}."),
+]
 COMPARED_NOTES: list[Rule[Any]] = [
-    (lambda f: True, "{f.samples}, compared with their {f.judged_by}."),
     (lambda f: not f.seeds, "One training per method: the interval does not contain the variation between "
      "trainings."),
     (lambda f: f.seeds, "Intervals and p-values contain the variation between trainings (Student's t)."),
@@ -403,15 +394,13 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
     groups = {"better": better, "worse": worse, "not shown to differ": {*others} - {*better, *worse}}
     patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
     value, low, high = rows[0].difference
+    level, metric = f"{comparison.level:.0%} interval", METRICS[comparison.purpose].long_name
     return SimpleNamespace(
         first=comparison.runs[0],
-        others=others,
+        others=", ".join(others),
         two=len(others) == 1,
-        metric=METRICS[comparison.purpose].long_name,
-        values=(rows[0].first, rows[0].value),
-        difference=f"{value:+.3f} ({comparison.level:.0%} interval {between(low, high, '+.3f')})".replace(
-            "-", "−"
-        ),
+        metric=metric[0].upper() + metric[1:],
+        difference=f"{value:+.3f} ({level} {between(low, high, '+.3f')})".replace("-", "−"),
         better=better,
         worse=worse,
         outcome="; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs),
@@ -427,12 +416,13 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
 def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
+    title, lead = verdict(COMPARED, facts)
     # of two runs the usual metrics; of several the metric that the grades are for
     usual = MAIN if facts.two else (comparison.purpose,)
     return Page(
         kind="Comparison",
-        title=f"{', '.join(facts.others)} against {facts.first}",
-        lead=first_sentence(COMPARED, facts),
+        title=title,
+        lead=lead,
         key_numbers=[
             KeyNumber.of(
                 metric_heading(row.metric) if facts.two else row.run,

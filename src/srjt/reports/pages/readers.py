@@ -24,9 +24,9 @@ from srjt.readers.consensus import NEW_READER, Consensus
 from srjt.readers.readings import ENOUGH, Readings
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, first_sentence, page_of, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
 from srjt.reports.pages.audit import doubtful_section, thumbnail
-from srjt.reports.table import Table, between, data_table
+from srjt.reports.table import MISSING, Table, between, data_table
 
 DOUBTFUL = 24  # items and readings
 PERIODS = 12  # at most this many points of a reader's drift
@@ -68,14 +68,13 @@ def reader_facts(
         "number_of_readings": len(readings),
         "resampled": "patients" if columns.patient is not None else "images" if of_images else "items",
         "agreement": {n: ends(v) for n, v in overall.items()} if agreement.shared_items else None,
-        "pairs": _without_empty(pairs, "low", "high"),
+        "pairs": pairs,
         "readers": _each_reader(readings, agreement, agreed),
         "drift": drift(readings, agreed),
         "consensus": _consensus(readings, agreed),
         "doubtful_readings": _doubtful_readings(readings, agreed),
         "reference": _reference(readings),
         "unused_columns": unused_columns(table),
-        "offered_reference": offered_reference(table),
         "notes": list(table.notes),
         "problems": [{"kind": p.kind, "where": p.where, "detail": p.detail} for p in table.problems],
         "next": worklist,
@@ -85,18 +84,9 @@ def reader_facts(
     return as_values
 
 
-def _without_empty(frame: pd.DataFrame, low: str, high: str) -> pd.DataFrame:
-    """Without the intervals of width 0, where no draw of the bootstrap differs: readers who always agree."""
-    some = (frame[high] - frame[low]) >= 1e-9
-    return frame.assign(**{low: frame[low].where(some), high: frame[high].where(some)})
-
-
 def ends(interval: Interval) -> dict[str, float] | None:
-    """An interval as plain values; None if it is undefined, and no ends where no draw of the bootstrap differs."""
-    if np.isnan(interval.value):
-        return None
-    value, low, high = interval if interval.high - interval.low >= 1e-9 else (interval.value, np.nan, np.nan)
-    return {"value": value, "low": low, "high": high}
+    """An interval as plain values; None if it is undefined."""
+    return None if np.isnan(interval.value) else interval._asdict()
 
 
 def _each_reader(readings: Readings, agreement: Agreement, agreed: Consensus) -> pd.DataFrame:
@@ -113,10 +103,8 @@ def _each_reader(readings: Readings, agreement: Agreement, agreed: Consensus) ->
         right_low=1 - wrong_high,
         right_high=1 - wrong_low,
         matrix=pd.Series(np.round(agreed.matrices, 6).tolist(), dtype=object),
-    ).drop(columns="reader")
-    for name in ("bias", "drift", "right"):
-        frame = _without_empty(frame, f"{name}_low", f"{name}_high")
-    return frame.sort_values("readings", ascending=False, kind="stable")
+    )
+    return frame.drop(columns="reader").sort_values("readings", ascending=False, kind="stable")
 
 
 def drift(readings: Readings, agreed: Consensus) -> dict[str, tuple[list[str], list[float]]]:
@@ -161,7 +149,6 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
         "wrong_readings": ends(wrong),
         "uncertain": int((agreed.certainty < 0.6).sum()),
         "single": int((np.bincount(readings.item, minlength=len(readings.items)) == 1).sum()),
-        "changed": int((agreed.grade[readings.item] != readings.grade).sum()),
         "doubtful": [
             {
                 "id": readings.items[item],
@@ -215,21 +202,6 @@ def unused_columns(table: ReadingsTable) -> list[str]:
     return [str(name) for name in table.frame.columns if name not in used]
 
 
-def offered_reference(table: ReadingsTable) -> str:
-    """An unused column that may hold trusted grades; "" if there is none.
-
-    It has grades of the scale, one for each item, and most readings equal it.
-    """
-    readings = table.readings
-    own = np.array(readings.grades, dtype=object)[readings.grade]
-    for column in unused_columns(table):
-        cells = table.frame[column].iloc[table.rows].to_numpy(dtype=object)
-        one_each = pd.Series(cells).groupby(readings.item).nunique().max() == 1
-        if one_each and set(cells) <= {*readings.grades, ""} and (cells == own).mean() > 0.5:
-            return column
-    return ""
-
-
 # on the page; everything is in readers.json and in the tables
 READERS, HEAT_MAP, MATRICES, DRIFTING, PAIRS, NEXT, PROBLEMS, SAID = 200, 24, 12, 8, 60, 20, 20, 6
 OVERALL = {  # label → its name in ``Agreement``, and how it is written
@@ -242,25 +214,23 @@ IN_TERMINAL = 6  # readers
 FEW = 10  # readings: of a reader with fewer little is known
 REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
 
-LEAD: list[Rule[Any]] = [
-    (lambda f: f.nothing_learnt, "Each {f.noun} has one reading only, so nothing can be learnt about the readers."),
-    (lambda f: f.exact is not None, "Two readers of the same {f.noun} give it the same grade in {f.exact:.0%} of "
-     "all cases; about {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are wrong."),
-    (lambda f: True, "About {f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are "
-     "wrong."),
+VERDICT: list[Verdict[Any]] = [
+    (lambda f: f.nothing_learnt, "Nothing can be learnt about the readers", "Each {f.noun} has one reading only."),
+    (lambda f: f.exact is not None, "Two readers give the same grade in {f.exact:.0%} of all cases", "About "
+     "{f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are wrong."),
+    (lambda f: True, "About {f.wrong:.0%} of the readings are wrong", "Of the consensus grades about "
+     "{f.consensus_wrong:.0%} are."),
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
     (lambda f: f.nothing_learnt, "Let a second reader read {f.enough} {f.noun}s or more, or add a column of "
-     "trusted grades (reference); srjt audit looks for wrong labels with networks instead."),
-    (lambda f: f.nothing_learnt and f.changed, "The consensus of {f.changed} differs from the reading, by what is "
-     "usual for readers alone: use the readings instead."),
+     "trusted grades (reference), and until then use the readings, not the consensus; srjt audit looks for wrong "
+     "labels with networks instead."),
     (lambda f: not f.determined and not f.nothing_learnt, "{f.reason} Certainties rest on how often readers "
      "usually err."),
     (lambda f: f.no_overlap, "No {f.noun} was read by two readers: what differs between readers may differ between "
      "their {f.noun}s."),
     (lambda f: f.problems, "The table has problems, listed below: {f.problems}."),
     (lambda f: f.constant, "Always the same grade, which says nothing about an image: {f.constant}."),
-    (lambda f: f.offered, "{f.offered} looks like trusted grades: use srjt readers … --reference-column {f.offered}"),
 ]  # fmt: skip
 REMARKS: list[Rule[Any]] = [
     (lambda f: not f.nothing_learnt, "Intervals are 95 % and resample {f.resampled}."),
@@ -302,14 +272,12 @@ def page_facts(facts: Mapping[str, Any]) -> SimpleNamespace:
         exact=None if exact is None else exact["value"],
         wrong=0.0 if wrong is None else wrong["value"],
         consensus_wrong=found["expected_wrong"] / facts["items"],
-        changed=count_of(found["changed"], noun) if found["changed"] else "",
         determined=found["determined"],
         reason=found["reason"],
         assumption=found["assumption"],
         no_overlap=len(readers) > 1 and facts["agreement"] is None,
         problems=", ".join(f"{count:,} {kind}" for kind, count in kinds.items()),
         constant=_listed(constant),
-        offered=facts["offered_reference"],
         resampled=facts["resampled"],
         single=found["single"],
         few=f"{count_of(few, 'reader')} of {len(readers):,}" if few and len(readers) > 1 else "",
@@ -332,16 +300,15 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
     """The page for the facts that ``reader_facts`` has collected. folder: that of srjt readers, for the images."""
     f, frame, figure, few, sections = page_facts(facts), pd.DataFrame(facts["readers"]), None, None, []
     if not f.nothing_learnt:
-        figure, few = _bias(frame), _readers(frame.head(IN_TERMINAL), len(frame))
-        every = _readers(frame.head(READERS), len(frame))
-        readers = Section("readers", "Readers", tables=[every], figures=_reader_figures(facts))
+        figure, (few, readers) = _bias(frame), _readers(frame, _reader_figures(facts))
         sections = [readers, *_doubtful(facts, folder), *_agreement(facts)]
     if facts["next"] is not None:
         sections.append(_next(facts, f, folder))
+    title, lead = verdict(VERDICT, f)
     return Page(
-        kind="Several readers",
-        title=str(facts["source"]),
-        lead=first_sentence(LEAD, f),
+        kind=f"Readers of {facts['source']}",
+        title=title,
+        lead=lead,
         key_numbers=_key_numbers(facts, f),
         figure=figure,
         figure_table=few,
@@ -355,15 +322,16 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
 def agreement_page(found: Agreement) -> Page:
     """The page of ``srjt.readers.agreement``; ``found.pairs`` has the pairs of readers."""
     frame = found.by_reader.assign(name=found.readers)
-    lead = f"Two readers give the same grade in {found.exact.value:.0%} of all cases."
+    few, section = _readers(frame)
+    same = f"Two readers give the same grade in {found.exact.value:.0%} of all cases"
     return Page(
         kind="Agreement",
-        title=f"{count_of(len(found.readers), 'reader')}, {count_of(found.shared_items, 'shared item')}",
-        lead=lead if found.shared_items else "No item was read by two readers.",
+        title=same if found.shared_items else "No item was read by two readers",
+        lead=f"{count_of(len(found.readers), 'reader')}, {count_of(found.shared_items, 'shared item')}.",
         key_numbers=_overall({key: ends(getattr(found, key)) for key, _ in OVERALL.values()}),
         figure=_bias(frame),
-        figure_table=_readers(frame.head(IN_TERMINAL), len(frame)),
-        sections=[Section("readers", "Readers", tables=[_readers(frame.head(READERS), len(frame))])],
+        figure_table=few,
+        sections=[section],
     )
 
 
@@ -377,8 +345,8 @@ def consensus_page(found: Consensus) -> Page:
         "right": 1 - found.noise_rate, "right_low": 1 - wrong_high, "right_high": 1 - wrong_low,
         "bias": found.bias, "bias_low": low, "bias_high": high,
     }).sort_values("readings", ascending=False, kind="stable")  # fmt: skip
-    few, every = (
-        _readers(frame.head(most), len(frame), than="the true grades") for most in (IN_TERMINAL, READERS)
+    few, section = _readers(
+        frame, [_matrices(found.readers, found.matrices, found.grades)], than="the true grades"
     )
     numbers = {
         "wrong readings": Interval(found.overall_noise_rate, *found.overall_noise_rate_interval),
@@ -387,18 +355,20 @@ def consensus_page(found: Consensus) -> Page:
     facts = SimpleNamespace(
         nothing_learnt=single, noun="item", exact=None, wrong=found.overall_noise_rate, consensus_wrong=found.error
     )  # fmt: skip
-    matrices = [_matrices(found.readers, found.matrices, found.grades)]
-    readers = [] if single else [Section("readers", "Readers", tables=[every], figures=matrices)]
+    title, lead = verdict(VERDICT, facts)
     counts = zip(found.grades, np.bincount(found.grade, minlength=len(found.grades)).tolist(), strict=True)
     return Page(
         kind="Consensus",
-        title=f"{count_of(len(found.items), 'item')}, {count_of(int(found.readings.sum()), 'reading')}",
-        lead=first_sentence(LEAD, facts),
+        title=title,
+        lead=lead,
         key_numbers=[] if single else [KeyNumber.of(label, n, ".0%") for label, n in numbers.items()],
         figure_table=None if single else few,
         warnings=[] if found.determined else [found.reason],
         remarks=[] if single else [found.assumption],
-        sections=[*readers, Section("consensus", "Consensus", counts=list(counts), counted="items")],
+        sections=[
+            *([] if single else [section]),
+            Section("consensus", "Consensus", counts=list(counts), counted="items"),
+        ],
     )
 
 
@@ -441,12 +411,15 @@ def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list
 
 
 def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
+    """Intervals as text; a dash where no draw of the bootstrap differs, as of readers who always agree."""
     ends = frame[[f"{name}low", f"{name}high"]].to_numpy(float)
-    return [between(low, high, pattern) for low, high in ends]
+    return [between(low, high, pattern) if high - low >= 1e-9 else MISSING for low, high in ends]
 
 
-def _readers(frame: pd.DataFrame, total: int, *, than: str = "the others on the same") -> Table:
-    """frame: the readers that are shown, with the columns of ``reader_facts`` as far as they are known."""
+def _readers(
+    frame: pd.DataFrame, figures: Sequence[CaptionedFigure] = (), *, than: str = "the others on the same"
+) -> tuple[Table, Section]:
+    """A table for a terminal, and the section. frame: the columns of ``reader_facts``, as far as they are known."""
     columns: dict[str, Any] = {"reader": frame["name"].astype(str), "readings": frame["readings"]}
     captions = []
     if "right" in frame:
@@ -460,15 +433,17 @@ def _readers(frame: pd.DataFrame, total: int, *, than: str = "the others on the 
     if "drift" in frame and frame["drift"].notna().any():
         columns |= {"drift": frame["drift"].astype(float), "95 %  ": _between(frame, "+.2f", "drift_")}
         captions.append("drift: change of “higher” in a year")
-    return data_table(
-        pd.DataFrame(columns),
-        title="Readers"
-        if len(frame) == total
-        else f"Readers, {len(frame)} of {total:,} with the most readings",
-        slug="readers",
-        caption=f"{'; '.join(captions)}.".capitalize(),
-        formats={"right": ".0%", "higher": "+.2f", "again": ".0%", "drift": "+.2f"},
+    few, every = (
+        data_table(
+            pd.DataFrame(columns).head(most),
+            title=f"{most} of {len(frame):,} with the most readings" if len(frame) > most else "",
+            slug="readers",
+            caption=f"{'; '.join(captions)}.".capitalize(),
+            formats={"right": ".0%", "higher": "+.2f", "again": ".0%", "drift": "+.2f"},
+        )
+        for most in (IN_TERMINAL, READERS)
     )
+    return few, Section("readers", "Readers", tables=[every], figures=figures)
 
 
 def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
@@ -614,7 +589,7 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
 
 
 def _next(facts: Mapping[str, Any], f: SimpleNamespace, folder: Path | None) -> Section:
-    text, heading = [first_sentence(NEXT_READINGS, f)], "What to read next"
+    text, heading = sentences(NEXT_READINGS, f)[:1], "What to read next"
     if not facts["next"]:
         return Section("next", heading, text=text, brief=True)
     frame = pd.DataFrame(facts["next"][:NEXT])

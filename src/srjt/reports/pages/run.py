@@ -21,61 +21,59 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.figures.results import combined_networks, realised_noise_figure, run_figures
-from srjt.reports.page import KeyNumber, Page, Rule, Section, first_sentence, page_of, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
 from srjt.reports.pages import evaluation
 from srjt.reports.sections import provenance_section, run_name
 from srjt.reports.table import between, metric_heading
 from srjt.studies.results import display_name
 from srjt.training import folder as run_folder
-from srjt.training.checkpoint import HEADER, LAST, kept_epoch, last_epochs, read_metrics
-from srjt.training.loop import STARVED
+from srjt.training.checkpoint import HEADER, LAST, MetricRow, kept_epoch, last_epochs, read_metrics
+from srjt.training.loop import starved_grades
 from srjt.training.single_run import finished_metrics
 from srjt.training.trained import Trained, load_run
 
-REFRESH = 5  # seconds after which a browser loads the page of a training again
 RECENT = 5  # epochs whose mean time predicts the others'
 MESSAGES = 30
 
 State = Literal["training", "stopped", "unfinished", "finished"]
 
 
-VERDICT: list[Rule[Any]] = [
-    (lambda f: f.state == "training" and not f.reached, "The first of {f.planned} epochs has begun."),
-    (lambda f: f.state == "training", "Epoch {f.reached} of {f.planned} is done{f.left}."),
-    (lambda f: f.state == "stopped", "Stopped after epoch {f.reached} of {f.planned}. {f.problem} Run the same "
-     "command again to resume it."),
-    (lambda f: f.state == "unfinished", "Not finished, {f.reached} of {f.planned} epochs: run the same command "
-     "again to resume it."),
-    (lambda f: not f.sides & {"validation", "test"}, "All {f.samples:,} samples were used for training: how well "
-     "the run grades new ones is not known."),
-    (lambda f: not f.side, "How well the run grades new samples is not known."),
-    (lambda f: not f.beaten, "The networks' own grades are no better than one grade for all: {f.metric} "
-     "{f.score:.3f} on the {f.side} side, {f.naive:.3f} for one grade."),
-    (lambda f: math.isnan(f.naive), "{f.first_words} {f.score:.3f} on the {f.side} side, by the networks' own "
-     "grades."),
-    (lambda f: True, "{f.first_words} {f.score:.3f} on the {f.side} side, by the networks' own grades; one grade "
-     "for all gives {f.naive:.3f}."),
-]  # fmt: skip
+RESUME = "Run the same command again to resume it."
+VERDICT: list[Verdict[Any]] = [
+    (lambda f: f.state == "training" and not f.reached, "The first of {f.planned} epochs has begun", ""),
+    (lambda f: f.state == "training", "Epoch {f.reached} of {f.planned} is done", "{f.left}"),
+    (
+        lambda f: f.state == "stopped",
+        "Stopped after epoch {f.reached} of {f.planned}",
+        "{f.problem} " + RESUME,
+    ),
+    (lambda f: f.state == "unfinished", "Not finished: {f.reached} of {f.planned} epochs", RESUME),
+    (
+        lambda f: not f.side,
+        "How good the run is, is not known",
+        "All {f.training:,} samples were used for training.",
+    ),
+    *evaluation.VERDICT,
+]
 WARNINGS: list[Rule[Any]] = [
-    (lambda f: bool(f.starved), "The selection hardly keeps grade {f.starved}: the networks unlearn it. Try "
+    (lambda f: f.starved, "The selection hardly keeps grade {f.starved}: the networks unlearn it. Try "
      "per_class, a slower ramp (ramp_epochs) or a smaller noise_rate."),
-    (lambda f: f.state != "finished" and not f.beaten, "After epoch {f.reached} the networks' own grades are no "
-     "better than one grade for all on the {f.side} side: {f.first_words} {f.score:.3f}, {f.naive:.3f} for one "
-     "grade."),
+    (lambda f: f.state != "finished" and not f.beaten, "No better than one grade for all so far: {f.metric} "
+     "{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."),
     (lambda f: f.state == "finished" and f.sides == {"train", "validation"}, "There is no test side: all scores "
      "are those of the validation side."),
     (lambda f: f.state == "training" and "validation" not in f.sides, "There is no validation side: how good the "
      "run is cannot be seen while it trains."),
 ]  # fmt: skip
 NOTES: list[Rule[Any]] = [
-    (lambda f: bool(f.side) and not f.answers and not f.kept, "Scores are means over the last {f.averaged} epochs, "
-     "not the answers of srjt predict."),
+    (lambda f: f.side and not f.answers and not f.kept, "Scores are means over the last {f.averaged} epochs, not the "
+     "answers of srjt predict."),
     (lambda f: f.kept > 0, "The networks are those of epoch {f.kept}, the best on the validation side."),
-    (lambda f: bool(f.side), "Curves show each network's own grades, as the paper's figures do; their numbers are "
+    (lambda f: f.side, "Curves show each network's own grades, as the paper's figures do; their numbers are "
      "in metrics.csv."),
-    (lambda f: bool(f.side) and f.networks > 1 and not f.pooled, "They are means over the two networks."),
-    (lambda f: bool(f.side) and f.networks > 1 and f.pooled, "The networks are pooled."),
-    (lambda f: bool(f.side) and f.truth, "Test scores compare with the true grades, validation scores with the given "
+    (lambda f: f.side and f.networks > 1 and not f.pooled, "They are means over the two networks."),
+    (lambda f: f.side and f.networks > 1 and f.pooled, "The networks are pooled."),
+    (lambda f: f.side and f.truth, "Test scores compare with the true grades, validation scores with the given "
      "labels."),
     (lambda f: f.state == "training", "The page is written after an epoch, at most every few seconds. If it is "
      "much older, the training has stopped."),
@@ -121,13 +119,12 @@ def run_page(folder: Path, **options: Any) -> Page:
     if "live" in options and not (folder / "run.json").exists():  # nothing is recorded before the first step
         messages = options["messages"]
         return Page(
-            kind="Training",
-            title=folder.resolve().name,
-            lead=messages[-1] if messages else "The training is being prepared.",
+            kind=f"Training: {folder.resolve().name}",
+            title="The training is being prepared",
+            lead=messages[-1] if messages else "",
             remarks=[f"Written {datetime.now(timezone.utc):%H:%M:%S} UTC; the page reloads itself."],
             sections=list(_messages(messages)),
             progress=0.0,
-            refresh=REFRESH,
         )
     return _page(read_record(folder, **options))
 
@@ -209,13 +206,15 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
     naive = math.nan if baseline is None else float(getattr(baseline, config.optimise))
     epochs, (matrix, wrong) = metrics.loc[metrics["split"] == side, "epoch"], _realised_noise(record)
     combined, metric = combined_networks(metrics, record.pooled), METRICS[config.optimise].long_name
+    rows, grades = [MetricRow(*row) for row in metrics.itertuples(index=False)], record.facts.grades.shown
+    starved = (starved_grades(rows, grades) or [set()])[-1]
     return SimpleNamespace(
         state=record.state,
         reached=0 if metrics.empty else int(metrics["epoch"].max()),
         planned=config.epochs,
         left=_time_left(metrics, config.epochs),
         problem=record.problem,
-        samples=int(sizes.get("train", 0)),
+        training=int(sizes.get("train", 0)),
         sides=frozenset(name for name, count in sizes.items() if count),
         networks=2 if combined else 1,
         pooled=combined == "pooled",
@@ -223,17 +222,19 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         averaged=int(epochs[epochs > epochs.max() - LAST].nunique()) if len(epochs) else 0,
         answers=record.evaluation is not None,
         side=side,
+        samples=f"the {side} side, by the networks' own grades",
         metric=metric,
         first_words=metric[0].upper() + metric[1:],
         scores=scores,
         score=score,
         baseline=baseline,
         naive=naive,
+        clear=True,
         beaten=math.isnan(naive + score) or not run_folder.not_beaten(score, naive, purpose=config.optimise),
         truth="label_precision" in set(metrics["metric"]),
         matrix=matrix,
         wrong=wrong,
-        starved=", ".join(_starved(metrics, record.facts.grades.shown)),
+        starved=", ".join(grade for grade in grades if grade in starved),
     )
 
 
@@ -252,15 +253,7 @@ def _time_left(metrics: pd.DataFrame, planned: int) -> str:
     if recorded.empty or planned <= recorded["epoch"].max():
         return ""
     seconds = float(recorded["value"].tail(RECENT).mean()) * (planned - int(recorded["epoch"].max()))
-    return f", about {duration(max(seconds, 1))} to go"
-
-
-def _starved(metrics: pd.DataFrame, grades: Sequence[str]) -> list[str]:
-    """The grades that the selection hardly kept in the last epoch."""
-    kept = metrics[(metrics["split"] == "train") & metrics["metric"].str.fullmatch(r"kept(\[\d+\])?")]
-    shares = kept[kept["epoch"] == kept["epoch"].max()].groupby("metric")["value"].min()
-    limit = STARVED * float(shares.get("kept", 0.0))
-    return [grade for c, grade in enumerate(grades) if shares.get(f"kept[{c}]", 1.0) < limit]
+    return f"About {duration(max(seconds, 1))} to go."
 
 
 def _realised_noise(record: RunRecord) -> tuple[npt.NDArray[np.float64] | None, float]:
@@ -278,17 +271,16 @@ def _realised_noise(record: RunRecord) -> tuple[npt.NDArray[np.float64] | None, 
 
 
 def _page(record: RunRecord, *, brief: bool = False) -> Page:
-    f, judged, running = run_page_facts(record), record.evaluation, record.state == "training"
+    f, judged, table = run_page_facts(record), record.evaluation, None
     kind = {"training": "Training", "stopped": "Training, stopped"}.get(record.state, "Run")
-    title, lead, table = record.title, first_sentence(VERDICT, f), None
-    warnings, remarks = sentences(WARNINGS, f), sentences(NOTES, f)
+    (title, lead), warnings, remarks = verdict(VERDICT, f), sentences(WARNINGS, f), sentences(NOTES, f)
     if judged is not None:
-        kind, title, lead = f"{kind}: {title}", evaluation.finding(judged), evaluation.verdict(judged)
+        title, lead = evaluation.judgement(judged)
         table, (more, notes) = evaluation.confusion_table(judged), evaluation.evaluation_notes(judged)
         warnings, remarks = [*warnings, *more], [*notes, *remarks]
     figures = [] if brief else _figures(record, f)
     return Page(
-        kind=kind,
+        kind=f"{kind}: {record.title}",
         title=title,
         lead=lead,
         key_numbers=_key_numbers(record, f),
@@ -297,8 +289,7 @@ def _page(record: RunRecord, *, brief: bool = False) -> Page:
         warnings=warnings,
         remarks=remarks,
         sections=[] if brief else list(_sections(record, f, figures[1:])),
-        progress=f.reached / max(f.planned, 1) if running else None,
-        refresh=REFRESH if running else 0,
+        progress=f.reached / max(f.planned, 1) if record.state == "training" else None,
     )
 
 
@@ -315,10 +306,10 @@ def _key_numbers(record: RunRecord, f: SimpleNamespace) -> list[KeyNumber]:
         value = f"{estimate.rate:.2f}" if estimate.informed else "unknown"
         interval = between(*estimate.rate_interval, ".2f")
         numbers.append(KeyNumber("wrong labels, estimated", value, interval, doubt))
-    if f.samples:
+    if f.training:
         network = "your own network" if record.facts.own_network else str(config.network)
         made_by = f"{display_name(config.method)} on {network}"
-        numbers.append(KeyNumber("training samples", f"{f.samples:,}", compared=made_by))
+        numbers.append(KeyNumber("training samples", f"{f.training:,}", compared=made_by))
     return numbers
 
 

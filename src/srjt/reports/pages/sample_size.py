@@ -11,25 +11,23 @@ import numpy as np
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
-from srjt.reports.page import KeyNumber, Page, Rule, Section, first_sentence, page_of, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
 from srjt.reports.study_tables import noise_label
 from srjt.reports.table import data_table, metric_heading
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import StudyResults
 
-LEAD: list[Rule[SamplePlan]] = [
-    (lambda f: f.metric == "noise-rate", "Verify {f.images:,} labels at random to know the share of wrong ones within "
-     "± {f.half_width:g}."),
-    (lambda f: True, "{f.patients:,} patients ({f.images:,} images) give an interval of ± {f.half_width:g}, "
-     "{f.source}."),
+PLANNED: list[Verdict[Any]] = [
+    (lambda f: f.metric == "noise-rate", "Verify {f.images:,} labels, drawn at random", "The share of wrong labels is "
+     "then known within ± {f.half_width:g}."),
+    (lambda f: True, "{f.patients:,} patients give {f.name} within ± {f.half_width:g}", "More patients do not help "
+     "against wrong labels: have images read several times, or verify a random part."),
 ]  # fmt: skip
 NOTES: list[Rule[SamplePlan]] = [
     (lambda f: 0 < f.pilot < 30, "A pilot of {f.pilot} patients is small: the number may be far off."),
     (lambda f: f.pilot > 0, "The deviation of the pilot is taken for that of all patients; another clinic may "
      "differ."),
     (lambda f: f.metric == "qwk" and not f.pilot, "The deviation of κ is taken as that of a correlation coefficient."),
-    (lambda f: f.metric != "noise-rate", "More patients do not help against wrong labels: have images read several "
-     "times, or verify a random part."),
 ]  # fmt: skip
 
 
@@ -39,7 +37,7 @@ def plan_page(plan: SamplePlan) -> Page:
     name = METRICS[plan.metric].long_name if plan.metric in METRICS else plan.metric.replace("-", " ")
     table = data_table(
         plan.table.rename(columns={"half_width": "± half-width"}),
-        title="For other half-widths",
+        title="",
         formats={"± half-width": ".3g"},
         slug="plan",
     )
@@ -60,14 +58,15 @@ def plan_page(plan: SamplePlan) -> Page:
         )
         text = f"{few} wrong grades than the half-width."
         sections.append(Section("readings", "Readings", text=[text], tables=[readings], brief=True))
+    title, lead = verdict(PLANNED, SimpleNamespace(**vars(plan), name=name))
+    other = "patients" if plan.metric == "noise-rate" else "images"
     return Page(
         kind="Plan",
-        title=f"How many patients for {name}",
-        lead=first_sentence(LEAD, plan),
+        title=title,
+        lead=lead,
         key_numbers=[
-            KeyNumber("patients", f"{plan.patients:,}"),
-            KeyNumber("images", f"{plan.images:,}"),
-            KeyNumber(name, f"{plan.value:.3f}", interval=f"± {plan.half_width:g}"),
+            KeyNumber(name, f"{plan.value:.3f}", interval=f"± {plan.half_width:g}", compared=plan.source),
+            KeyNumber(other, f"{getattr(plan, other):,}"),
         ],
         figure=_curve(plan, name),
         figure_table=table,
@@ -176,7 +175,7 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> Section | N
     for noise in curves:
         for method in own.loc[own["noise"] == noise, ["method", "variant"]].drop_duplicates().itertuples():
             facts = curve_facts(results, noise, (str(method.method), str(method.variant)), metric=metric)
-            texts.append(" ".join([first_sentence(VERDICT, facts), *sentences(GAINS, facts)]))
+            texts.append(" ".join([sentences(VERDICT, facts)[0], *sentences(GAINS, facts)]))
     return Section(
         "learning-curve",
         "More images or better labels?",

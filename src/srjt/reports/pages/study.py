@@ -18,7 +18,7 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
-from srjt.reports.page import KeyNumber, Page, Rule, Section, first_sentence, page_of, sentences
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
 from srjt.reports.pages.sample_size import learning_curve_section
 from srjt.reports.sections import settings_section
 from srjt.reports.table import MISSING, Table, TableCell, data_table
@@ -26,21 +26,24 @@ from srjt.studies.config import parse_noise
 from srjt.studies.results import StudyResults, display_name
 from srjt.training.folder import not_beaten
 
+PLAIN = "plain training"
 NAMED = 4  # methods or noises in a sentence
 TRACEBACKS = 20
 TRACEBACK = 6000  # characters; the end of a traceback has the error
 STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
 
-TITLE: list[Rule[Any]] = [
-    (lambda f: f.leader, "{f.best} mean {f.metric}: {f.leader}{f.won}"),
-    (lambda f: True, "{f.name}"),
-]
-LEAD: list[Rule[Any]] = [
-    (lambda f: not f.runs, "No runs are planned."),
-    (lambda f: not f.done, "No run has finished yet."),
-    (lambda f: not f.test, "There are no test results: the splits have no test side."),
-    (lambda f: f.leader, "{f.best} mean {f.metric}: {f.leader}{f.won}. {f.composition}."),
-    (lambda f: True, "{f.composition}."),
+BEST = "{f.best} mean {f.metric}: {f.leader}{f.won}"
+VERDICT: list[Verdict[Any]] = [
+    (lambda f: not f.runs, "No runs are planned", ""),
+    (lambda f: not f.done, "No run has finished yet", "{f.composition}."),
+    (lambda f: not f.test, "There are no test results", "The splits have no test side."),
+    (
+        lambda f: not f.leader,
+        "{f.composition}",
+        "Nothing is compared: fewer than two methods have the same runs.",
+    ),
+    (lambda f: f.gain, BEST, "The best mean is {f.gain} {f.side} that of plain training."),
+    (lambda f: True, BEST, "{f.composition}."),
 ]
 # condition, template, the name of the details
 WARNINGS: list[tuple[Callable[[Any], Any], str, str]] = [
@@ -77,7 +80,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
     runs, study, noise = results.runs, results.facts, noise_rates(results)
     status, noises = Counter(runs["status"]), study_figures.study_noises(results)
     unfinished = status["left"] + status["running"]
-    purpose: Purpose = study["config"].get("optimise") or "mae"
+    purpose: Purpose = study["study"]["train"].get("optimise") or "mae"
     metric = METRICS[purpose]
     cells = best_cells(results, purpose)
     not_better = _not_better(results, purpose)
@@ -87,10 +90,13 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
     # the runs of networks that know nothing used no estimate
     unknown = estimating["estimated_rate"].isna() & (estimating["used_rate"] == 0)
     estimating = estimating[estimating["estimated_rate"].notna() | unknown]
-    rate = study.get("study", {}).get("noise_rate")
+    rate = study["study"]["noise_rate"]
     as_given = any(parse_noise(name).kind == "none" for name in noises)
     needless = as_given and isinstance(rate, float) and results.noise["given_rate"].isna().all()
-    won = Counter(name for name, _, _ in cells.values())
+    gains = sorted(
+        abs((best.value or 0.0) - others[PLAIN]) for _, best, others in cells.values() if PLAIN in others
+    )
+    won = Counter(name for name, *_ in cells.values())
     most = max(won.values(), default=0)
     leaders = [name for name, count in won.items() if count == most]
     return SimpleNamespace(
@@ -107,6 +113,8 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         planned_folds=int(study["folds"]),
         composition=_composition(results),
         best="Lowest" if metric.lower_is_better else "Highest",
+        gain=" to ".join(dict.fromkeys(f"{gain:.3f}" for gain in gains[:1] + gains[-1:])),
+        side="below" if metric.lower_is_better else "above",
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_cells=cells,
         not_better=_listed(not_better),
@@ -141,13 +149,13 @@ def _composition(results: StudyResults) -> str:
     runs = results.runs
     variants = runs.loc[runs["variant"] != "", ["method", "variant"]].drop_duplicates()
     methods = count_of(runs["method"].nunique(), "method")
-    seeds = count_of(len(results.facts.get("seeds", [0])), "seed")
+    seeds = count_of(len(results.facts["study"]["seeds"]), "seed")
     methods += f" and {count_of(len(variants), 'variant')}" if len(variants) else ""
     noises = count_of(runs["noise"].nunique(), "noise")
     return f"{methods}, {noises}, {count_of(runs['fold'].nunique(), 'fold')}, {seeds}"
 
 
-def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, dict[str, str]]]:
+def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, dict[str, float]]]:
     """Noise → the method with the best mean, its cell, and the means of plain training and of one grade for all; no
     noise if only one method is compared."""
     scores = study_tables.finished(results.scores, results.runs)
@@ -156,16 +164,17 @@ def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, Table
     tables = study_tables.StudyTables(
         scores=results.scores, runs=results.runs, metrics=[metric], naive=results.naive
     )
-    beside = {display_name("standard"): "plain training", study_tables.NAIVE_LABEL.capitalize(): "one grade"}
+    beside = {display_name("standard"): PLAIN, study_tables.NAIVE_LABEL.capitalize(): "one grade"}
     cells = {}
     for table in tables.comparison():
         for place, column in enumerate(table.columns):
             best = [row.cells for row in table.rows if row.cells[place].mark == "best"]
             if best:
+                means = {
+                    row.cells[0].text: row.cells[place].value for row in table.rows if row.cells not in best
+                }
                 others = {
-                    beside[row.cells[0].text]: row.cells[place].text.split(" ± ")[0]
-                    for row in table.rows
-                    if row.cells[0].text in beside and row.cells not in best
+                    label: mean for name, label in beside.items() if (mean := means.get(name)) is not None
                 }
                 names = " and ".join(row[0].text for row in best)
                 cells[column.name.split(" ")[0]] = names, best[0][place], others
@@ -224,7 +233,7 @@ def study_page(
     grade_names: Mapping[str, str] | None = None,
 ) -> Page:
     """The page of a study, finished or not. grade_names: instead of the study's own."""
-    names = (results.facts.get("study") or {}).get("grade_names") if grade_names is None else grade_names
+    names = results.facts["study"]["grade_names"] if grade_names is None else grade_names
     shown = Grades(map(str, results.facts["grades"]), names).shown
     results = replace(results, facts={**results.facts, "grades": shown})
     facts = study_facts(results)
@@ -233,11 +242,11 @@ def study_page(
         for noise in study_figures.study_noises(results)
     )
     first = [*study_figures.mae_against_rate(results), *filter(None, curves)][:1]
-    warnings = study_warnings(facts)
+    warnings, (title, lead) = study_warnings(facts), verdict(VERDICT, facts)
     return Page(
         kind=f"Study: {facts.name}",
-        title=first_sentence(TITLE, facts),
-        lead=first_sentence(LEAD, facts),
+        title=title,
+        lead=lead,
         key_numbers=_key_numbers(facts),
         figure=first[0] if first else None,
         warnings=list(warnings),
@@ -256,11 +265,11 @@ def study_page(
 
 
 def _key_numbers(facts: SimpleNamespace) -> list[KeyNumber]:
-    numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}")]
+    numbers = [KeyNumber("finished runs", f"{facts.done:,} of {facts.runs:,}", compared=facts.composition)]
     for noise, (name, best, others) in list(facts.best_cells.items())[:NAMED]:
-        beside = "; ".join([name, *(f"{label}: {mean}" for label, mean in others.items())])
-        mean, _, std = best.text.partition(" ± ")
+        beside = "; ".join([name, *(f"{label}: {mean:.3f}" for label, mean in others.items())])
         label = f"{facts.metric}, {study_tables.noise_name(noise)}"
+        mean, _, std = best.text.partition(" ± ")
         numbers.append(KeyNumber(label, mean, f"± {std}" if std else "", beside))
     return numbers
 
@@ -295,7 +304,7 @@ def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
 
 def _column(results: StudyResults) -> str:
     """The column whose values are held out, in words."""
-    return str(results.facts.get("study", {}).get("hold_out") or "value")
+    return str(results.facts["study"].get("hold_out") or "value")
 
 
 def _held_out(results: StudyResults) -> list[Table]:
@@ -303,7 +312,7 @@ def _held_out(results: StudyResults) -> list[Table]:
     names = results.facts.get("held_out") or []
     if not names:
         return []
-    purpose = str(results.facts.get("config", {}).get("optimise", "mae"))
+    purpose = str(results.facts["study"]["train"].get("optimise", "mae"))
     scores = study_tables.finished(results.scores, results.runs)
     scores = scores[(scores["split"] == "test") & (scores["metric"] == purpose)]
     tables: list[Table] = []
@@ -317,7 +326,7 @@ def _held_out(results: StudyResults) -> list[Table]:
             rows[study_tables.NAIVE_LABEL.capitalize()] = naive.groupby("fold")["value"].mean()
         frame = pd.DataFrame(rows).T.reindex(columns=range(len(names)))
         frame = frame.set_axis(names, axis=1).rename_axis("method").reset_index()
-        caption = f"Trained on the others; {count_of(len(results.facts.get('seeds', [0])), 'seed')}."
+        caption = f"Trained on the others; {count_of(len(results.facts['study']['seeds']), 'seed')}."
         title = f"Test {METRICS[purpose].long_name} {study_tables.noise_phrase(noise)}"
         tables.append(data_table(frame, title=title, caption=caption, slug=f"held-out-{len(tables)}"))
     return tables
@@ -406,11 +415,11 @@ def _data(results: StudyResults) -> Section:
     if study.get("held_out"):
         split += f", each with one {_column(results)} as its test side: {', '.join(study['held_out'])}"
     entries = {
-        "source": str(study.get("source") or MISSING),
+        "source": str(study["study"]["source"] or MISSING),
         "samples": f"{sum(counts):,}",
         "patients": "unknown" if patients is None else f"{patients:,}",
         "split": split + ("" if patients is None else ", each patient on one side only"),
-        "preset": str(study.get("preset") or ""),
+        "preset": study["study"]["preset"] or "",
     }
     return Section(
         "data",
@@ -423,7 +432,7 @@ def _data(results: StudyResults) -> Section:
 def _reproduce(facts: dict[str, Any]) -> Section:
     entries = [
         ("versions", ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())),
-        ("seeds", ", ".join(str(seed) for seed in facts.get("seeds", []))),
+        ("seeds", ", ".join(str(seed) for seed in facts["study"]["seeds"])),
         ("hash of the splits", str(facts.get("splits_hash") or MISSING)),
     ]
     return Section(
@@ -431,5 +440,5 @@ def _reproduce(facts: dict[str, Any]) -> Section:
         "Reproduce",
         code=str(facts.get("command") or ""),
         facts=entries,
-        parts=settings_section(facts.get("config", {})),
+        parts=settings_section(facts["study"]["train"]),
     )
