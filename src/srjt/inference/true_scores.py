@@ -40,7 +40,7 @@ from srjt.ordinal.metrics import METRICS, Interval, divide, patient_codes, patie
 from srjt.progress import Plain
 from srjt.readers.consensus import consensus, true_given_seen
 from srjt.readers.model import Variants, fit_variants, refit
-from srjt.readers.readings import Evidence, Readings, evidence_of
+from srjt.readers.readings import Readings, evidence_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -155,7 +155,7 @@ def true_scores(
     if readings is not None:
         agreed = consensus(readings)
         if agreed.determined:
-            return _by_readings(table, grade, readings, agreed.variants.evidence, agreed.variants)
+            return _by_readings(table, grade, readings, agreed.variants)
     if noise is None or label_noise == "none":
         return None
     if noise.determined:
@@ -307,9 +307,7 @@ def _hull(cases: list[Scores]) -> Scores:
     return hull
 
 
-def _by_readings(
-    table: _Table, predicted: Ints, readings: Readings, evidence: Evidence, variants: Variants
-) -> TrueScores:
+def _by_readings(table: _Table, predicted: Ints, readings: Readings, variants: Variants) -> TrueScores:
     items = np.arange(len(predicted))
     joined = replace(
         readings,
@@ -319,12 +317,9 @@ def _by_readings(
         grade=np.concatenate([readings.grade, predicted]),
         times=None,
     )
-    with_network = evidence_of(joined, repeats="one reading")
-    apart = _refitted(table, with_network, fit_variants(with_network))
-    alike = _refitted(table, evidence, variants)
-    mean = sum(
-        weight * fit.counts.sum(axis=0) for weight, fit in zip(variants.weights, variants.fits, strict=True)
-    )
+    apart = _refitted(table, fit_variants(evidence_of(joined, repeats="one reading")))
+    alike = _refitted(table, variants)
+    mean = variants.mean(lambda fit: fit.counts.sum(axis=0))
     mean = mean / mean.sum(axis=1, keepdims=True)
     never, misled, immune = np.eye(table.classes), true_given_seen(mean, 1.0), np.linalg.pinv(mean)
 
@@ -338,7 +333,7 @@ def _by_readings(
     return TrueScores(basis="readings", scores=_hull([*ends, *most]), apart=ends[0], alike=ends[1])
 
 
-def _refitted(table: _Table, evidence: Evidence, variants: Variants) -> Floats:
+def _refitted(table: _Table, variants: Variants) -> Floats:
     """(1 + draws, C, K) the expected table, and those of fits to patients drawn with replacement.
 
     A draw has one variant of the model, as often as the variant is likely: their differences are part of the doubt.
@@ -351,7 +346,7 @@ def _refitted(table: _Table, evidence: Evidence, variants: Variants) -> Floats:
     for _ in range(min(DRAWS, max(table.resamples, 2))):
         fit = variants.fits[int(rng.choice(len(variants.fits), p=variants.weights))]
         rows = np.concatenate([samples[one] for one in rng.integers(len(samples), size=len(samples))])
-        own = refit(evidence, fit, rows)
+        own = refit(variants.evidence, fit, rows)
         drawn = replace(table, answer=table.answer[rows], owner=table.owner[rows])
         tables.append(drawn.by_patient(own.posterior).sum(axis=0))
     return np.stack(tables)
