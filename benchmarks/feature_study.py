@@ -102,9 +102,9 @@ def phases(source: Path, *, network: str, epochs: int, batch_size: int) -> None:
     import torch
 
     from srjt.data import folds, read
-    from srjt.training import loop
     from srjt.training.step import Step
     from srjt.training.train import train
+    from srjt.training.trained import Forward
 
     torch.set_num_threads(1)
     for method in ("standard", "co-teaching+ours"):
@@ -122,7 +122,7 @@ def phases(source: Path, *, network: str, epochs: int, batch_size: int) -> None:
         train(manifest, split=split, epochs=1, **given)  # torch's own first-time costs
         with (
             tempfile.TemporaryDirectory() as folder,
-            _timed(loop, "confusions", "evaluation", spent),
+            _timed(Forward, "confusion_counts", "evaluation", spent),
             _timed(Step, "__call__", "steps", spent),
             clock("whole run", spent),
         ):

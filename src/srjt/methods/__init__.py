@@ -382,13 +382,5 @@ METHODS = (
 
 _REGISTRY.update((row.name, row) for row in METHODS)
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "srjt.methods.base": "Loss Method SingleNetwork",
-        "srjt.methods.joint": "CoDis CoTeaching ForwardAgreement JoCor JointTraining",
-        "srjt.methods.single": "Cdr ClassDistanceWeighted Corn EarlyLearning ExpectedAbsoluteError ForwardCorrection "
-        "Garg GeneralisedCrossEntropy LabelSmooth Mixup Reweight Sord Standard SymmetricCrossEntropy",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__, [row.location for row in METHODS])
 __all__ += ["Recipe", "RegisteredMethod", "create", "lookup", "names", "options", "plain_names", "register"]
