@@ -150,7 +150,7 @@ def recorded(words: list[str], name: str, record: Callable[..., Any]) -> Any:
         raise Seen
 
     out = Path(words[1]).parent / words[0]
-    settings = "--device cpu --network tiny --image-size 32 --crop 28 --epochs 1".split()
+    settings = ["--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "1"]
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Seen):
         patch.setattr(f"srjt.training.{name}", stop)
         run_command([*words, "--out", str(out), *settings])
