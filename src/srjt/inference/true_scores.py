@@ -43,7 +43,7 @@ from srjt.ordinal.metrics import Floats, Interval, Ints
 from srjt.progress import Plain
 from srjt.readers.consensus import consensus, true_given_seen
 from srjt.readers.model import Variants, fit_variants, refit
-from srjt.readers.readings import Evidence, Readings, evidence_of
+from srjt.readers.readings import Readings, evidence_of
 
 Score = Callable[[Floats], Floats]  # from tables (..., C, K) by true grade and answer
 Scores = dict[str, Interval]
@@ -141,7 +141,7 @@ def true_scores(
     if readings is not None:
         agreed = consensus(readings)
         if agreed.determined:
-            return _by_readings(table, grade, readings, agreed.variants.evidence, agreed.variants)
+            return _by_readings(table, grade, readings, agreed.variants)
     if noise is None or label_noise == "none":
         return None
     if noise.determined:
@@ -295,9 +295,7 @@ def _hull(cases: list[Scores]) -> Scores:
     return hull
 
 
-def _by_readings(
-    table: _Table, predicted: Ints, readings: Readings, evidence: Evidence, variants: Variants
-) -> TrueScores:
+def _by_readings(table: _Table, predicted: Ints, readings: Readings, variants: Variants) -> TrueScores:
     items = np.arange(len(predicted))
     joined = replace(
         readings,
@@ -307,12 +305,9 @@ def _by_readings(
         grade=np.concatenate([readings.grade, predicted]),
         times=None,
     )
-    with_network = evidence_of(joined, repeats="one reading")
-    apart = _refitted(table, with_network, fit_variants(with_network))
-    alike = _refitted(table, evidence, variants)
-    mean = sum(
-        weight * fit.counts.sum(axis=0) for weight, fit in zip(variants.weights, variants.fits, strict=True)
-    )
+    apart = _refitted(table, fit_variants(evidence_of(joined, repeats="one reading")))
+    alike = _refitted(table, variants)
+    mean = variants.mean(lambda fit: fit.counts.sum(axis=0))
     mean = mean / mean.sum(axis=1, keepdims=True)
     never, misled, immune = np.eye(table.classes), true_given_seen(mean, 1.0), np.linalg.pinv(mean)
 
@@ -326,7 +321,7 @@ def _by_readings(
     return TrueScores(basis="readings", scores=_hull([*ends, *most]), apart=ends[0], alike=ends[1])
 
 
-def _refitted(table: _Table, evidence: Evidence, variants: Variants) -> Floats:
+def _refitted(table: _Table, variants: Variants) -> Floats:
     """(1 + draws, C, K) the expected table, and those of fits to patients drawn with replacement.
 
     A draw has one variant of the model, as often as the variant is likely: their differences are part of the doubt.
@@ -339,7 +334,7 @@ def _refitted(table: _Table, evidence: Evidence, variants: Variants) -> Floats:
     for _ in range(min(DRAWS, max(table.resamples, 2))):
         fit = variants.fits[int(rng.choice(len(variants.fits), p=variants.weights))]
         rows = np.concatenate([samples[one] for one in rng.integers(len(samples), size=len(samples))])
-        own = refit(evidence, fit, rows)
+        own = refit(variants.evidence, fit, rows)
         tables.append(table.part(rows).by_patient(own.posterior).sum(axis=0))
     return np.stack(tables)
 
