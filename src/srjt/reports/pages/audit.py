@@ -25,7 +25,7 @@ from srjt.noise.model import FORMS
 from srjt.reports import sections
 from srjt.reports.figures import canvas
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
-from srjt.reports.table import Table, between, data_table
+from srjt.reports.table import Format, between, data_table
 
 WORST = 60  # labels shown
 PATIENTS = 20  # in the table; all are in summary.json
@@ -304,44 +304,39 @@ def _rates(f: SimpleNamespace, summary: Mapping[str, Any], names: Mapping[str, s
         rates = pd.DataFrame(summary["grades"]).set_index("grade")
         grades = grades.join(rates[["rate", "interval"]], on="grade")
     grades["grade"] = [names.get(str(grade), str(grade)) for grade in grades["grade"]]
-    caption = (
-        "Recognised: given to samples with this label more often than to others, beyond two standard errors. Other "
-        "grades are neither suggested nor corrected."
-    )
-    tables = [_rate_table(grades, "grade", caption, title="By given grade")]
-    for who in ("reader", "patient"):
+    frames = {"grade": (grades, RECOGNISED)}
+    for who, most in (("reader", None), ("patient", PATIENTS)):
         rows = summary[f"{who}s"]
         if f.judged and rows is not None:
-            few = pd.DataFrame(rows if who == "reader" else rows[:PATIENTS])
+            few = pd.DataFrame(rows[:most])
             few[who] = few[who].astype(str).str.strip().replace("", "(not given)")
             few = few.rename(columns={"samples": "readings" if f.several and who == "reader" else "labels"})
-            caption = f"{len(few)} of {len(rows):,}; all are in summary.json." if len(few) < len(rows) else ""
-            tables.append(_rate_table(few, who, caption, title=f"By {who}, most errors first"))
+            more = f"{len(few)} of {len(rows):,}; all are in summary.json." if len(few) < len(rows) else ""
+            frames[who] = few, more
+    tables = []
+    for who, (frame, caption) in frames.items():
+        shown = frame[[name for name in (who, *RATES) if name in frame]].rename(columns=RATES)
+        title = "By given grade" if who == "grade" else f"By {who}, most errors first"
+        made = data_table(shown, title=title, slug=f"rates-{who}", caption=caption, formats=RATE_FORMATS)
+        tables.append(made)
     return Section("rates", "Grades, readers and patients", tables=tables)
-
-
-def _rate_table(frame: pd.DataFrame, who: str, caption: str, *, title: str) -> Table:
-    """frame: the columns below, as far as they are there."""
-    labels = {"recall": "given by the networks", "expected_errors": "expected errors", "rate": "error rate",
-              "interval": "95 % interval"}  # fmt: skip
-    order = [who, "labels", "readings", "recall", "recognised", "expected_errors", "rate", "interval"]
-    frame = frame[[name for name in order if name in frame]]
-    return data_table(
-        frame.rename(columns=labels),
-        title=title,
-        slug=f"rates-{who}",
-        caption=caption,
-        formats={
-            "given by the networks": ".0%",
-            "expected errors": ",.1f",
-            "error rate": ".1%",
-            "95 % interval": _interval,
-        },
-    )
 
 
 def _interval(ends: Any, pattern: str = ".1%") -> str:
     return between(ends[0], ends[1], pattern) if isinstance(ends, (tuple, list)) else ""
+
+
+RATES = {  # column → its heading
+    "labels": "labels", "readings": "readings", "recall": "given by the networks", "recognised": "recognised",
+    "expected_errors": "expected errors", "rate": "error rate", "interval": "95 % interval",
+}  # fmt: skip
+RATE_FORMATS: dict[str, Format] = {
+    "given by the networks": ".0%", "expected errors": ",.1f", "error rate": ".1%", "95 % interval": _interval
+}  # fmt: skip
+RECOGNISED = (
+    "Recognised: given to samples with this label more often than to others, beyond two standard errors. Other grades "
+    "are neither suggested nor corrected."
+)
 
 
 def _noise(
@@ -349,7 +344,7 @@ def _noise(
 ) -> Iterator[Section]:
     entries = []
     if f.judged or f.identifiable:
-        form = f"{summary['form']} ({summary['form_weight']:.0%}): {form_meaning(summary)}"
+        form = f"{summary['form']} ({summary['form_weight']:.0%}): {FORMS[summary['form']]}"
         mean = "a mean over all forms, by how well each explains the labels"
         entries = [("likeliest form", form), ("matrix", mean)]
     if entries or figures:
@@ -368,27 +363,26 @@ def _noise_figures(
         counts = pd.crosstab(scores["true_grade"], scores["grade"])
         joint = counts.reindex(index=list(grades), columns=list(grades), fill_value=0).to_numpy(np.float64)
         panels["Known"] = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1)
-    for kind, matrix in list(panels.items())[:1]:
-        rows = (
-            f"{name}: {', '.join(f'{p:.2f}' for p in row)}" for name, row in zip(grades, matrix, strict=True)
+    if panels:
+        kind, matrix = next(iter(panels.items()))
+        rows = "; ".join(" ".join(f"{p:.2f}" for p in row) for row in matrix)
+        figure = canvas.CaptionedFigure(
+            name="matrix",
+            figure=canvas.transition_figure(panels, grades=grades, digits=2),
+            caption="The probability of each label (column) for each true grade (row).",
+            alt=f"{kind} probability of each label for each true grade, by row: {rows}",
         )
-        alt = f"{kind} probability of each label for each true grade: {'; '.join(rows)}"
-        caption = "The probability of each label (column) for each true grade (row)."
-        figure = canvas.transition_figure(panels, grades=grades, digits=2)
-        figures.append(canvas.CaptionedFigure(name="matrix", figure=figure, caption=caption, alt=alt))
+        figures.append(figure)
     if f.judged:
         quality = scores["quality"].to_numpy(np.float64)
-        alt = f"Histogram of label quality; below 0.5: {count_of(int((quality < 0.5).sum()), 'label')}."
-        caption = "The probability that each label is right. Review those on the left."
-        figure = _histogram(quality)
-        figures.append(canvas.CaptionedFigure(name="quality", figure=figure, caption=caption, alt=alt))
+        figure = canvas.CaptionedFigure(
+            name="quality",
+            figure=_histogram(quality),
+            caption="The probability that each label is right. Review those on the left.",
+            alt=f"Histogram of label quality; below 0.5: {count_of(int((quality < 0.5).sum()), 'label')}.",
+        )
+        figures.append(figure)
     return figures
-
-
-def form_meaning(summary: Mapping[str, Any]) -> str:
-    """The form of the noise in words."""
-    two = summary["form"] == "quasi" and len(summary["matrix"]) == 2
-    return "both grades are mistaken equally often" if two else FORMS[summary["form"]]
 
 
 @canvas.house_style
