@@ -102,7 +102,7 @@ def phases(source: Path, *, network: str, epochs: int, batch_size: int) -> None:
     import torch
 
     from srjt.data import folds, read
-    from srjt.training import loop
+    from srjt.training.batches import Forward
     from srjt.training.step import Step
     from srjt.training.train import train
 
@@ -122,7 +122,7 @@ def phases(source: Path, *, network: str, epochs: int, batch_size: int) -> None:
         train(manifest, split=split, epochs=1, **given)  # torch's own first-time costs
         with (
             tempfile.TemporaryDirectory() as folder,
-            _timed(loop, "confusions", "evaluation", spent),
+            _timed(Forward, "confusion_counts", "evaluation", spent),
             _timed(Step, "__call__", "steps", spent),
             clock("whole run", spent),
         ):

@@ -262,7 +262,7 @@ def main() -> None:
         command.add_argument("--weights")
         command.add_argument("--device", default="cpu")
         command.add_argument("--epochs", type=int, default=30)
-        command.add_argument("--out", type=Path, required=True)
+        command.add_argument("--out", type=Path, default=Path("reader_targets.csv"))
         command.set_defaults(run=run_all if cases else witness, cases=cases)
     shown = commands.add_parser("table")
     shown.add_argument("files", nargs="+", type=Path)

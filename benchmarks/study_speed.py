@@ -48,7 +48,7 @@ from srjt.training.config import TrainConfig, load_preset
 from srjt.training.crossfit import cross_fit
 from srjt.training.devices import device_name
 from srjt.training.trained import Setup
-from srjt.training.workers import WorkerPool
+from srjt.training.workers import WorkerPool, _end
 
 METHODS = (
     "standard", "sord", "label-smooth", "f-correction", "reweight", "mixup", "co-teaching", "co-teaching+ours",
@@ -63,8 +63,11 @@ LIMUC = {"images": 11_276, "patients": 564, "mix": (0.541, 0.271, 0.111, 0.077)}
 class ProcessPerRun(WorkerPool):
     """Never gives a worker a second task."""
 
-    def submit(self, name: str, function: Any, *arguments: Any, settings: Any = None) -> None:
-        super().submit(name, function, *arguments, settings=name)
+    def submit(self, name: str, function: Any, *arguments: Any) -> None:
+        for worker in self._workers:
+            if worker.future is None:
+                _end(worker)
+        super().submit(name, function, *arguments)
 
 
 KINDS = {"workers that stay": WorkerPool, "a process per run": ProcessPerRun}

@@ -173,7 +173,7 @@ def test_a_page_without_a_lead_has_its_title_alone() -> None:
 
 
 def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match="The report cannot be written"):
+    with pytest.raises(SrjtError, match="cannot be written"):
         write_page(Page(kind="Run", title="", lead=""), tmp_path)
 
 

@@ -133,24 +133,24 @@ COUNTS = [6105, 3052, 1254, 865]  # LIMUC's
 @pytest.mark.parametrize(("kind", "rate"), [("quasi", 0.4), ("truncated", 0.0)])
 def test_a_rate_is_solved_on_the_class_mix(kind: str, rate: float) -> None:
     spec = parse_noise(f"{kind}:{rate}")
-    matrix = spec.matrix(COUNTS)
+    rho, matrix, given = spec.on(COUNTS)
+    assert rho is not None
     assert matrix is not None
     assert noise.expected_rate(matrix, class_counts=COUNTS) == pytest.approx(rate, abs=1e-12)
-    assert spec.given_rate(COUNTS) == rate
-    rho = spec.rho_on(COUNTS)
-    assert rho is not None
+    assert given == rate
     np.testing.assert_array_equal(matrix, noise.transition_matrix(kind, num_classes=4, rho=rho))
 
 
 def test_rho_and_rate_fix_one_and_tell_the_other_and_none_has_neither() -> None:
     spec = parse_noise("quasi:rho=0.2,rate=0.4")
     expected = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
-    np.testing.assert_array_equal(spec.matrix(COUNTS), expected)
-    assert spec.given_rate(COUNTS) == 0.4
+    rho, matrix, given = spec.on(COUNTS)
+    np.testing.assert_array_equal(matrix, expected)
+    assert (rho, given) == (0.2, 0.4)
     assert noise.expected_rate(expected, class_counts=COUNTS) != pytest.approx(0.4, abs=0.01)
     spec = parse_noise(" none ")
     assert (spec.label, spec.kind) == ("none", "none")
-    assert spec.matrix(COUNTS) is spec.given_rate(COUNTS) is spec.rho_on(COUNTS) is None
+    assert spec.on(COUNTS) == (None, None, None)
 
 
 @given(kind=st.sampled_from(["quasi", "truncated"]), rate=st.floats(0, 0.5))
@@ -179,4 +179,4 @@ def test_mistakes(text: str, said: str) -> None:
 @pytest.mark.parametrize("text", ["quasi:0.9", "quasi:nan", "quasi:rho=0.9"])
 def test_impossible_noise_says_what_is_possible(text: str) -> None:
     with pytest.raises(SrjtError, match=r"largest|between 0 and"):
-        parse_noise(text).matrix(COUNTS)
+        parse_noise(text).on(COUNTS)

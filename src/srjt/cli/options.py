@@ -197,7 +197,6 @@ settings_of_a_run = functools.partial(
     Fields, TrainConfig, preset=Preset, import_=Import, config=Config, set_=Set
 )
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
-Skipped = Annotated[Path, about("CSV list of the unusable samples.", metavar="FILE")]
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
 Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
 Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]

@@ -20,7 +20,7 @@ from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import Rule, sentences
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table
 from srjt.studies.config import parse_noise
-from srjt.studies.paired_tests import LOWER_IS_BETTER, compare_ours, pool_ours, size_ratio
+from srjt.studies.paired_tests import CONFIDENCE, LOWER_IS_BETTER, compare_ours, pool_ours, size_ratio
 from srjt.studies.results import OURS, display_name, host_of, paper_dataset, paper_order, paper_value
 from srjt.training.folder import NAIVE
 
@@ -133,7 +133,7 @@ TEST_CAPTION: list[Rule[Any]] = [
     (lambda f: not f.pooled, "Mean difference over the folds that both methods have."),
     (lambda f: f.folds == 1, "There is one fold, so there are no intervals."),
     (lambda f: f.folds == 2, "There are two folds: the smaller and the larger difference instead of an interval."),
-    (lambda f: f.folds > 2, "{f.confidence:.0%} interval and two-sided p-value by the corrected resampled t-test "
+    (lambda f: f.folds > 2, "95% interval and two-sided p-value by the corrected resampled t-test "
      "(Nadeau and Bengio, 2003; test/train = {f.ratio:.3g}); p, Holm: corrected for the {f.count}."),
     (lambda f: f.folds > 2 and f.seeds == 1, "One seed: the intervals do not contain what all folds share, such as "
      "the initial weights."),
@@ -223,7 +223,6 @@ class StudyTables:
     networks: str = NETWORKS
     naive: pd.DataFrame | None = None
     test_train_ratio: float = 1 / 3
-    confidence: float = 0.95
 
     def __post_init__(self) -> None:
         """A metric that no run has is an error with a suggestion."""
@@ -371,10 +370,7 @@ class StudyTables:
     @property
     def _tested(self) -> dict[str, Any]:
         """What both kinds of tests take."""
-        return {
-            "test_train_ratio": self.test_train_ratio, "metrics": self.metrics, "split": self.split,
-            "confidence": self.confidence,
-        }  # fmt: skip
+        return {"test_train_ratio": self.test_train_ratio, "metrics": self.metrics, "split": self.split}
 
     def paired(self) -> list[Table]:
         """Every "+ours" against its host and the best baseline, one table per kind of noise; none without "+ours".
@@ -455,12 +451,11 @@ class StudyTables:
                 "Folds": tests["n"].to_numpy(int),
             }
         )
-        interval = "the two folds" if folds == 2 else f"{self.confidence:.0%} interval"
+        interval = "the two folds" if folds == 2 else "95% interval"
         facts = SimpleNamespace(
             folds=folds,
             seeds=self.runs["seed"].nunique(),
             pooled=pooled,
-            confidence=self.confidence,
             ratio=self.test_train_ratio,
             count=f"{count_of(corrected_for, 'comparison')} of this {'table' if pooled else 'report'}",
         )
@@ -473,13 +468,13 @@ class StudyTables:
             groups={"from": interval, "to": interval},
             rule_before=rule_before,
         )  # fmt: skip
-        clear = frame["p, Holm"] < 1 - self.confidence
+        clear = frame["p, Holm"] < 1 - CONFIDENCE
         bold = [frame.columns.get_loc(name) for name in ("Difference", "p, Holm")]
         rows = tuple(
             replace(row, cells=tuple(replace(cell, bold=k in bold and c) for k, cell in enumerate(row.cells)))
             for row, c in zip(table.rows, clear.tolist(), strict=True)
         )
-        return replace(table, rows=rows, bold_means=f"p, Holm below {1 - self.confidence:.2g}")
+        return replace(table, rows=rows, bold_means=f"p, Holm below {1 - CONFIDENCE:.2g}")
 
 
 def _starts_group(method: str, order: list[str]) -> bool:

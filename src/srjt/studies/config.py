@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -51,34 +51,24 @@ class NoiseSpec:
         """The label without the share: all shares of a noise have the same wrong labels."""
         return self.label.partition("@")[0]
 
-    def rho_on(self, class_counts: npt.ArrayLike) -> float | None:
-        """ρ as given, or solved for the rate; None if nothing is injected."""
+    def on(
+        self, class_counts: Sequence[int] | npt.NDArray[np.int64]
+    ) -> tuple[float | None, npt.NDArray[np.float64] | None, float | None]:
+        """ρ as given, or solved for the rate; the transition matrix (C, C); and the rate ε that the methods get.
+
+        All are None if nothing is injected.
+        """
         from srjt import noise
 
-        if self.rho is not None or self.rate is None:
-            return self.rho
-        return noise.rho_for_rate(self.kind, rate=self.rate, class_counts=class_counts)
-
-    def matrix(self, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64] | None:
-        """The transition matrix (C, C); None if nothing is injected."""
-        import numpy as np
-
-        from srjt import noise
-
-        rho = self.rho_on(class_counts)
+        rho, rate = self.rho, self.rate
+        if rho is None and rate is None:
+            return None, None, None
         if rho is None:
-            return None
-        return noise.transition_matrix(self.kind, num_classes=len(np.asarray(class_counts)), rho=rho)
-
-    def given_rate(self, class_counts: npt.ArrayLike) -> float | None:
-        """The rate ε that the methods get; None if nothing is injected."""
-        from srjt import noise
-
-        if self.rate is not None or self.kind == "none":
-            return self.rate
-        matrix = self.matrix(class_counts)
-        assert matrix is not None
-        return noise.expected_rate(matrix, class_counts=class_counts)
+            rho = noise.rho_for_rate(self.kind, rate=rate, class_counts=class_counts)
+        matrix = noise.transition_matrix(self.kind, num_classes=len(class_counts), rho=rho)
+        if rate is None:
+            rate = noise.expected_rate(matrix, class_counts=class_counts)
+        return rho, matrix, rate
 
 
 def parse_noise(text: str) -> NoiseSpec:
@@ -134,12 +124,8 @@ def learning_curve(noises: Iterable[str], *, corrected: bool = False) -> tuple[s
 
 def better_labels(spec: NoiseSpec) -> str:
     """The noise to compare with: half of what is injected, or corrected labels."""
-    halves = {name: value / 2 for name, value in (("rho", spec.rho), ("rate", spec.rate)) if value}
-    return (
-        f"{spec.kind}:{','.join(f'{name}={value:g}' for name, value in halves.items())}"
-        if halves
-        else CORRECTED
-    )
+    halves = [f"{name}={value / 2:g}" for name, value in (("rho", spec.rho), ("rate", spec.rate)) if value]
+    return f"{spec.kind}:{','.join(halves)}" if halves else CORRECTED
 
 
 # The settings of a study: the same from options, a YAML file or a preset.
@@ -204,12 +190,9 @@ def parse_method(text: str) -> MethodSpec:
             f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates the matrix."
         )
     if options:  # report a misspelt value now, not once from every run
-        import numpy as np
-
-        tried = dict(options)
-        if options.get("label_matrix") == ESTIMATED:
-            tried["label_matrix"] = np.eye(4)
-        methods.create(name, num_classes=4, noise_rate=0.2, transition=np.eye(4), **tried)
+        identity = [[float(i == j) for j in range(4)] for i in range(4)]
+        estimated = {"label_matrix": identity} if options.get("label_matrix") == ESTIMATED else {}
+        methods.create(name, num_classes=4, noise_rate=0.2, transition=identity, **{**options, **estimated})
     TrainConfig().replace(**settings)
     return MethodSpec(name=name, options=options, settings=settings)
 

@@ -169,15 +169,15 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
 
 def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
     _, injected = data.labelled(spec, fold, seed)
-    rate, matrix = data.given_noise(spec)
+    (rate, matrix), (rho, own, _) = data.given_noise(spec), spec.on(data.manifest.class_counts)
     if rate == "auto":  # the noise.json of each run has its estimate
-        rate, matrix = None, spec.matrix(data.manifest.class_counts)
+        rate, matrix = None, own
     return {
         "noise": spec.label,
         "kind": spec.kind,
         "fold": fold,
         "seed": seed,
-        "rho": spec.rho_on(data.manifest.class_counts),
+        "rho": rho,
         "told_rate": rate,
         "told_matrix": matrix,
         "injected": injected is not None,

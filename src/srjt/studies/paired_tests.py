@@ -27,6 +27,7 @@ from srjt.studies.results import host_of, is_ours, is_recipe, paper_order
 # The best of several methods looks better on the results that it was chosen by than on others. So the
 # opponent in a fold is the method that is best in the *other* folds, whose test patients are others.
 
+CONFIDENCE = 0.95
 LOWER_IS_BETTER = frozenset(name for name, metric in METRICS.items() if metric.lower_is_better)
 
 
@@ -44,11 +45,7 @@ class PairedTest:
 
 
 def corrected_t_test(
-    differences: npt.ArrayLike,
-    *,
-    test_train_ratio: float,
-    confidence: float = 0.95,
-    largest: float = math.inf,
+    differences: npt.ArrayLike, *, test_train_ratio: float, largest: float = math.inf
 ) -> PairedTest:
     """Nadeau and Bengio's corrected resampled t-test of paired differences against 0: of n folds (n,), or of n folds
     and S seeds (n, S), nan where there is no run.
@@ -78,7 +75,7 @@ def corrected_t_test(
     between_seeds, free = _seed_variance(table)
     error = math.sqrt(between_folds + between_seeds)
     degrees = error**4 / (between_folds**2 / (n - 1) + between_seeds**2 / free)
-    half = float(student.ppf(0.5 + confidence / 2.0, degrees)) * error
+    half = float(student.ppf(0.5 + CONFIDENCE / 2.0, degrees)) * error
     return PairedTest(
         n=n,
         difference=mean,
@@ -116,7 +113,6 @@ def compare_ours(
     test_train_ratio: float,
     metrics: Sequence[str] = ("accuracy", "mae", "macro_f1"),
     split: str = "test",
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """Compare every "+ours" with its host and with the best baseline; compare a recipe, which has no host, with the
     best baseline and the best "+ours". The best is chosen for each fold by the other folds; a single fold chooses by
@@ -148,14 +144,11 @@ def compare_ours(
                 for role, chosen in opponents.items():
                     if not chosen:
                         continue
-                    test = corrected_t_test(
-                        _differences_by_fold(wide, method, chosen),
-                        test_train_ratio=test_train_ratio,
-                        confidence=confidence,
-                        largest=largest_difference(metric),
-                    )
+                    by_fold, largest = _differences_by_fold(wide, method, chosen), largest_difference(metric)
+                    test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
                     against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
-                    better = _better(test.difference, metric)
+                    lower = (test.difference or 0.0) < 0
+                    better = lower == (metric in LOWER_IS_BETTER) if test.difference else None
                     rows.append((noise, metric, method, role, against, better, *astuple(test)))
     columns = ["noise", "metric", "method", "role", "against", "better", *PairedTest.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns).astype({"better": object})
@@ -188,17 +181,21 @@ def _differences_by_fold(
 def _best_elsewhere(
     wide: pd.DataFrame, candidates: Sequence[str], *, other: str, metric: str
 ) -> dict[int, str]:
-    """For each fold of ``other`` the candidate that is best in the other folds; a single fold chooses by itself."""
+    """For each fold of ``other`` the candidate that is best in the other folds; a single fold chooses by itself.
+
+    The best has the best mean over the runs shared with ``other``, among the candidates that share the most.
+    """
     chosen = {}
-    fold_of = wide.index.get_level_values("fold")
-    folds = dict.fromkeys(fold_of[wide[other].notna()])
+    shared = wide[wide[other].notna()]
+    fold_of = shared.index.get_level_values("fold")
+    folds = dict.fromkeys(fold_of)
     for fold in folds:
-        here = (wide[other].notna() & (fold_of == fold)).to_numpy()
-        present = [name for name in candidates if wide.loc[here, name].notna().any()]
-        elsewhere = wide[fold_of != fold] if len(folds) > 1 else wide
-        best = _best(elsewhere, present, other=other, metric=metric)
-        if best is not None:
-            chosen[int(fold)] = best
+        elsewhere = shared[fold_of != fold] if len(folds) > 1 else shared
+        here = [name for name in candidates if shared.loc[fold_of == fold, name].notna().any()]
+        counts = elsewhere[here].notna().sum()
+        means = elsewhere[counts.index[(counts == counts.max()) & (counts > 0)]].mean()
+        if len(means):
+            chosen[int(fold)] = str(means.idxmin() if metric in LOWER_IS_BETTER else means.idxmax())
     return chosen
 
 
@@ -209,23 +206,6 @@ def ours_minus_host(
     wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
     pairs = [(name, host) for name in paper_order(wide.columns) if (host := host_of(name))]
     return {name: (wide[name] - wide[host]).dropna() for name, host in pairs if host in wide.columns}
-
-
-def _best(wide: pd.DataFrame, baselines: Sequence[str], *, other: str, metric: str) -> str | None:
-    """The best mean over the runs shared with ``other``, among the baselines that share the most."""
-    shared = wide.loc[wide[other].notna(), list(baselines)]
-    counts = shared.notna().sum()
-    fullest = [name for name in baselines if counts[name] == counts.max() > 0]
-    if not fullest:
-        return None
-    means = shared[fullest].mean()
-    return str(means.idxmin() if metric in LOWER_IS_BETTER else means.idxmax())
-
-
-def _better(difference: float | None, metric: str) -> bool | None:
-    if not difference:
-        return None
-    return (difference < 0) == (metric in LOWER_IS_BETTER)
 
 
 # Does "+ours" improve its host, over all hosts and noises together?
@@ -242,7 +222,6 @@ def pool_ours(
     test_train_ratio: float,
     metrics: Sequence[str],
     split: str = "test",
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """The mean of "+ours" minus host over the hosts and noises of each group, one row per group and metric.
 
@@ -260,13 +239,9 @@ def pool_ours(
             }
             if len(pairs) < 2:
                 continue
-            by_fold = pd.DataFrame(pairs).dropna().mean(axis=1).unstack("seed")
-            test = corrected_t_test(
-                by_fold.to_numpy(),
-                test_train_ratio=test_train_ratio,
-                confidence=confidence,
-                largest=largest_difference(metric),
-            )
+            by_fold = pd.DataFrame(pairs).dropna().mean(axis=1).unstack("seed").to_numpy()
+            largest = largest_difference(metric)
+            test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
             of_noise, of_host = zip(*pairs, strict=True)
             rows.append((group, metric, len(set(of_host)), len(set(of_noise)), len(pairs), *astuple(test)))
     columns = ["group", "metric", "hosts", "noises", "pairs", *PairedTest.__dataclass_fields__]

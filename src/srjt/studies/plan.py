@@ -113,7 +113,7 @@ class StudyPlan:
             labels[rows] = better[rows]
             judged = replace(manifest, table=manifest.table.assign(grade=labels))
             manifest = manifest.with_labels(labels) if spec.corrected else judged
-        matrix = spec.matrix(manifest.class_counts)
+        _, matrix, _ = spec.on(manifest.class_counts)
         if matrix is None:
             return manifest, None
         # a separate seed for each noise, fold and seed
@@ -147,7 +147,8 @@ class StudyPlan:
         if self.config.noise_rate == "auto":
             return self._estimated_noise(spec)
         if spec.kind != "none":
-            return spec.given_rate(counts), spec.matrix(counts)
+            _, injected, given = spec.on(counts)
+            return given, injected
         rate, matrix = self.config.noise_rate, self.config.transition
         if self.config.learning_curve and spec.labels not in self.config.noises:  # wrong labels that are left
             rate, matrix = (rate or 0.0) * (spec.corrected and self._better_labels[1]), None

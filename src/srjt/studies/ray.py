@@ -187,36 +187,25 @@ def run_on_ray(
             cache=None if cache is None else str(cache),
             gpu=gpus > 0,
             threads=None if gpus > 0 else max(1, int(cpus)),
-            files={"splits.csv": (folder / "splits.csv").read_bytes()}
-            if study["study"].get("splits")
-            else {},
+            files={
+                name: (folder / name).read_bytes() for name in ["splits.csv"] if study["study"].get("splits")
+            },
         )
-        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries, scheduling_strategy="SPREAD")(
-            train_on_node
-        )
-        driver = _Driver(
-            ray=ray, remote=remote, task=task, work=work, folder=folder, waiting=list(work.waiting),
-            wanted={name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount > 0},
-        )  # fmt: skip
+        on_ray = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries, scheduling_strategy="SPREAD")
+        driver = _Driver(ray, on_ray(train_on_node), task, work, wanted={"CPU": cpus, "GPU": gpus})
         while (driver.waiting or driver.submitted) and work.stop.number is None:
             driver.poll()
         driver.stop()
 
 
-@dataclass(kw_only=True)
 class _Driver:
-    """The tasks of a study."""
+    """The tasks of a study. task: what all runs have in common; wanted: resources of a run."""
 
-    ray: Any
-    remote: Any
-    task: RunTask  # what all runs have in common
-    work: Work
-    folder: Path
-    waiting: list[PlannedRun]
-    wanted: dict[str, float]  # resources of a run
-    submitted: dict[Any, PlannedRun] = field(default_factory=dict)  # in the order in which Ray starts them
-    room: int = 0  # for runs at the same time
-    nodes: set[str] = field(default_factory=set)
+    def __init__(self, ray: Any, remote: Any, task: RunTask, work: Work, *, wanted: dict[str, float]) -> None:
+        self.ray, self.remote, self.task, self.work, self.wanted = ray, remote, task, work, wanted
+        self.folder, self.waiting = Path(task.folder), list(work.waiting)
+        self.submitted: dict[Any, PlannedRun] = {}  # in the order in which Ray starts them
+        self.room, self.nodes = 0, set[str]()  # room: for runs at the same time
 
     def poll(self) -> None:
         """Submit runs, wait a moment for reports and pass them on."""
@@ -256,7 +245,7 @@ class _Driver:
                 "The Ray node on which this command runs died: start Ray again, and run the same command again. "
                 "Finished runs are kept."
             )
-        wanted = self.wanted.items()
+        wanted = [(name, amount) for name, amount in self.wanted.items() if amount > 0]
         rooms = [min(has.get(name, 0) // amount for name, amount in wanted) for has in alive.values()]
         self.room = int(sum(rooms))
         if self.nodes - set(alive):
@@ -281,10 +270,8 @@ class _Driver:
         except self.ray.exceptions.TaskCancelledError:
             return run_status(self.folder, key)
         except self.ray.exceptions.RayError as problem:
-            reason = (
-                f"{type(problem).__name__}: {problem}\nRay gave up on this run: run the same command again."
-            )
-            write_error_report(self.folder, key, SrjtError(reason))
+            advice = "Ray gave up on this run: run the same command again."
+            write_error_report(self.folder, key, SrjtError(f"{type(problem).__name__}: {problem}\n{advice}"))
         except (OSError, SrjtError) as problem:
             write_error_report(self.folder, key, problem)
         return "failed"

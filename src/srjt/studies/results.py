@@ -132,18 +132,8 @@ def paper_order(methods: Iterable[str]) -> list[str]:
 # The noises of a study, one row per noise, fold and seed: injected, given and estimated.
 
 NOISE_COLUMNS = [
-    *(
-        "noise",
-        "kind",
-        "fold",
-        "seed",
-        "rho",
-        "given_rate",
-        "estimated_rate",
-        "nominal_rate",
-        "realised_rate",
-    ),
-    *("condition_number", "realised_matrix", "matrix", "matrix_estimated"),
+    *("noise", "kind", "fold", "seed", "rho", "given_rate", "estimated_rate", "nominal_rate"),
+    *("realised_rate", "condition_number", "realised_matrix", "matrix", "matrix_estimated"),
 ]
 
 
@@ -290,14 +280,11 @@ def collect_results(folder: Path) -> StudyResults:
                 about = read_facts(run)
         except SrjtError as problem:  # one damaged file must not stop the others
             table = estimate = summary = None
-            status, error = (
-                "failed",
-                f"{problem} Delete {run} and run the same command again to repeat this run.\n",
-            )
-            if not all(
-                is_inside(run / name, folder) for name in ("metrics.csv", "summary.json", "noise.json")
-            ):
-                error = f"{run} leads out of the study, and its files cannot be read.\n"  # the error may quote them
+            status = "failed"
+            error = f"{problem} Delete {run} and run the same command again to repeat this run.\n"
+            read = ("metrics.csv", "summary.json", "noise.json")
+            if not all(is_inside(run / name, folder) for name in read):  # the error may quote them
+                error = f"{run} leads out of the study, and its files cannot be read.\n"
         if table is not None and len(table):
             metrics.append(table.assign(**columns))
             seconds = float(table.loc[table["metric"] == "seconds", "value"].sum())

@@ -20,22 +20,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from srjt import files, methods
 from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
 from srjt.data.splits import assign_folds
 from srjt.errors import Interrupted, SrjtError, cores
-from srjt.files import load_arrays, save_arrays
-from srjt.methods import import_modules, is_known_to_workers, lookup
 from srjt.methods.joint import JointTraining
 from srjt.networks import takes_rows
 from srjt.progress import Reporter
-from srjt.training import folder as run_folder
+from srjt.training import checkpoint, devices, single_run as one_run
 from srjt.training.batches import evaluation_batch_size, view_batches
-from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
-from srjt.training.devices import amp_dtype, choose_device
+from srjt.training.folder import is_finished
 from srjt.training.reporters import BarReporter, FoldReporter
-from srjt.training.single_run import resolve_split, single_run, train_on
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
 from srjt.training.workers import StopRequest, WorkerPool
 
@@ -52,7 +49,7 @@ def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
     """Store rows (N,) → (N, F): the input of the last layer of the run's first network."""
     backbone = run.networks.members[0].backbone
     assert isinstance(backbone, torch.nn.Module)
-    amp = amp_dtype(run.config, run.device)
+    amp = devices.amp_dtype(run.config, run.device)
     vectors = []
     size = evaluation_batch_size(feed, crop=run.config.crop, largest=run.config.eval_batch_size)
     with use_run_settings(run):
@@ -116,12 +113,12 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
 
     pixels: of the image store.
     """
-    split, held_out = train_on(folds.rows[folds.fold != k]), np.flatnonzero(folds.fold == k)
+    split, held_out = one_run.train_on(folds.rows[folds.fold != k]), np.flatnonzero(folds.fold == k)
     own = replace(setup, split=lambda manifest: split)
-    run = single_run(folds.manifest, config=folds.config, setup=own, out=folds.folder(k))
+    run = one_run.single_run(folds.manifest, config=folds.config, setup=own, out=folds.folder(k))
     if run.folder is not None:
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)  # a finished run needs none
-        saved = load_arrays(run.folder / "held_out.npz")
+        saved = files.load_arrays(run.folder / "held_out.npz")
         if (
             saved.keys() == {"held", "probabilities", "grades", "neighbours"}
             and np.array_equal(saved["held"], held_out)
@@ -143,7 +140,7 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
         "neighbours": similar,
     }
     if run.folder is not None:
-        save_arrays(run.folder / "held_out.npz", predicted)
+        files.save_arrays(run.folder / "held_out.npz", predicted)
     return run, predicted
 
 
@@ -200,7 +197,7 @@ def choose_workers(
             raise SrjtError(f"Folds cannot be trained at the same time, because {reason}: use `jobs=1`.")
         setup.reporter.note(f"Folds are trained one after the other, because {reason}.")
         return None
-    if choose_device(setup.device).type == "cuda":
+    if devices.choose_device(setup.device).type == "cuda":
         all_gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         gpus = all_gpus if setup.device is None else [setup.device]
         count = min(folds, len(gpus) if jobs == "auto" else jobs)
@@ -213,7 +210,7 @@ def choose_workers(
         seen, available = folds * samples * config.epochs * (config.crop / 64) ** 2, available_memory()
         if takes_rows(str(config.network)) or seen < pays or available is None:
             return None  # rows of features are trained in seconds
-        networks = lookup(config.method, registered_by=config.imports).networks
+        networks = methods.lookup(config.method, registered_by=config.imports).networks
         pixels = networks * min(config.batch_size, samples) * config.crop**2
         needed = PROCESS_BYTES + pixels * PIXEL_BYTES.get(str(config.network), LARGE_PIXEL_BYTES)
         count = min(folds, threads, available // needed)
@@ -235,7 +232,7 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
         return "they have no folder in which worker processes could leave them"
     if any(part is not None for part in (setup.network, setup.transform, setup.eval_transform)):
         return "worker processes cannot import a network or a transform of your own"
-    if not is_known_to_workers(config.method, registered_by=config.imports):
+    if not methods.is_known_to_workers(config.method, registered_by=config.imports):
         return (
             f"worker processes do not know the method {config.method!r}, which is registered in this session (name its "
             "module in `imports` to change that)"
@@ -252,7 +249,7 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
     count, reporter = len(folds), setup.reporter
     elsewhere = Setup(cache=setup.cache, on_bad_image=setup.on_bad_image)  # what a worker can be sent
     assert folds.out is not None, "choose_workers requires it"
-    waiting = [k for k in range(count) if not run_folder.is_finished(folds.out / f"fold{k}")]
+    waiting = [k for k in range(count) if not is_finished(folds.out / f"fold{k}")]
     if not waiting:
         return set()
     trained = set(waiting)
@@ -283,7 +280,7 @@ def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
 
 def _train_fold(folds: Folds, k: int, setup: Setup, threads: int | None, *, device: str | None) -> list[str]:
     """The task of a worker; returns the notes of the training."""
-    import_modules(folds.config.imports)
+    methods.import_modules(folds.config.imports)
     if threads is not None:
         torch.set_num_threads(threads)
     reporter = BarReporter()
@@ -307,7 +304,7 @@ class _Progress:
                 continue
             self.sizes[k] = size
             try:
-                rows = parse_rows(file.read_bytes())
+                rows = checkpoint.parse_rows(file.read_bytes())
             except ValueError:  # damaged by a power cut: its worker restores it from the checkpoint
                 continue
             epoch = max((row.epoch for row in rows), default=0)
@@ -414,7 +411,7 @@ def cross_fit(
     reporter = setup.reporter
     config = config.for_data(features=manifest.are_features)
     workers = choose_workers(jobs, folds=folds, samples=len(manifest), config=config, setup=setup, out=out)
-    if out is None or not all(run_folder.is_finished(out / f"fold{k}") for k in range(folds)):
+    if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
         fetch_weights(config, setup, features=manifest.are_features)
     at_once = 1 if workers is None else folds  # their epochs are counted together
     reporter.begin(title, epochs=config.epochs * at_once, folds=folds // at_once)
@@ -424,7 +421,7 @@ def cross_fit(
         without_truth = store.manifest
     if store.path is None:  # images in memory: keep the resized ones, to resize only once
         without_truth = replace(without_truth, arrays=store.pixels)
-    rows = resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
+    rows = one_run.resolve_split(setup.split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
     fold = assign_folds(samples, folds=folds, seed=config.seed, by="stratified")
     groups = np.array(samples.groups or samples.ids, dtype=object)

@@ -296,7 +296,7 @@ def _data_facts(
     patients, left_out, sides = manifest.patients, manifest.left_out, parts.sides()
     owners = {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}
     counts = [np.bincount(manifest.labels[rows], minlength=manifest.num_classes) for rows in sides.values()]
-    return {
+    facts = {
         "samples": {name: len(rows) for name, rows in sides.items()},
         "class_counts": counts[0].tolist(),
         "validation_counts": counts[1].tolist(),
@@ -315,6 +315,7 @@ def _data_facts(
         if left_out is None
         else Counter(left_out) + Counter({"unreadable-image": unreadable}),
     }
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def _tensors(
