@@ -455,8 +455,7 @@ def write_checklist(
     """The page as HTML that word processors open, and as Markdown beside it. write: as of ``write_page``."""
     plain = templates().get_template("plain.html").render(page=page)
     files = {path: plain, path.with_suffix(".md"): markdown(page)}
-    with explain_write_errors(f"The checklist cannot be written to {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with explain_write_errors(f"{path} cannot be written"):
         for file, text in files.items():
             write(file, text.encode("utf-8", "replace"))
     return list(files)

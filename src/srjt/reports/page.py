@@ -201,8 +201,7 @@ def notebook_html(page: Page) -> str:
 def write_page(page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output) -> None:
     """Write the page to an HTML file. write: ``write_atomically`` for a file in a folder of ours."""
     content = render(page).encode("utf-8", "replace")  # file names may be invalid text
-    with explain_write_errors(f"The report cannot be written to {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with explain_write_errors(f"{path} cannot be written"):
         write(path, content)
 
 
