@@ -27,6 +27,7 @@ def make_study(
     epochs: int = 12,
     grades: Sequence[str] = ("Mayo 0", "Mayo 1", "Mayo 2", "Mayo 3"),
     statuses: dict[str, str] | None = None,
+    source: str = "labels.csv",
     **facts: Any,
 ) -> StudyResults:
     """methods: with their variants, as on the command line. statuses: key → status of runs that are not done; keys
@@ -106,7 +107,7 @@ def make_study(
         facts={
             "name": "colitis",
             "study": {
-                "source": "labels.csv",
+                "source": source,
                 "noise_rate": None,
                 "seeds": [0],
                 "preset": None,

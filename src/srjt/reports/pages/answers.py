@@ -20,7 +20,7 @@ from srjt.inference.options import Answering
 from srjt.inference.predict import Predictions
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
 from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement, scores_table
-from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of
+from srjt.reports.sections import made_section, model_section, pictures_of, run_name
 from srjt.reports.table import Table, between, data_table
 
 LEAST_CERTAIN = 12
@@ -188,7 +188,7 @@ def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manif
     heading, slug, tiles = "Least certain", "least-certain", []
     if len(predictions.run.in_shape) == 3:
         images = predictions["highest_image" if per else "image"].astype(str).tolist()
-        picture = thumbnails_of(images, data)
+        picture = pictures_of(data)
         for row, answer in zip(rows.tolist(), predictions.iloc[rows].to_dict("records"), strict=True):
             whose = [", ".join(f"{name} {answer[name]}" for name in per)]
             if "grade_low" in answer:
@@ -196,7 +196,7 @@ def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manif
                 whose.append(f"range {' to '.join(ends)}")
             tiles.append(
                 Tile(
-                    picture=picture(row),
+                    picture=picture(images[row]),
                     title=f"grade {grades.show(answer['grade'])}",
                     number=f"p {_probability(answer):.2f}",
                     share=min(float(entropy[row] / np.log(len(grades))), 1.0),

@@ -124,18 +124,11 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
 @page_of.register(Audit)
 def audited_page(found: Audit) -> Page:
     """The page of an audit in memory."""
-    names = [str(name) for name in found.fitted.manifest.table["image"]]
-    of_row, row_of = (
-        sections.thumbnails_of(names, found.fitted.manifest),
-        {n: row for row, n in enumerate(names)},
-    )
     grades = Grades(found.facts["grades"], found.facts.get("grade_names"))
-
-    def picture(name: str) -> str:
-        return of_row(row_of[name]) if name in row_of else ""
-
-    scores = found.scores.copy()
-    return _page(found.facts, found.summary, scores, found.readings, grades, picture, found.folder)
+    picture = sections.pictures_of(found.fitted.manifest)
+    return _page(
+        found.facts, found.summary, found.scores.copy(), found.readings, grades, picture, found.folder
+    )
 
 
 def _page(
@@ -160,7 +153,7 @@ def _page(
         image_of = dict(zip(scores["id"], scores["image"], strict=True))
         worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
         worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
-        doubtful.append(doubtful_section(worst, len(readings), "reading", picture))
+        doubtful.append(doubtful_section(worst, len(readings), "reading", picture, file="readings.csv"))
     title, lead = verdict(VERDICT, f)
     source = Path(facts["source"]).name or ("labels" if folder is None else folder.resolve().name)
     return Page(
@@ -253,28 +246,28 @@ def doubtful_section(
     noun: str,
     picture: Callable[[str], str],
     looks: list[list[str]] | None = None,
+    *,
+    file: str = "audit.csv",
 ) -> Section:
-    """A gallery, or without pictures a table. The quality is not a number if it says nothing."""
-    judged, readings = bool(worst["quality"].notna().any()), noun == "reading"
-    heading = f"The {len(worst)} most doubtful {noun}s"
+    """A gallery, or without pictures a table. worst: as for ``gallery``. file: has all of them."""
+    judged, heading = bool(worst["quality"].notna().any()), f"The {len(worst)} most doubtful {noun}s"
     if len(worst) == total:
         heading = f"All {total} {noun}s, the most doubtful first"
-    slug, heading = "readings" if readings else "doubtful", heading if judged else "The labels"
+    slug, heading = file.removesuffix(".csv"), heading if judged else "The labels"
     pictures = [picture(str(name)) for name in worst["image"]]
     if any(pictures):
-        hint = (
-            f"A number is the probability that the {noun} is right; A → B: {noun} A, suggested grade B."
-            * judged
-        )
+        hint = f"A number is the probability that the {noun} is right; A → B: {noun} A, suggested grade B."
+        hint *= judged
         if looks is not None:
             hint += " Where they look: orange raises the expected grade of the networks, blue lowers it."
         return Section(slug, heading, hint=hint.strip(), tiles=gallery(worst, pictures, looks))
-    columns = ["id", *["reader"] * readings, "grade", *["suggested", "quality"] * judged]
+    suggested = bool(judged and worst["suggested"].ne("").any())
+    columns = ["id", "reader", "grade", *["suggested"] * suggested, *["quality"] * judged]
     table = data_table(
-        worst[columns].replace({"suggested": {"": "none"}}).rename(columns={"id": "sample"}),
+        worst[[name for name in columns if name in worst]].rename(columns={"id": "sample"}),
         title="",
-        slug="worst",
-        caption=f"All are in {'readings' if readings else 'audit'}.csv.",
+        slug=f"worst-{slug}",
+        caption=f"All are in {file}.",
         formats={"quality": _probability},
     )
     return Section(slug, heading, tables=[table])

@@ -27,7 +27,7 @@ from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
-from srjt.reports.sections import made_section, model_section, thumbnails_of
+from srjt.reports.sections import made_section, model_section, pictures_of
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
@@ -272,8 +272,7 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
     rows, shown = found.answers, found.grades.shown
     if found.per or rows.empty or found.features:  # a patient is not one picture
         return []
-    files = [str(file) for file in rows["file" if "file" in rows else "image"]]
-    picture = thumbnails_of(files, data)
+    files, picture = rows["file" if "file" in rows else "image"].astype(str).tolist(), pictures_of(data)
     frame = pd.DataFrame({name: rows[name].map(found.grades.index) for name in ("label", "grade")})
     frame = frame.assign(
         id=rows["image"].astype(str), owner=rows["patient" if "patient" in rows else "image"]
@@ -285,7 +284,7 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
         own = frame[distance == off]
         # one of each patient first
         own = own.iloc[np.argsort(own.duplicated("owner"), kind="stable")][: 4 * EXAMPLES].reset_index()
-        pictures = ((one, image) for one in own.to_dict("records") if (image := picture(one["index"])))
+        pictures = ((one, image) for one in own.to_dict("records") if (image := picture(files[one["index"]])))
         for one, image in itertools.islice(pictures, EXAMPLES):
             title = " → ".join(dict.fromkeys((shown[one["label"]], shown[one["grade"]])))
             tiles.append(Tile(picture=image, title=title, number=kind, text=one["id"]))

@@ -24,7 +24,7 @@ from srjt.readers.consensus import NEW_READER, Consensus
 from srjt.readers.readings import ENOUGH, Readings
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
 from srjt.reports.pages.audit import doubtful_section, thumbnail
 from srjt.reports.pages.evaluation import interval_frame
 from srjt.reports.table import MISSING, Table, between, data_table
@@ -484,7 +484,7 @@ def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
 
 def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
     """The readings that are least probably right, and the items of which the consensus is least certain."""
-    grades, noun = grades_of(facts), facts["noun"]
+    grades = grades_of(facts)
     read = None if folder is None else read_readers_folder(folder)
     images = {} if read is None else dict(zip(read.ids, read.images, strict=True))
 
@@ -494,30 +494,20 @@ def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
     readings = pd.DataFrame(facts["doubtful_readings"])
     readings = readings.rename(columns={"consensus": "suggested", "probability": "quality"})
     readings = readings.assign(image=readings["id"], **readings[["grade", "suggested"]].map(grades.show))
-    items = [
-        (item["id"], grades.show(item["grade"]), item["certainty"], _said(item["said"], grades))
-        for item in facts["consensus"]["doubtful"]
-    ]
-    pictures = [picture(name) for name, *_ in items]
-    tiles, tables = [], []
-    if any(pictures):
-        tiles = [
-            Tile(picture=shown, title=grade, number=f"{sure:.2f}", share=sure, detail=said, text=name)
-            for shown, (name, grade, sure, said) in zip(pictures, items, strict=True)
-        ]
-    elif items:
-        frame = pd.DataFrame(items, columns=[noun, "consensus", "certainty", "readings"])
-        caption, formats = "All are in consensus.csv.", {"certainty": ".2f"}
-        tables = [data_table(frame, title="", slug="items", caption=caption, formats=formats)]
-    heading = f"The {len(items)} least certain {noun}s" if items else "Consensus"
-    counts, counted = (
-        list(zip(grades.shown, facts["consensus"]["counts"], strict=True)),
-        f"{noun}s, by consensus",
+    items = pd.DataFrame(facts["consensus"]["doubtful"], columns=["id", "grade", "certainty", "said"])
+    items = items.assign(
+        grade=items["grade"].map(grades.show),
+        reader=[_said(said, grades) for said in items["said"]],
+        suggested="",
+        quality=items["certainty"].astype(float),
+        image=items["id"],
     )
-    return [
-        doubtful_section(readings, facts["number_of_readings"], "reading", picture),
-        Section("uncertain", heading, counts=counts, counted=counted, tiles=tiles, tables=tables),
-    ]
+    counts = list(zip(grades.shown, facts["consensus"]["counts"], strict=True))
+    made = [doubtful_section(readings, facts["number_of_readings"], "reading", picture, file="readings.csv")]
+    if len(items):
+        noun = "consensus grade"
+        made.append(doubtful_section(items, facts["items"], noun, picture, file="consensus.csv"))
+    return [*made, Section("grades", "Consensus", counts=counts, counted=f"{facts['noun']}s")]
 
 
 def _said(readings: Sequence[Sequence[str]], grades: Grades) -> str:
