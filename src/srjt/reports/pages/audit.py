@@ -209,31 +209,18 @@ def thumbnail(folder: Path, name: str) -> str:
         return ""
 
 
-def gallery(
-    rows: pd.DataFrame, pictures: Sequence[str], more: Sequence[Sequence[str]] | None = None
-) -> list[Tile]:
-    """A tile per doubtful label or reading.
-
-    rows: id, grade, suggested ("" if none), quality (not a number if it says nothing), and reader and twins if there
-    are any. more: further pictures of each.
-    """
-    tiles = []
-    for place, row in enumerate(rows.to_dict("records")):
-        unjudged = bool(np.isnan(row["quality"]))
-        same = row["suggested"] in (row["grade"], "")
-        tiles.append(
-            Tile(
-                picture=pictures[place],
-                title=row["grade"] if same or unjudged else f"{row['grade']} → {row['suggested']}",
-                share=None if unjudged else float(row["quality"]),
-                number="" if unjudged else _probability(row["quality"]),
-                detail=str(row.get("reader", "")),
-                text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
-                more=more[place] if more else (),
-                right=not unjudged and row["grade"] == row["suggested"],
-            )
-        )
-    return tiles
+def _tile(row: Mapping[str, Any], picture: str, more: Sequence[str]) -> Tile:
+    unjudged, same = bool(np.isnan(row["quality"])), row["suggested"] in (row["grade"], "")
+    return Tile(
+        picture=picture,
+        title=row["grade"] if same or unjudged else f"{row['grade']} → {row['suggested']}",
+        share=None if unjudged else float(row["quality"]),
+        number="" if unjudged else _probability(row["quality"]),
+        detail=str(row.get("reader", "")),
+        text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
+        more=more,
+        right=not unjudged and row["grade"] == row["suggested"],
+    )
 
 
 def _probability(value: float) -> str:
@@ -249,7 +236,11 @@ def doubtful_section(
     *,
     file: str = "audit.csv",
 ) -> Section:
-    """A gallery, or without pictures a table. worst: as for ``gallery``. file: has all of them."""
+    """A gallery, or without pictures a table.
+
+    worst: id, grade, suggested ("" if none), quality (not a number if it says nothing), image, and reader and twins if
+    there are any. looks: further pictures of each. file: has all of them.
+    """
     judged, heading = bool(worst["quality"].notna().any()), f"The {len(worst)} most doubtful {noun}s"
     if len(worst) == total:
         heading = f"All {total} {noun}s, the most doubtful first"
@@ -260,7 +251,8 @@ def doubtful_section(
         hint *= judged
         if looks is not None:
             hint += " Where they look: orange raises the expected grade of the networks, blue lowers it."
-        return Section(slug, heading, hint=hint.strip(), tiles=gallery(worst, pictures, looks))
+        rows = zip(worst.to_dict("records"), pictures, looks or [()] * len(worst), strict=False)
+        return Section(slug, heading, hint=hint.strip(), tiles=[_tile(*row) for row in rows])
     suggested = bool(judged and worst["suggested"].ne("").any())
     columns = ["id", "reader", "grade", *["suggested"] * suggested, *["quality"] * judged]
     table = data_table(
