@@ -102,9 +102,9 @@ def phases(source: Path, *, network: str, epochs: int, batch_size: int) -> None:
     import torch
 
     from srjt.data import folds, read
-    from srjt.training.batches import Forward
     from srjt.training.step import Step
     from srjt.training.train import train
+    from srjt.training.trained import Forward
 
     torch.set_num_threads(1)
     for method in ("standard", "co-teaching+ours"):

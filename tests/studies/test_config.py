@@ -133,7 +133,7 @@ COUNTS = [6105, 3052, 1254, 865]  # LIMUC's
 @pytest.mark.parametrize(("kind", "rate"), [("quasi", 0.4), ("truncated", 0.0)])
 def test_a_rate_is_solved_on_the_class_mix(kind: str, rate: float) -> None:
     spec = parse_noise(f"{kind}:{rate}")
-    rho, matrix, given = spec.on(COUNTS)
+    given, matrix, rho = spec.on(COUNTS)
     assert rho is not None
     assert matrix is not None
     assert noise.expected_rate(matrix, class_counts=COUNTS) == pytest.approx(rate, abs=1e-12)
@@ -144,7 +144,7 @@ def test_a_rate_is_solved_on_the_class_mix(kind: str, rate: float) -> None:
 def test_rho_and_rate_fix_one_and_tell_the_other_and_none_has_neither() -> None:
     spec = parse_noise("quasi:rho=0.2,rate=0.4")
     expected = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
-    rho, matrix, given = spec.on(COUNTS)
+    given, matrix, rho = spec.on(COUNTS)
     np.testing.assert_array_equal(matrix, expected)
     assert (rho, given) == (0.2, 0.4)
     assert noise.expected_rate(expected, class_counts=COUNTS) != pytest.approx(0.4, abs=0.01)

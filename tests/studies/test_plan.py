@@ -248,7 +248,7 @@ def test_mistakes(small: Small, labels: Path, tmp_path: Path) -> None:
         open_data(small(source=""))
     with pytest.raises(SrjtError, match="does not exist"):
         open_data(small(source=str(tmp_path / "none.csv"), reading={}))
-    with pytest.raises(SrjtError, match="Unknown reading option of synthetic 'image': did you mean 'images'"):
+    with pytest.raises(SrjtError, match=r"synthetic dataset takes images, patients, .* argument 'image'"):
         open_data(small(reading={"image": 20}))
     with pytest.raises(SrjtError, match="Unknown reading option 'patients'"):
         open_data(small(source=str(labels), reading={"patients": 10}))

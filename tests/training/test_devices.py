@@ -22,15 +22,16 @@ from torch import Tensor, nn
 
 import srjt
 from processes import Limit
+from srjt.data.grades import Grades
 from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
 from srjt.networks import tiny
 from srjt.training import checkpoint, devices
-from srjt.training.batches import Forward, Preprocess
 from srjt.training.checkpoint import read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.devices import LEFT_OUT, Process, StackedNetworks, backward_kernels, compile_networks
-from srjt.training.trained import build_method
+from srjt.training.folder import RunFacts
+from srjt.training.trained import Setup, build_method, ready_to_compute
 
 # Networks of one structure are compiled once, also those of later trainings.
 
@@ -96,13 +97,10 @@ def test_all_sides_are_evaluated_in_batches_of_one_size(graphs: list[Any]) -> No
     compile_networks(networks, batch_size=4)
     sides = [torch.arange(300), torch.arange(300, 370), torch.arange(370, 500)]
     method = build_method(TrainConfig(method="standard", network="mlp"), num_classes=2)
-    made: dict[str, Any] = {
-        "networks": networks,
-        "method": method,
-        "feed": feed,
-        "preprocess": Preprocess(crop=1),
-    }
-    forward = Forward(batch_size=200, sides=sides, **made)
+    config = TrainConfig(method="standard", network="mlp", eval_batch_size=200)
+    facts = RunFacts(config=config, grades=Grades(("0", "1")), data={"in_shape": (3,)})
+    run = ready_to_compute(networks, method, facts, Setup(device="cpu"))
+    forward = run.forward(feed, sides=sides)
     for rows in sides:
         (probabilities,), _ = forward.probabilities(rows)
         with torch.no_grad():

@@ -54,21 +54,21 @@ class NoiseSpec:
     def on(
         self, class_counts: Sequence[int] | npt.NDArray[np.int64]
     ) -> tuple[float | None, npt.NDArray[np.float64] | None, float | None]:
-        """ρ as given, or solved for the rate; the transition matrix (C, C); and the rate ε that the methods get.
+        """The rate ε that the methods get; the transition matrix (C, C); and ρ as given, or solved for the rate.
 
         All are None if nothing is injected.
         """
         from srjt import noise
 
         rho, rate = self.rho, self.rate
-        if rho is None and rate is None:
-            return None, None, None
         if rho is None:
+            if rate is None:
+                return None, None, None
             rho = noise.rho_for_rate(self.kind, rate=rate, class_counts=class_counts)
         matrix = noise.transition_matrix(self.kind, num_classes=len(class_counts), rho=rho)
         if rate is None:
             rate = noise.expected_rate(matrix, class_counts=class_counts)
-        return rho, matrix, rate
+        return rate, matrix, rho
 
 
 def parse_noise(text: str) -> NoiseSpec:
@@ -154,9 +154,8 @@ class MethodSpec:
     @property
     def variant(self) -> str:
         """``name=value,…`` of all options and settings; empty for the plain method."""
-        return ",".join(
-            f"{name}={value}" for name, value in sorted({**self.options, **self.settings}.items())
-        )
+        chosen = sorted({**self.options, **self.settings}.items())
+        return ",".join(f"{name}={value}" for name, value in chosen)
 
 
 def parse_method(text: str) -> MethodSpec:
@@ -186,9 +185,7 @@ def parse_method(text: str) -> MethodSpec:
         except ValueError:
             raise SrjtError(f"{option} of {text!r} has a value that is not valid YAML.") from None
     if settings.get("noise_rate", "auto") != "auto" and "noise_rate" not in needs:
-        raise SrjtError(
-            f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates the matrix."
-        )
+        raise SrjtError(f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates it.")
     if options:  # report a misspelt value now, not once from every run
         identity = [[float(i == j) for j in range(4)] for i in range(4)]
         estimated = {"label_matrix": identity} if options.get("label_matrix") == ESTIMATED else {}

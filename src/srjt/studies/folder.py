@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import traceback
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -169,7 +168,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
 
 def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
     _, injected = data.labelled(spec, fold, seed)
-    (rate, matrix), (rho, own, _) = data.given_noise(spec), spec.on(data.manifest.class_counts)
+    (rate, matrix), (_, own, rho) = data.given_noise(spec), spec.on(data.manifest.class_counts)
     if rate == "auto":  # the noise.json of each run has its estimate
         rate, matrix = None, own
     return {
@@ -233,20 +232,15 @@ def run_planned(
     manifest, _ = data.labelled(planned.noise, planned.fold, planned.seed)
     if manifest.arrays is not None and not manifest.are_features:
         manifest = replace(manifest, arrays=data.resized_images(config.image_size, config.resize, cache))
-    run = run_folder(folder, planned.key)
+    run, split = run_folder(folder, planned.key), data.split(planned.noise, planned.fold)
     # not the method: all methods share an estimate, and what is said twice is shown once
-    part = planned.noise.share < 1.0
-    with (
-        warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"),
-        warnings.catch_warnings() if part else contextlib.nullcontext(),
-    ):
-        if part:  # the others are left out on purpose
-            warnings.filterwarnings("ignore", message=".*on no side of the split")
+    with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
         train(
             manifest,
             out=run,
             config=config,
-            split=data.split(planned.noise, planned.fold),
+            # of a share the others are left out on purpose: no warning says that they are on no side
+            split=split if planned.noise.share == 1.0 else lambda manifest: split,
             device=device,
             cache=cache,
             shared_estimate=folder / "estimates" / data.estimate_name(planned),
@@ -269,20 +263,16 @@ def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
         files.write_atomically(report, text.encode("utf-8", "surrogateescape"))
 
 
-def run_by_key(folder: str, key: str, cache: str | None = None, *, device: str | None = None) -> None:
+def run_by_key(folder: Path, key: str, cache: Path | None = None, *, device: str | None = None) -> None:
     """The task of a worker process: open the study, unless it is open, find the planned run, and train it."""
-    path = Path(folder)
     try:
-        facts = read_study(path)
+        facts = read_study(folder)
         import_modules(facts["study"]["train"].get("imports", ()))
-        decoded = None if cache is None else Path(cache)
-        data = open_kept_data(StudyConfig.from_dict(facts["study"]), cache=decoded)
+        data = open_kept_data(StudyConfig.from_dict(facts["study"]), cache=cache)
         entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
         if entry is None or (planned := data.find(entry)).key != key:
-            raise SrjtError(
-                "The data or the plan have changed since the study began: run the same command again."
-            )
-        run_planned(path, data, planned, device=device, cache=decoded)
+            raise SrjtError("The data or the plan have changed: run the same command again.")
+        run_planned(folder, data, planned, device=device, cache=cache)
     except Exception as problem:
-        write_error_report(path, key, problem)
+        write_error_report(folder, key, problem)
         raise

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import inspect
 import io
 import json
 import math
@@ -33,7 +32,7 @@ from srjt.data.manifest import LeakageWarning, Manifest, drop_unusable
 from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError, unknown_name
+from srjt.errors import SrjtError
 from srjt.files import cache_folder, load_arrays, save_arrays
 from srjt.methods import lookup
 from srjt.progress import Bar
@@ -147,17 +146,13 @@ class StudyPlan:
         if self.config.noise_rate == "auto":
             return self._estimated_noise(spec)
         if spec.kind != "none":
-            _, injected, given = spec.on(counts)
-            return given, injected
+            return spec.on(counts)[:2]
         rate, matrix = self.config.noise_rate, self.config.transition
         if self.config.learning_curve and spec.labels not in self.config.noises:  # wrong labels that are left
             rate, matrix = (rate or 0.0) * (spec.corrected and self._better_labels[1]), None
         if matrix is not None:
             return rate, noise.check_matrix(matrix, num_classes=self.manifest.num_classes)
-        if rate is None:
-            return None, None
-        rho = noise.rho_for_rate("quasi", rate=rate, class_counts=counts)
-        return rate, noise.transition_matrix("quasi", num_classes=self.manifest.num_classes, rho=rho)
+        return NoiseSpec(label="", kind="quasi", rate=rate).on(counts)[:2]
 
     def _estimated_noise(self, spec: NoiseSpec) -> tuple[Literal["auto"], Any]:
         given = self.config.transition if spec.kind == "none" else None
@@ -269,10 +264,6 @@ def open_data(
 
 def _synthetic(options: dict[str, Any]) -> Manifest:
     """The synthetic dataset, generated once and cached: it takes seconds, and every process of a study needs it."""
-    parameters = inspect.signature(generate).parameters
-    for option in options:
-        if option not in parameters:
-            raise unknown_name("reading option of synthetic", option, parameters)
     text = json.dumps([__version__, options], sort_keys=True)
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     file = cache_folder() / "synthetic" / f"{name}.npz"
@@ -284,7 +275,9 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     try:
         manifest = generate(**options)
     except TypeError as problem:
-        raise SrjtError(f"The options of the synthetic dataset are whole numbers: {problem}.") from None
+        raise SrjtError(
+            f"The synthetic dataset takes images, patients, size, grades and seed, whole numbers: {problem}."
+        ) from None
     assert manifest.arrays is not None
     table_text = np.array(manifest.table.to_json(orient="split", double_precision=15))
     arrays = {"pixels": manifest.arrays, "grades": np.array(manifest.grades), "table": table_text}

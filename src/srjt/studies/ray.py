@@ -53,12 +53,12 @@ RUN_FILES = (
 class RunTask:
     """Everything that a node needs to train one planned run."""
 
-    folder: str  # of the study, on the driver
+    folder: Path  # of the study, on the driver
     identity: tuple[int, int] | None  # of study.json: a node that finds the same file sees the same folder
     scratch: str  # name of the folder of a node that does not
     study: dict[str, Any]  # study.json
     cwd: str  # of the driver, so that relative paths mean the same on the nodes
-    cache: str | None
+    cache: Path | None
     gpu: bool
     threads: int | None
     key: str = ""  # of the planned run
@@ -77,9 +77,9 @@ def file_identity(file: Path) -> tuple[int, int] | None:
 def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
     """Train the run. Returns done, failed or left: an exception is not raised, so that Ray repeats only what died. And,
     if the node does not see the study, files by their paths in it: the finished run, or its error, and estimates."""
-    shared = task.identity is not None and task.identity == file_identity(Path(task.folder) / "study.json")
+    shared = task.identity is not None and task.identity == file_identity(task.folder / "study.json")
     # the same scratch folder in every attempt, so that a new process on this node finds the checkpoints
-    folder = Path(task.folder) if shared else Path(tempfile.gettempdir()) / task.scratch
+    folder = task.folder if shared else Path(tempfile.gettempdir()) / task.scratch
     run = run_folder(folder, task.key)
     status, wanted = "done", [f"runs/{task.key}/{name}" for name in RUN_FILES]
     try:
@@ -90,7 +90,7 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
         until = time.monotonic() + LOCK_SECONDS
         while is_locked(run) and time.monotonic() < until:
             time.sleep(0.2)
-        run_by_key(str(folder), task.key, task.cache, device="cuda" if task.gpu else "cpu")
+        run_by_key(folder, task.key, task.cache, device="cuda" if task.gpu else "cpu")
     except (Interrupted, KeyboardInterrupt) as stopped:
         if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
             os._exit(stopped.status)  # the node is being drained: Ray restarts the run on another one
@@ -179,12 +179,12 @@ def run_on_ray(
             return
         gpus = _resolve_gpus(ray, gpus_per_run, cpus=cpus, own=own, work=work)
         task = RunTask(
-            folder=str(folder),
+            folder=folder,
             identity=file_identity(folder / "study.json") if shared else None,
             scratch=f"srjt-{secrets.token_hex(8)}",
             study=study,
             cwd=str(Path.cwd()),
-            cache=None if cache is None else str(cache),
+            cache=cache,
             gpu=gpus > 0,
             threads=None if gpus > 0 else max(1, int(cpus)),
             files={
@@ -203,7 +203,7 @@ class _Driver:
 
     def __init__(self, ray: Any, remote: Any, task: RunTask, work: Work, *, wanted: dict[str, float]) -> None:
         self.ray, self.remote, self.task, self.work, self.wanted = ray, remote, task, work, wanted
-        self.folder, self.waiting = Path(task.folder), list(work.waiting)
+        self.folder, self.waiting = task.folder, list(work.waiting)
         self.submitted: dict[Any, PlannedRun] = {}  # in the order in which Ray starts them
         self.room, self.nodes = 0, set[str]()  # room: for runs at the same time
 

@@ -233,9 +233,8 @@ class StudyResults(Reported):
         wanted = of_side[of_side["metric"].isin(list(metrics))]
         runs = wanted.groupby(["method", "variant", "noise", "metric"])["value"]
         cells = runs.agg(_mean_and_std).unstack(["noise", "metric"])
-        columns = pd.MultiIndex.from_product(
-            [dict.fromkeys(self.runs["noise"]), metrics], names=["noise", "metric"]
-        )
+        noises = dict.fromkeys(self.runs["noise"])
+        columns = pd.MultiIndex.from_product([noises, metrics], names=["noise", "metric"])
         order = paper_order(self.runs["method"])
         rows = sorted(cells.index, key=lambda row: (order.index(row[0]), row[1]))
         table = cells.reindex(index=rows, columns=columns).fillna("–")

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
+from srjt.data.duplicates import warn_of_duplicates
 from srjt.errors import Interrupted, SrjtError, cores, warn
 from srjt.files import is_locked
 from srjt.inference.options import Execution
@@ -99,13 +99,7 @@ def run_locally(
                 if (planned := next(free, None)) is None:
                     break
                 waiting.remove(planned)
-                task = (
-                    study_folder.run_by_key,
-                    str(folder),
-                    planned.key,
-                    None if cache is None else str(cache),
-                )
-                pool.submit(planned.key, *task)
+                pool.submit(planned.key, study_folder.run_by_key, folder, planned.key, cache)
                 work.begin(planned)
             work.watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
@@ -246,31 +240,22 @@ def study(
     """
     check_not_starting("srjt.study")
     if source is not None and not isinstance(source, (str, Path)):
-        raise SrjtError(
-            "srjt.study takes a path or 'synthetic': each of its processes reads the data itself."
-        )
+        raise SrjtError("srjt.study takes a path or 'synthetic': each process reads the data itself.")
     given = {"preset": preset, "config": config, "source": source, **settings, "out": str(out)}
     call = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
     if "noise" in settings:
         settings["noises"] = settings.pop("noise")
     grid = {name: settings.pop(name) for name in GRID & settings.keys()} | {"source": source}
-    if reading := grid.get("reading"):
-        grid["reading"] = {name: _plain(value) for name, value in reading.items()}
     where = {name: settings.pop(name) for name in COMPUTE & settings.keys()}
     if where.get("cache") is not None:
         where["cache"] = Path(where["cache"])
-    resolved = resolve_config(
-        {name: _plain(value) for name, value in grid.items()},
-        train=settings,
-        preset=preset,
-        file=None if config is None else Path(config),
-    )
+    file = None if config is None else Path(config)
+    resolved = resolve_config(_plain(grid), train=settings, preset=preset, file=file)
     execute = choose_executor(**where)
     folder = Path(out)
     shown = progress and watcher is None
     data = open_data(resolved, cache=where.get("cache"), quiet=not shown)
-    if sentence := describe_duplicates(data.manifest, near=resolved.group_near_duplicates):
-        warn(sentence, DuplicateImagesWarning)
+    warn_of_duplicates(data.manifest, near=resolved.group_near_duplicates)
     bar = show_bar("study", shown=shown)
     try:
         outcome = run_study(
@@ -279,15 +264,15 @@ def study(
     finally:
         bar.close()
     if failed := [key for key, status in outcome.items() if status != "done"]:
-        warn(
-            f"{len(failed)} of {len(outcome)} runs failed: the column error of results.runs has the reasons."
-        )
+        warn(f"{len(failed)} of {len(outcome)} runs failed: see the column error of results.runs.")
     return collect_results(folder)
 
 
 def _plain(value: Any) -> Any:
     """As a file of settings holds it."""
-    return str(value) if isinstance(value, Path) else dict(value) if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return str(value) if isinstance(value, Path) else value
 
 
 def resolve_config(

@@ -1,6 +1,4 @@
-"""Batches: the plan of an epoch, augmented batches for training, crops for evaluation, and networks applied to
-them.
-"""
+"""Batches: the plan of an epoch, augmented batches for training, and crops for evaluation."""
 
 from __future__ import annotations
 
@@ -16,8 +14,6 @@ from torch import Tensor
 from srjt.data.images import feed as image_feed
 from srjt.data.images.feed import Crops, Feed
 from srjt.methods.base import Method
-from srjt.ordinal.metrics import confusion_matrix
-from srjt.training.devices import StackedNetworks
 
 # The plan of an epoch: which samples make each batch, and how each sample is cropped and flipped.
 #
@@ -61,12 +57,11 @@ class Plan:
         """Batch number ``step`` (a 0-d tensor), gathered from a store on the GPU."""
         number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
         rows, offsets, flips = (tensor.index_select(0, number)[0] for tensor in vars(self).values())
-        assert data.feed.pixels is not None
-        if data.feed.pixels.ndim == 2:
-            return Batch(data.feed.pixels.index_select(0, store_rows[rows]), data.targets[rows], rows)
-        images = image_feed.gather_crops(
-            data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop
-        )
+        pixels, places = data.feed.pixels, store_rows[rows]
+        assert pixels is not None
+        if pixels.ndim == 2:
+            return Batch(pixels.index_select(0, places), data.targets[rows], rows)
+        images = image_feed.gather_crops(pixels, places, offsets, flips, size=preprocess.crop)
         return Batch(image_feed.normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
 
 
@@ -114,9 +109,8 @@ def balancing_weights(labels: Tensor, *, balance: float, certainty: Tensor | Non
 
 def draw_grades(probabilities: Tensor, *, epoch: int, seed: int) -> Tensor:
     """(N, C) probabilities → (N,) a grade of each sample, drawn for this epoch, on the CPU."""
-    points = torch.rand(
-        len(probabilities), 1, generator=generator(seed, "readers", epoch), dtype=torch.float64
-    )
+    draws = generator(seed, "readers", epoch)
+    points = torch.rand(len(probabilities), 1, generator=draws, dtype=torch.float64)
     return (probabilities.cumsum(1)[:, :-1] <= points).sum(1)
 
 
@@ -283,75 +277,3 @@ def view_batches(
     for step, pixels in enumerate(feed.batches(padded.view(steps, size)[first:]), start=first):
         images = map(partial(preprocess.evaluate, pixels), views)
         yield images, slice(step * size, min((step + 1) * size, samples))
-
-
-# Apply networks to samples: probabilities for prediction, confusion counts for metrics.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Forward:
-    """The networks of a method, applied to samples of a feed as in evaluation."""
-
-    networks: StackedNetworks
-    method: Method
-    feed: Feed
-    preprocess: Preprocess
-    batch_size: int  # at most
-    amp: torch.dtype | None = None
-    sides: Sequence[Tensor] = ()  # rows of all sides that will be evaluated
-
-    def confusion_counts(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device.
-
-        Each network, then their ensemble (the mean of their probabilities). Does not wait for the device.
-        """
-        method, classes = self.method, self.method.num_classes
-        total = torch.zeros((method.networks + 1, classes, classes), dtype=torch.int64, device=labels.device)
-        for (logits,), part in self._logits(rows):
-            ensemble = method.probabilities(logits).mean(dim=0).argmax(dim=-1)
-            predicted = torch.cat([method.grades(logits), ensemble[None]])
-            total += torch.stack([confusion_matrix(labels[part], p, num_classes=classes) for p in predicted])
-        return total
-
-    def probabilities(self, rows: Tensor, *, views: Views = CENTRE) -> tuple[Tensor, Tensor]:
-        """Store rows (N,) → (K, N, C) probabilities and (K, N) grades of each network, on the CPU.
-
-        Probabilities are averaged over the views; with several views the grades follow from the averages.
-        """
-        probabilities, grades = [], []
-        for by_view, _ in self._logits(rows, views=views):
-            mean = torch.stack([self.method.probabilities(logits) for logits in by_view]).mean(dim=0)
-            predicted = self.method.grades(by_view[0]) if len(by_view) == 1 else self.method.grades_of(mean)
-            probabilities.append(mean)  # it stays on the device: to fetch it would wait in every batch
-            grades.append(predicted)
-        return torch.cat(probabilities, dim=1).cpu(), torch.cat(grades, dim=1).cpu()
-
-    @torch.no_grad()
-    def _logits(self, rows: Tensor, *, views: Views = CENTRE) -> Iterator[tuple[list[Tensor], slice]]:
-        """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
-        networks, amp, training = self.networks, self.amp, self.networks.training
-        device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
-        largest = self.batch_size
-        if networks.compiled and self.sides:  # one size for all sides, because each size would be compiled
-            largest = even_batch_size(max(map(len, self.sides)), largest=largest)
-        batches = view_batches(
-            self.feed,
-            rows,
-            preprocess=self.preprocess,
-            batch_size=evaluation_batch_size(self.feed, crop=self.preprocess.crop, largest=largest),
-            exact=bool(networks.compiled),
-            views=views,
-        )
-        networks.eval()
-        try:
-            # torch forgets the rounded weights at the end of the outermost autocast: inside of this one they are kept
-            with torch.autocast(device_type, enabled=False):
-                for images, part in batches:
-                    by_view = []
-                    for x in images:
-                        with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
-                            logits = networks(x)[:, : part.stop - part.start]
-                        by_view.append(logits if logits.dtype == torch.float64 else logits.float())
-                    yield by_view, part
-        finally:
-            networks.train(training)

@@ -155,10 +155,8 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     scores = metrics[metrics["split"].isin(["validation", "test"])]
     if scores.empty:
         return pd.DataFrame(columns=["split", "metric", "value", "std"])
-    kept = kept_epoch(metrics)
-    recent = scores[
-        scores["epoch"] > scores["epoch"].max() - LAST if kept is None else scores["epoch"] == kept
-    ]
+    kept, epochs = kept_epoch(metrics), scores["epoch"]
+    recent = scores[epochs > epochs.max() - LAST if kept is None else epochs == kept]
     single = sorted(set(recent["network"]) - {"ensemble", "pooled"})
     reported = ["pooled"] if pooled and "pooled" in set(recent["network"]) else single
     per_epoch = recent[recent["network"].isin(reported)].groupby(["split", "metric", "epoch"])["value"].mean()

@@ -215,15 +215,11 @@ class TrainConfig:
     # the images
     image_size: int = setting(256, "Side of the stored images, in pixels.", panel="Images", gt=0, le=2**14)
     crop: int = setting(224, "Side of the random crop from them.", gt=0)
-    resize: Literal["squash", "crop"] = setting(
-        "squash", "Resize to a square, or the short side and then crop."
-    )
+    resize: Literal["squash", "crop"] = setting("squash", "Resize to a square, or the short side, then crop.")
     flip: bool = setting(True, "Mirror training images at random.", shown="yes")
 
     # the optimisation; None: chosen by for_data
-    epochs: int = setting(
-        PAPER_EPOCHS, "Passes over the training samples.", panel="Optimisation", gt=0, le=MANY
-    )
+    epochs: int = setting(PAPER_EPOCHS, "Passes over the samples.", panel="Optimisation", gt=0, le=MANY)
     batch_size: int = setting(64, "Samples per step.", gt=0, le=MANY)
     optimizer: Literal["adam", "adamw"] | None = setting(
         None,
@@ -247,9 +243,7 @@ class TrainConfig:
     learning_rate: float | None = setting(
         None, "Learning rate.", shown="srjt 1e-3, others 1e-4; mlp 3e-4, linear 1e-3", gt=0, lt=math.inf
     )
-    weight_decay: float | None = setting(
-        None, "Weight decay.", shown="1e-4 for adam, 0.05 for adamw", ge=0, le=1e3
-    )
+    weight_decay: float | None = setting(None, "Weight decay.", shown="adam 1e-4, adamw 0.05", ge=0, le=1e3)
     milestones: tuple[int, ...] | None = setting(
         None,
         "Epochs after which the learning rate falls.",
@@ -323,9 +317,7 @@ class TrainConfig:
             and "label_matrix" not in self.method_options  # else they are estimated already
             and self.requested_noise_rate != "auto"
         ):
-            raise SrjtError(
-                "`soft_labels='estimated'` needs `noise_rate='auto'`: they follow the estimated noise."
-            )
+            raise SrjtError("`soft_labels='estimated'` needs `noise_rate='auto'`: they follow its estimate.")
 
     @property
     def effective_milestones(self) -> tuple[int, ...]:
@@ -383,10 +375,8 @@ class TrainConfig:
         """A copy in which everything is chosen: the network by the kind of data (images get the paper's, features a
         head), how its weights are learnt by the network and the method's recipe, the rest by the recipe."""
         chosen = self.replace(network=self.network or (HEAD if features else PAPER_NETWORK))
-        not_given = {
-            name: value for name, value in chosen.optimisation().items() if getattr(self, name) is None
-        }
-        return chosen.replace(**not_given).with_recipe(features=features)
+        unset = {name: value for name, value in chosen.optimisation().items() if getattr(self, name) is None}
+        return chosen.replace(**unset).with_recipe(features=features)
 
     def optimisation(self) -> dict[str, Any]:
         """How the method's recipe learns the weights of this network: the settings that were not given."""

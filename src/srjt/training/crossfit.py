@@ -294,24 +294,23 @@ class _Progress:
 
     def __init__(self, files: list[Path], reporter: Reporter) -> None:
         self.files, self.reporter = files, reporter
-        self.sizes = [0] * len(self.files)
-        self.epochs = [0] * len(self.files)
+        self.sizes, self.epochs = dict.fromkeys(files, 0), dict.fromkeys(files, 0)
 
     def update(self) -> None:
-        for k, file in enumerate(self.files):
+        for file in self.files:
             size = file.stat().st_size if file.exists() else 0
-            if size == self.sizes[k]:
+            if size == self.sizes[file]:
                 continue
-            self.sizes[k] = size
-            try:
+            self.sizes[file] = size
+            with contextlib.suppress(
+                ValueError
+            ):  # damaged by a power cut: its worker restores it from the checkpoint
                 rows = checkpoint.parse_rows(file.read_bytes())
-            except ValueError:  # damaged by a power cut: its worker restores it from the checkpoint
-                continue
-            epoch = max((row.epoch for row in rows), default=0)
-            if epoch > self.epochs[k]:
-                self.epochs[k] = epoch
-                latest = [row for row in rows if row.epoch == epoch]
-                self.reporter.finished_epoch(sum(self.epochs), latest)
+                epoch = max((row.epoch for row in rows), default=0)
+                if epoch > self.epochs[file]:
+                    self.epochs[file] = epoch
+                    latest = [row for row in rows if row.epoch == epoch]
+                    self.reporter.finished_epoch(sum(self.epochs.values()), latest)
 
 
 # The cross-fit: all folds, put together.
@@ -467,9 +466,7 @@ def cross_fit(
         by_network=by_network,
         grades=grades,
         fold=fold,
-        selected=np.divide(
-            times_selected, times_seen, out=np.full(len(samples), np.nan), where=times_seen > 0
-        ),
+        selected=np.where(times_seen > 0, times_selected / np.maximum(times_seen, 1), np.nan),
         neighbours=similar if neighbours else None,
         skipped=tuple(store.skipped),
     )

@@ -65,16 +65,17 @@ def choose_device(requested: str | None = None) -> torch.device:
     # torch knows others, which compute nothing or are not tested
     if device is None or device.type not in ("cpu", "cuda"):
         raise SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.")
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
         raise SrjtError(
             f"Device {requested!r} is not available: torch finds no GPU on this machine. Use `device='cpu'`."
         )
-    if device.type == "cuda":
-        index = 0 if device.index is None else device.index
-        if index >= torch.cuda.device_count():
-            raise SrjtError(f"There is no GPU number {index}: this machine has {torch.cuda.device_count()}.")
-        return torch.device("cuda", index)
-    return torch.device("cpu")
+    if (device.index or 0) >= torch.cuda.device_count():
+        raise SrjtError(
+            f"There is no GPU number {device.index}: this machine has {torch.cuda.device_count()}."
+        )
+    return torch.device("cuda", device.index or 0)
 
 
 def device_name(device: torch.device) -> str:
@@ -292,18 +293,12 @@ class Process:
         ids = [device.index] if device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(wrapped, device_ids=ids)
 
-    def gather(self, logits: Tensor) -> Tensor:
-        """(K, B/N, C) → (K, B, C); the gradient flows through this process's own part."""
-        parts = [torch.empty_like(logits) for _ in range(self.world_size)]
-        dist.all_gather(parts, logits.detach().contiguous())
-        parts[self.rank] = logits
-        return torch.cat(parts, dim=1)
-
-    def gather_targets(self, targets: Tensor) -> Tensor:
-        """(B/N, …) → (B, …)."""
-        parts = [torch.empty_like(targets) for _ in range(self.world_size)]
-        dist.all_gather(parts, targets.contiguous())
-        return torch.cat(parts)
+    def gather(self, part: Tensor, *, dim: int) -> Tensor:
+        """(…, B/N, …) → (…, B, …); the gradient flows through this process's own part."""
+        parts = [torch.empty_like(part) for _ in range(self.world_size)]
+        dist.all_gather(parts, part.detach().contiguous())
+        parts[self.rank] = part
+        return torch.cat(parts, dim=dim)
 
     def sum(self, counts: Tensor) -> Tensor:
         """The sum over processes."""

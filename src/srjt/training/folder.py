@@ -149,9 +149,8 @@ def read_facts(folder: Path) -> RunFacts:
         raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
     file = files.read_json(path, RunFile)
     plain = file.model_dump(include=set(PLAIN), exclude_unset=True)
-    return RunFacts(
-        config=file.config, grades=Grades(file.grades, file.grade_names), version=file.srjt, **plain
-    )
+    grades = Grades(file.grades, file.grade_names)
+    return RunFacts(config=file.config, grades=grades, version=file.srjt, **plain)
 
 
 def is_finished(folder: Path) -> bool:
@@ -449,9 +448,7 @@ def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, Hel
             for name, rows in table.groupby("side", sort=False)
         }
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise SrjtError(
-            f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
-        ) from None
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem!r}).") from None
 
 
 def _side(rows: pd.DataFrame, *, networks: int, classes: int) -> HeldOut:

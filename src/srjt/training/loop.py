@@ -114,9 +114,7 @@ def fit(
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
 
     assert config.balance is not None, "for_data sets it"
-    sampling_weights = balancing_weights(
-        data.labels, balance=config.balance, certainty=data.readers.certainty
-    )
+    weights = balancing_weights(data.labels, balance=config.balance, certainty=data.readers.certainty)
 
     def plan_for(epoch: int) -> Plan:
         return draw_plan(
@@ -127,7 +125,7 @@ def fit(
             margin=config.image_size - config.crop,
             augment=run.preprocess.train_transform is None,
             flip=config.flip,
-            weights=sampling_weights,
+            weights=weights,
         )
 
     # ---- resume
@@ -147,9 +145,8 @@ def fit(
             rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
             if best_weights is not None:
                 names = [name for name in tensors if name.startswith("best.")]
-                update.restore(
-                    best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names}
-                )
+                best = {name.removeprefix("best."): tensors.pop(name) for name in names}
+                update.restore(best_weights, best)
             update.restore(update.state_tensors(networks, optimizer, recorder, step.memory), tensors)
             method_generator.set_state(rng_states["random.method"])
             torch.set_rng_state(rng_states["random.cpu"])
@@ -247,13 +244,11 @@ def fit(
                     _wait_for(writer)
                     raise Interrupted(stop.number, f"Stopped at epoch {epoch}, step {steps_done} of {steps}.")
             first_step = 0
-            numbers, bad_step = recorder.finish_epoch()
+            numbers, bad = recorder.finish_epoch()
             train_seconds = time.perf_counter() - start
-            if bad_step is not None:
+            if bad is not None:
                 _wait_for(writer)
-                raise _diverged(
-                    f"The loss was not finite at epoch {epoch}, step {bad_step + 1} of {steps}", run
-                )
+                raise _diverged(f"The loss was not finite at epoch {epoch}, step {bad + 1} of {steps}", run)
 
             # ---- evaluate
             rows = [
@@ -275,10 +270,10 @@ def fit(
             ]
             if best_weights is not None:
                 # the last, if the metric is undefined in all of them
-                best = checkpoint.best_epoch([*log.rows, *rows], config.optimise) or epoch
-                if best == epoch:
+                best_so_far = checkpoint.best_epoch([*log.rows, *rows], config.optimise) or epoch
+                if best_so_far == epoch:
                     update.restore(best_weights, update.weights(networks))
-                rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best)))
+                rows.append(MetricRow(epoch, "train", "", checkpoint.BEST_EPOCH, float(best_so_far)))
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
             if (warning := starvation_warning(log.rows, run.grades.shown)) is not None:

@@ -35,9 +35,8 @@ def headline(rows: list[MetricRow], *, show_test: bool = False) -> dict[str, flo
         ("test.mae", "test", "mae"),
         ("samples/s", "train", "images_per_second"),
     )
-    values = {}
+    values, single = {}, [row for row in rows if row.network not in ("ensemble", "pooled")]
     for title, split, metric in shown:
-        single = [row for row in rows if row.network not in ("ensemble", "pooled")]
         numbers = [row.value for row in single if (row.split, row.metric) == (split, metric)]
         if numbers and (show_test or split != "test"):
             values[title] = sum(numbers) / len(numbers)
@@ -45,10 +44,7 @@ def headline(rows: list[MetricRow], *, show_test: bool = False) -> dict[str, flo
 
 
 def _text(values: dict[str, float]) -> str:
-    return "  ".join(
-        f"{name} {value:.0f}" if name == "samples/s" else f"{name} {value:.3f}"
-        for name, value in values.items()
-    )
+    return "  ".join(f"{name} {value:.{0 if name == 'samples/s' else 3}f}" for name, value in values.items())
 
 
 class BarReporter:
@@ -162,16 +158,14 @@ class TrackingReporter(Forwarding):
 
     def __init__(self, inner: Reporter, start: Callable[[str], Write], *, name: str) -> None:
         super().__init__(inner)
-        self.name = name
-        self._start = start  # called at the first epoch, because the run creates its folder first
+        # started at the first epoch, because the run creates its folder first
+        self.name, self._start, self._title, self._recording = name, start, "", True
         self._write: Write | None = None
-        self._title = ""
-        self._recording = True
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         super().begin(title, epochs=epochs, folds=folds)
-        self._title = title
-        self._recording = folds == 1  # the noise estimate's cross-fit is not part of the run
+        # the noise estimate's cross-fit is not part of the run
+        self._title, self._recording = title, folds == 1
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         super().finished_epoch(epoch, rows)

@@ -21,7 +21,7 @@ from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
 from srjt.data.manifest import Manifest, as_features
 from srjt.data.splits import Split, official_split
-from srjt.errors import SrjtError, count_of, unknown_name, warn
+from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
@@ -106,9 +106,8 @@ def reader_targets(
         )
     posterior = torch.from_numpy(manifest.posterior[rows])
     if choice == "certainty":
-        return ReaderTargets(
-            certainty=posterior[torch.arange(len(rows)), torch.from_numpy(manifest.labels[rows])]
-        )
+        labels = torch.from_numpy(manifest.labels[rows])
+        return ReaderTargets(certainty=posterior[torch.arange(len(rows)), labels])
     if choice == "resample":
         if "transition" in method.needs:
             raise SrjtError(
@@ -160,9 +159,8 @@ def write_results(folder: Path, run: Trained, *, fitted: TrainingResult) -> None
 def finished_metrics(folder: Path) -> pd.DataFrame:
     """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
     try:
-        metrics = checkpoint.read_metrics(
-            folder / "metrics.csv", epochs=run_folder.read_summary(folder)["epochs"]
-        )
+        epochs = run_folder.read_summary(folder)["epochs"]
+        metrics = checkpoint.read_metrics(folder / "metrics.csv", epochs=epochs)
     except SrjtError as problem:
         raise SrjtError(f"{problem} The run in {folder} is finished: {run_folder.RESTORE}") from None
     run_folder.check_files(folder)
@@ -198,12 +196,9 @@ def single_run(
     method = trained.build_method(config, num_classes=data.num_classes)
     store = setup.open_store(data, config)
     manifest = store.manifest
-    if skipped := [name for name, _ in store.skipped]:
-        count = count_of(len(skipped), "unreadable image is", "unreadable images are")
-        listed = "" if store.path is None else f"; all are listed in {store.path / 'bad_images.csv'}"
-        reporter.note(
-            f"{count} skipped: {', '.join(skipped[:3])}{f', …{listed}' if len(skipped) > 3 else ''}"
-        )
+    if store.skipped:
+        count = count_of(len(store.skipped), "unreadable image is", "unreadable images are")
+        reporter.note(f"{count} skipped: {few(name for name, _ in store.skipped)}.")
     parts = resolve_split(setup.split, manifest, skipped=bool(store.skipped))
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
@@ -353,9 +348,7 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
     """Check that the network reads this kind of data, and the columns to keep, before anything is decoded."""
     for column in config.keep_columns:
         if column not in data.table:
-            raise unknown_name(
-                "column (of the data, for `keep_columns`)", column, map(str, data.table.columns)
-            )
+            raise unknown_name("column (for `keep_columns`)", column, map(str, data.table.columns))
     if data.are_features and (setup.transform or setup.eval_transform):
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)
@@ -365,9 +358,7 @@ def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
         read, given = "images", "rows of features: choose 'linear' or 'mlp'"
         if not data.are_features:
             read, given = "rows of features", "images: choose 'resnet18' or another for images"
-        raise SrjtError(
-            f"The network {name!r} reads {read}, but these data are {given}, or do not set the network."
-        )
+        raise SrjtError(f"The network {name!r} reads {read}, but these data are {given}, or leave it out.")
 
 
 def no_validation_side() -> SrjtError:
@@ -381,7 +372,7 @@ def no_validation_side() -> SrjtError:
 def _check_samples(manifest: Manifest, parts: Split) -> None:
     if len(parts.train) < 2:
         raise SrjtError(
-            f"The training side has {count_of(len(parts.train), 'sample')}: training needs at least two."
+            f"The training side has {count_of(len(parts.train), 'sample')}: it needs two or more."
         )
     if len(set(manifest.labels[parts.train].tolist())) == 1:
         raise SrjtError("All training samples have the same grade: there is nothing to learn.")

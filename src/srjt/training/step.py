@@ -225,7 +225,7 @@ class Step:
             logits = logits.float()  # losses are computed in full precision
         shared = self.process.world_size
         if shared > 1:
-            logits, targets = self.process.gather(logits), self.process.gather_targets(targets)
+            logits, targets = self.process.gather(logits, dim=1), self.process.gather(targets, dim=0)
         remembered: dict[str, Any] = {"memory": self.memory, "rows": rows} if self.memory else {}
         loss = self.method.loss(logits, targets, keep=self.keep, **remembered)
         with backward_kernels(self.networks, x.device):

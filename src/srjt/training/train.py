@@ -186,25 +186,17 @@ def warm_up(config: TrainConfig) -> TrainConfig:
     Nothing of the method's own remains, so that all methods share one estimate. The weights are learnt as ``srjt``
     learns them, unless the run was given something else: at the paper's rate so few epochs see too little.
     """
-    not_given = {
-        name: None for name, value in config.optimisation().items() if getattr(config, name) == value
-    }
-    learning = config.replace(
-        method="srjt", method_options={}, soft_labels="paper", milestones=None, **not_given
-    )
-    optimisation = {
-        name: value for name, value in learning.optimisation().items() if getattr(learning, name) is None
-    }
-    return learning.replace(
-        **optimisation,
+    unset = {name: None for name, value in config.optimisation().items() if getattr(config, name) == value}
+    plain: dict[str, Any] = {"method_options": {}, "soft_labels": "paper", "milestones": None}
+    recipe = config.replace(method="srjt", **plain, **unset)
+    chosen = {name: value for name, value in recipe.optimisation().items() if getattr(recipe, name) is None}
+    share = max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))
+    return recipe.replace(
+        **chosen,
         method=WARM_UP_METHOD,
-        method_options={},
         noise_rate=None,
         transition=None,
-        epochs=max(
-            1,
-            min(config.epochs // WARM_UP_MOST, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
-        ),
+        epochs=max(1, min(config.epochs // WARM_UP_MOST, share)),
         optimise="mae",
         keep="last",  # a fold of the warm-up has no validation side
         patience=None,

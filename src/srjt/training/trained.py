@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from srjt import methods, networks
+from srjt.data.duplicates import warn_of_duplicates
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crops
@@ -27,9 +28,10 @@ from srjt.errors import SrjtError, count_of
 from srjt.files import as_path, fetch_run, is_hub_address
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
+from srjt.ordinal.metrics import confusion_matrix
 from srjt.progress import Reporter
-from srjt.training import checkpoint, devices, folder as run_folder
-from srjt.training.batches import CENTRE, Forward, Preprocess, Transform, Views, subseed
+from srjt.training import batches, checkpoint, devices, folder as run_folder, step
+from srjt.training.batches import CENTRE, Preprocess, Transform, Views, subseed
 from srjt.training.config import TrainConfig
 from srjt.training.reporters import BarReporter
 
@@ -56,7 +58,7 @@ class Setup:
 
     def open_store(self, data: Manifest, config: TrainConfig) -> ImageStore:
         """The samples as the networks need them, identical images found."""
-        return open_store(
+        store = open_store(
             data,
             size=config.image_size,
             resize=config.resize,
@@ -65,6 +67,9 @@ class Setup:
             progress=self.reporter.decoded,
             find_duplicates=True,
         )
+        if data.duplicates is None:
+            warn_of_duplicates(store.manifest)
+        return store
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -177,15 +182,7 @@ class Trained:
 
     def forward(self, feed: Feed, *, sides: Sequence[torch.Tensor] = ()) -> Forward:
         """The networks, to be applied to samples of a feed as in the run's own evaluation. sides: as of ``Forward``."""
-        return Forward(
-            networks=self.networks,
-            method=self.method,
-            feed=feed,
-            preprocess=self.preprocess,
-            batch_size=self.config.eval_batch_size,
-            amp=devices.amp_dtype(self.config, self.device),
-            sides=sides,
-        )
+        return Forward(run=self, feed=feed, sides=sides)
 
     def views(self, count: int = 1, *, size: int | None = None) -> Views:
         """The crops of an image that ``probabilities`` averages over.
@@ -261,6 +258,75 @@ class Trained:
         positions = match_names(data.feature_names, self.feature_names, source="the data")
         ordered = replace(data, arrays=data.arrays[:, positions], feature_names=self.feature_names)
         return replace(ordered, hashes=None, duplicates=None)  # those of another order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forward:
+    """The networks of a run, applied to samples of a feed as in evaluation."""
+
+    run: Trained
+    feed: Feed
+    sides: Sequence[torch.Tensor] = ()  # rows of all sides that will be evaluated
+
+    @property
+    def amp(self) -> torch.dtype | None:
+        return devices.amp_dtype(self.run.config, self.run.device)
+
+    def confusion_counts(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device.
+
+        Each network, then their ensemble (the mean of their probabilities). Does not wait for the device.
+        """
+        method, classes = self.run.method, self.run.method.num_classes
+        total = torch.zeros((method.networks + 1, classes, classes), dtype=torch.int64, device=labels.device)
+        for (logits,), part in self._logits(rows):
+            ensemble = method.probabilities(logits).mean(dim=0).argmax(dim=-1)
+            predicted = torch.cat([method.grades(logits), ensemble[None]])
+            total += torch.stack([confusion_matrix(labels[part], p, num_classes=classes) for p in predicted])
+        return total
+
+    def probabilities(
+        self, rows: torch.Tensor, *, views: Views = CENTRE
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store rows (N,) → (K, N, C) probabilities and (K, N) grades of each network, on the CPU.
+
+        Probabilities are averaged over the views; with several views the grades follow from the averages.
+        """
+        method, probabilities, grades = self.run.method, [], []
+        for by_view, _ in self._logits(rows, views=views):
+            mean = torch.stack([method.probabilities(logits) for logits in by_view]).mean(dim=0)
+            probabilities.append(mean)  # it stays on the device: to fetch it would wait in every batch
+            grades.append(method.grades(by_view[0]) if len(by_view) == 1 else method.grades_of(mean))
+        return torch.cat(probabilities, dim=1).cpu(), torch.cat(grades, dim=1).cpu()
+
+    @torch.no_grad()
+    def _logits(
+        self, rows: torch.Tensor, *, views: Views = CENTRE
+    ) -> Iterator[tuple[list[torch.Tensor], slice]]:
+        """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
+        networks, preprocess, amp = self.run.networks, self.run.preprocess, self.amp
+        training, largest = networks.training, self.run.config.eval_batch_size
+        device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
+        if networks.compiled and self.sides:  # one size for all sides, because each size would be compiled
+            largest = batches.even_batch_size(max(map(len, self.sides)), largest=largest)
+        size = batches.evaluation_batch_size(self.feed, crop=preprocess.crop, largest=largest)
+        exact = bool(networks.compiled)
+        loaded = batches.view_batches(
+            self.feed, rows, preprocess=preprocess, batch_size=size, exact=exact, views=views
+        )
+        networks.eval()
+        try:
+            # torch forgets the rounded weights at the end of the outermost autocast: inside of this one they are kept
+            with torch.autocast(device_type, enabled=False):
+                for images, part in loaded:
+                    by_view = []
+                    for x in images:
+                        with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
+                            logits = networks(x)[:, : part.stop - part.start]
+                        by_view.append(logits if logits.dtype == torch.float64 else logits.float())
+                    yield by_view, part
+        finally:
+            networks.train(training)
 
 
 def use_run_settings(run: Trained) -> AbstractContextManager[None]:
@@ -395,15 +461,12 @@ def load_run(
     shape = tuple(facts.data["in_shape"])
     tensors, _ = checkpoint.read(weights_file)  # a damaged file is noticed before networks are built
     stacked = build_networks(facts.config, method, in_shape=shape, network=network, with_weights=False)
-    for k, member in enumerate(stacked.members):
-        state = {name[len(f"{k}.") :]: tensor for name, tensor in tensors.items() if name.startswith(f"{k}.")}
-        try:
-            member.load_state_dict(state)
-        except RuntimeError as problem:
-            reason = " ".join(str(problem).split())[:200]
-            raise SrjtError(
-                f"The weights in {path} do not fit the network {facts.config.network}: {reason}"
-            ) from None
+    try:
+        step.restore(step.weights(stacked), tensors)
+    except SrjtError as problem:
+        raise SrjtError(
+            f"The weights in {path} do not fit the network {facts.config.network}: {problem}"
+        ) from None
     run_folder.check_files(path)
     metrics = pd.DataFrame()
     with suppress(SrjtError):  # a run may have been sent without this file
