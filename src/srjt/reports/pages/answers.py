@@ -239,7 +239,7 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         numbers = [KeyNumber("correlation of the two networks' maps", f"{alike:.2f}".replace("-", "−"))]
     size = f"{found.maps.shape[2]} × {found.maps.shape[3]}"
     remarks = [EXPLAINED, f"Maps are coarse: the last feature map has {size} places."]
-    skipped = f"{len(found.skipped):,} could not be read and are left out."
+    skipped = f"Files or rows that could not be read: {len(found.skipped):,}."
     tiles = [_image(found, row) for row in range(len(found.images))]
     return Page(
         kind=f"Explanation of {title}",

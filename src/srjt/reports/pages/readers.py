@@ -212,7 +212,6 @@ OVERALL = {  # label → its name in ``Agreement``, and how it is written
     "Krippendorff’s α": ("alpha", ".2f"),
 }
 IN_TERMINAL = 6  # readers
-FEW = 10  # readings: of a reader with fewer little is known
 REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
 
 VERDICT: list[Verdict[Any]] = [
@@ -237,8 +236,6 @@ REMARKS: list[Rule[Any]] = [
     (lambda f: not f.nothing_learnt, "Intervals are 95 % and resample {f.resampled}."),
     (lambda f: not f.nothing_learnt and f.assumption, "{f.assumption}"),
     (lambda f: f.single and not f.nothing_learnt, "{f.single} of {f.items} {f.noun}s have one reading only."),
-    (lambda f: f.few and not f.nothing_learnt, "{f.few} with fewer than 10 readings: what is said of them follows "
-     "mostly from the average reader."),
 ]  # fmt: skip
 NEXT_READINGS: list[Rule[Any]] = [
     (lambda f: f.next and f.known_readers, "One more reading of these gains most."),
@@ -260,7 +257,6 @@ def page_facts(facts: Mapping[str, Any]) -> SimpleNamespace:
         for reader in readers
         if max(reader["by_grade"]) == reader["readings"] >= REMARKABLE
     ]
-    few = sum(reader["readings"] < FEW for reader in readers)
     kinds = Counter(problem["kind"] for problem in facts["problems"])
     own = {
         # nothing tells how readers err: certainties would come from the defaults of the model alone
@@ -271,7 +267,6 @@ def page_facts(facts: Mapping[str, Any]) -> SimpleNamespace:
         "no_overlap": len(readers) > 1 and facts["agreement"] is None,
         "problems": ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()),
         "constant": _listed(constant),
-        "few": f"{count_of(few, 'reader')} of {len(readers):,}" if few and len(readers) > 1 else "",
         "known_readers": any(row["reader"] != NEW_READER for row in facts["next"] or ()),
         "trusted": trusted,
         "without_trusted": " without a trusted grade" if trusted else "",

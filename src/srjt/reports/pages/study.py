@@ -194,18 +194,6 @@ def _singular(results: StudyResults) -> str:
     )
 
 
-def noise_rates(results: StudyResults) -> pd.DataFrame:
-    """The noises with the rate that the runs used where they estimated one, if it is not the estimate itself."""
-    noise = results.noise.reset_index(drop=True).drop(columns="used_rate", errors="ignore")
-    if "estimated_rate" not in noise:
-        noise["estimated_rate"] = math.nan
-    runs = results.runs[results.runs["rate_source"] == "estimate"]
-    used = runs.groupby(["noise", "fold", "seed"])["used_rate"].mean().rename("used_rate")
-    noise = noise.join(used, on=["noise", "fold", "seed"])
-    same = (noise["used_rate"] - pd.to_numeric(noise["estimated_rate"])).abs() <= 1e-9
-    return noise if (noise["used_rate"].notna() & ~same).any() else noise.assign(used_rate=math.nan)
-
-
 @page_of.register(StudyResults)
 def study_page(
     results: StudyResults,
@@ -326,8 +314,16 @@ def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
 
 
 def _noise(results: StudyResults) -> Section:
-    """How much was injected, and which rate the methods used."""
-    noise = noise_rates(results)
+    """How much was injected, and which rate the runs used where they estimated one, if it is not the estimate."""
+    noise = results.noise.reset_index(drop=True).drop(columns="used_rate", errors="ignore")
+    if "estimated_rate" not in noise:
+        noise["estimated_rate"] = math.nan
+    runs = results.runs[results.runs["rate_source"] == "estimate"]
+    used = runs.groupby(["noise", "fold", "seed"])["used_rate"].mean().rename("used_rate")
+    noise = noise.join(used, on=["noise", "fold", "seed"])
+    same = (noise["used_rate"] - pd.to_numeric(noise["estimated_rate"])).abs() <= 1e-9
+    if not (noise["used_rate"].notna() & ~same).any():
+        noise["used_rate"] = math.nan
     estimated = noise.get("matrix_estimated", pd.Series(False, noise.index)).astype(bool)
     given = noise["matrix"].notna() & ~estimated
     injected = noise["noise"].map(lambda name: parse_noise(name).kind != "none")
