@@ -315,17 +315,14 @@ def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
 
 def _noise(results: StudyResults) -> Section:
     """How much was injected, and which rate the runs used where they estimated one, if it is not the estimate."""
-    noise = results.noise.reset_index(drop=True).drop(columns="used_rate", errors="ignore")
-    if "estimated_rate" not in noise:
-        noise["estimated_rate"] = math.nan
+    noise = results.noise.reset_index(drop=True)
     runs = results.runs[results.runs["rate_source"] == "estimate"]
     used = runs.groupby(["noise", "fold", "seed"])["used_rate"].mean().rename("used_rate")
     noise = noise.join(used, on=["noise", "fold", "seed"])
     same = (noise["used_rate"] - pd.to_numeric(noise["estimated_rate"])).abs() <= 1e-9
     if not (noise["used_rate"].notna() & ~same).any():
         noise["used_rate"] = math.nan
-    estimated = noise.get("matrix_estimated", pd.Series(False, noise.index)).astype(bool)
-    given = noise["matrix"].notna() & ~estimated
+    given = noise["matrix"].notna() & ~noise["matrix_estimated"].astype(bool)
     injected = noise["noise"].map(lambda name: parse_noise(name).kind != "none")
     # of labels as given, a matrix that was given, but not used, has none
     noise["condition_number"] = noise["condition_number"].where(injected | given)
