@@ -202,6 +202,7 @@ def write_page(page: Page, path: Path, *, write: Callable[[Path, bytes], None] =
     """Write the page to an HTML file. write: ``write_atomically`` for a file in a folder of ours."""
     content = render(page).encode("utf-8", "replace")  # file names may be invalid text
     with explain_write_errors(f"{path} cannot be written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         write(path, content)
 
 
