@@ -46,7 +46,7 @@ def prepare_tables(folder: Path, rows: int) -> None:
 
 def measure_tables(folder: Path) -> Steps:
     import srjt
-    from srjt.data.checks import examine
+    from srjt.data.checks import check
 
     kept: dict[str, srjt.data.Manifest] = {}
 
@@ -54,7 +54,7 @@ def measure_tables(folder: Path) -> Steps:
         kept["data"] = srjt.data.read(folder / "table.csv", feature_columns="f*").manifest
 
     yield "read a table", read
-    yield "inspect it", lambda: examine(kept["data"], images=False)
+    yield "inspect it", lambda: check(kept["data"], images=False)
     yield "split it into folds", lambda: srjt.data.folds(kept["data"], folds=5)
 
 
@@ -110,11 +110,11 @@ def prepare_images(folder: Path, images: int) -> None:
 
 def measure_images(folder: Path) -> Steps:
     import srjt
-    from srjt.data.checks import examine
+    from srjt.data.checks import check
     from srjt.data.images.store import open_store
 
     manifest = srjt.data.read(folder / "labels.csv").manifest
-    yield "inspect images", lambda: examine(manifest)
+    yield "inspect images", lambda: check(manifest)
     yield "build the store", lambda: open_store(manifest, size=32)
     yield "train one epoch", lambda: srjt.train(manifest, epochs=1, noise_rate=0.2, **SETTINGS)
     run = srjt.train(manifest.select(range(80)), epochs=1, noise_rate=0.2, **SETTINGS)

@@ -22,7 +22,7 @@ class WrappedFunctions(griffe.Extension):
     """
 
     def on_package(self, *, pkg: griffe.Module, **context: Any) -> None:
-        for package in ("data", "methods", "ordinal"):
+        for package in ("data", "methods", "noise", "ordinal"):
             pkg[package].exports = list(importlib.import_module(f"srjt.{package}").__all__)
         for name, path in {"train": "training.train.train", "load_run": "training.trained.load_run"}.items():
             for shown in (pkg, pkg["run"]):

@@ -27,30 +27,7 @@ if TYPE_CHECKING:
     from srjt.run import load_run as load_run, train as train
     from srjt.studies.study import study as study
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "srjt._version": "__version__",
-        "srjt.auditing.audit": "audit",
-        "srjt.data": "",
-        "srjt.estimator": "OrdinalNoiseClassifier",
-        "srjt.inference.compare": "compare",
-        "srjt.inference.evaluate": "evaluate",
-        "srjt.inference.explain": "explain",
-        "srjt.inference.export": "export",
-        "srjt.inference.predict": "predict",
-        "srjt.inference.sample_size": "plan",
-        "srjt.methods": "",
-        "srjt.noise": "",
-        "srjt.ordinal": "",
-        "srjt.ordinal.losses": "keep_rate soft_labels",
-        "srjt.readers": "",
-        "srjt.reports.model_card": "export_folder",
-        "srjt.reports.report": "report",
-        "srjt.run": "load_run train",
-        "srjt.studies.study": "study",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)
 
 
 def _page(result: Any) -> Any:

@@ -4,12 +4,14 @@ what to do; public names that a package imports on first use; the CPU cores of t
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
+import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -143,32 +145,38 @@ def requirements_of(extra: str | None) -> list[str]:
 
 
 def lazy_names(
-    package: str, names_of: Mapping[str, str]
+    package: str, others: Iterable[str] = ()
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """``__all__``, ``__getattr__`` and ``__dir__`` of a package whose names and modules are imported on first use.
 
-    names_of: a module → the names that it defines, separated by spaces; a module without names is a name itself.
+    The names are those that its file imports as themselves (``from module import name as name``) for type checkers.
+    others: ``"module:name"``.
     """
-    origins = {name: module for module, names in names_of.items() for name in names.split()}
-    modules = [module.rpartition(".")[2] for module, names in names_of.items() if not names]
+    own = sys.modules[package]
+    origins = {name: module for module, _, name in (other.partition(":") for other in others)}
+    head, _, _ = inspect.getsource(own).partition("\ndef ")  # the imports stand above the first function
+    for node in ast.walk(ast.parse(head)):
+        if isinstance(node, ast.ImportFrom):
+            origins |= {alias.name: str(node.module) for alias in node.names if alias.asname == alias.name}
 
     def import_name(name: str) -> Any:
-        own = f"{package}.{name}"
-        module = origins.get(name, own)
+        whole = f"{package}.{name}"
         unknown = AttributeError(f"module {package!r} has no attribute {name!r}")
         if name.startswith("__"):  # asked for by Python itself and by tools
             raise unknown
         try:
-            loaded = importlib.import_module(module)
+            module = importlib.import_module(
+                whole if origins.get(name, package) == package else origins[name]
+            )
         except ModuleNotFoundError as problem:
-            if problem.name == own:
+            if problem.name == whole:
                 raise unknown from None
             raise
-        value = loaded if module == own else getattr(loaded, name)
-        setattr(sys.modules[package], name, value)
+        value = module if module.__name__ == whole else getattr(module, name)
+        setattr(own, name, value)
         return value
 
-    public = sorted([*origins, *modules])
+    public = sorted(origins)
     return public, import_name, lambda: list(public)
 
 

@@ -54,7 +54,7 @@ def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> TrainC
         if name in (*parameters, "seed"):
             instead = "random_state" if name == "seed" else name
             raise SrjtError(
-                f"{name} cannot be among the settings: pass it as the estimator's parameter {instead}."
+                f"{name} cannot be among the settings: it is the estimator's parameter {instead}."
             )
     network, rate = parameters["network"], parameters["learning_rate"]
     if not manifest.are_features:
@@ -90,8 +90,7 @@ def without_estimate_if_few(config: TrainConfig, manifest: Manifest) -> TrainCon
         return config
     what = f"{rows} rows" + (f" of {groups} groups" if groups < rows else "")
     warn(
-        f"{what} are too few to estimate the noise of {grades} grades, so noise_rate 0 is used: pass noise_rate=… if "
-        "you know it."
+        f"{what} are too few to estimate the noise of {grades} grades, so noise_rate 0 is used: pass it if you know it."
     )
     transition = np.eye(grades).tolist() if config.transition is None else config.transition
     return config.replace(noise_rate=0.0, transition=transition, soft_labels="paper")
@@ -108,7 +107,7 @@ def predict_rows(trained: Trained, X: Array, *, custom_network: bool) -> Floats:
     """(N, C) for rows of features. In float64, so that the result of a row does not depend on the others."""
     rows = as_features(X, what="X")
     if custom_network or not backbones.takes_rows(str(trained.config.network)):  # it may require float32
-        return _ensemble(trained.probabilities(rows)[0])
+        return np.asarray(trained.probabilities(rows)[0].mean(axis=0, dtype=np.float64))
     networks = copy.deepcopy(trained.networks).double().eval()
     parts = []
     for part in gen_batches(len(rows), trained.config.eval_batch_size):
@@ -124,13 +123,7 @@ def predict_images(trained: Trained, images: Array) -> Floats:
     samples = unlabelled_samples(images, features=False, grades=trained.grades).manifest
     with tempfile.TemporaryDirectory(prefix="srjt-") as cache:
         store = open_store(samples, size=config.image_size, resize=config.resize, cache=cache)
-        return _ensemble(trained.probabilities(store.pixels)[0])
-
-
-def _ensemble(probabilities: Array) -> Floats:
-    """(K, N, C) of each network → (N, C)."""
-    mean: Floats = probabilities.mean(axis=0, dtype=np.float64)
-    return mean
+        return np.asarray(trained.probabilities(store.pixels)[0].mean(axis=0, dtype=np.float64))
 
 
 # ``OrdinalNoiseClassifier``, with the interface of scikit-learn.
@@ -368,9 +361,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             probabilities = predict_rows(trained, X, custom_network=callable(self.network))
         else:
             if not _are_images(X):
-                raise SrjtError(
-                    "This classifier was fitted to images: X must be (N, H, W, 3) or (N, H, W, 1)."
-                )
+                raise SrjtError("The classifier was fitted to images: X is (N, H, W, 3) or (N, H, W, 1).")
             probabilities = predict_images(trained, as_colour(np.asarray(X)))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities

@@ -252,19 +252,17 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    lock = FileLock(folder / LOCK)
-    with contextlib.suppress(NotImplementedError), explain_write_errors(f"{folder} cannot be written"):
-        try:
-            lock.acquire(timeout=_GRACE, poll_interval=_POLL)
-        except Timeout:
-            raise SrjtError(
-                f"Another process is working on {folder}: wait for it, or choose another `out`."
-            ) from None
-    try:
+    until = time.monotonic() + _GRACE
+
+    def refuse() -> None:
+        if time.monotonic() > until:
+            raise SrjtError(f"Another process is working on {folder}: wait for it, or choose another `out`.")
+
+    with contextlib.ExitStack() as stack:
+        with explain_write_errors(f"{folder} cannot be written"):
+            stack.enter_context(wait_for_lock(folder, waiting=refuse))
         remove_unfinished(folder)
         yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager
@@ -272,10 +270,9 @@ def wait_for_lock(folder: Path, *, waiting: Callable[[], None]) -> Iterator[None
     """Lock ``folder`` after waiting for the process that has it; ``waiting`` is called while we wait."""
     lock = FileLock(folder / LOCK)
     with contextlib.suppress(NotImplementedError):
-        while True:
+        while not lock.is_locked:
             try:
                 lock.acquire(timeout=0)
-                break
             except Timeout:
                 waiting()
                 time.sleep(_POLL)
@@ -328,6 +325,8 @@ NO_REGULAR_FILE = "it is a pipe, a socket or a device, not a regular file"
 TOO_LONG = "its name is too long for this file system"
 NUL = "its name contains a NUL character"
 NOT_A_FILE = (NO_SUCH_FILE, A_FOLDER, NO_REGULAR_FILE, TOO_LONG, NUL)  # there is no such image
+_FORBIDDEN = dict.fromkeys((errno.EACCES, errno.EPERM), "there is no permission to read it")
+_REASONS = {errno.ENOENT: NO_SUCH_FILE, errno.EISDIR: A_FOLDER, errno.ENAMETOOLONG: TOO_LONG, **_FORBIDDEN}
 
 
 def why_not_a_file(path: Path) -> str | None:
@@ -345,17 +344,9 @@ def why_not_a_file(path: Path) -> str | None:
 
 def describe_os_error(problem: OSError | ValueError) -> str:
     """Why a file cannot be opened, in a few words."""
-    if isinstance(problem, FileNotFoundError):
-        return NO_SUCH_FILE
-    if isinstance(problem, IsADirectoryError):
-        return A_FOLDER
-    if isinstance(problem, PermissionError):
-        return "there is no permission to read it"
-    if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
-        return TOO_LONG
-    if isinstance(problem, ValueError) and "null" in str(problem):
-        return NUL
-    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+    if isinstance(problem, OSError):
+        return _REASONS.get(problem.errno or 0) or problem.strerror or str(problem)
+    return NUL if "null" in str(problem) else str(problem)
 
 
 def exists_already(path: Path) -> SrjtError:
@@ -390,8 +381,7 @@ def download(url: str, target: Path, *, progress: Progress | None = None) -> Non
         farthest = max(farthest, _size(part))
         if failures >= ATTEMPTS:
             raise SrjtError(
-                f"The download stopped after {_size(part):,} bytes ({problem}). They are kept in {part}: run the same "
-                "command again to resume."
+                f"The download stopped ({problem}); {_size(part):,} bytes are in {part}: run it again to resume."
             )
         if failures:
             time.sleep(PAUSE * 2 ** (failures - 1))
@@ -467,9 +457,7 @@ def extract(archive: Path, folder: Path, *, progress: Callable[[int, int], None]
                 if progress is not None:
                     progress(done, len(members))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as problem:
-        raise SrjtError(
-            f"The archive {archive} is damaged ({problem}): delete it and run the same command again."
-        ) from None
+        raise SrjtError(f"{archive} is damaged ({problem}): delete it and run the command again.") from None
 
 
 def _refuse_unsafe(member: zipfile.ZipInfo, archive: Path) -> None:
@@ -510,9 +498,7 @@ def fetch_run(address: str | os.PathLike[str]) -> Path:
     text = re.sub("^hf:/+", "hf://", os.fspath(address))  # Path drops a slash
     parts = HUB_ADDRESS.fullmatch(text)
     if parts is None:
-        raise SrjtError(
-            f"{printable(text)} is not the address of a run: hf://owner/name or hf://owner/name@revision."
-        )
+        raise SrjtError(f"{printable(text)} is not the address of a run, hf://owner/name[@revision].")
     repo, revision = parts["repo"], parts["revision"]
     folder = cache_folder() / "hub" / f"{repo}@{revision or 'main'}".replace("/", "--")
     _ask_hub(

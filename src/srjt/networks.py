@@ -44,9 +44,9 @@ def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.
     """
 
     def block(inputs: int, outputs: int, *, kernel: int, stride: int) -> nn.Sequential:
-        convolution = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
         scale = nn.BatchNorm2d(outputs) if norm == "batch" else nn.GroupNorm(8, outputs)
-        return nn.Sequential(convolution, scale, nn.ReLU(inplace=True))
+        layer = convolution(inputs, outputs, kernel=kernel, stride=stride)
+        return nn.Sequential(layer, scale, nn.ReLU(inplace=True))
 
     return nn.Sequential(
         block(channels, 24, kernel=5, stride=4),
@@ -292,8 +292,7 @@ def _import_timm(name: str) -> Any:
         raise errors.missing_extra("timm", "timm", f"The network {name!r}") from error
     except Exception as error:  # a torchvision for another version of torch raises various errors
         raise SrjtError(
-            f"timm is installed but cannot be imported ({reason_of(error)}): install the torchvision that "
-            "matches your version of torch."
+            f"timm cannot be imported ({reason_of(error)}): install the torchvision that matches your torch."
         ) from error
     return timm
 
@@ -322,8 +321,7 @@ def _timm(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -> Mak
             if not pretrained:
                 raise
             raise SrjtError(
-                f"timm could not download its pretrained weights of {name!r} ({reason_of(error)}): pass a local "
-                "file with `weights`, or start from random weights with `pretrained=False`."
+                f"timm could not download its pretrained weights of {name!r} ({reason_of(error)}): {_INSTEAD}."
             ) from error
         return network  # type: ignore[no-any-return]
 
@@ -358,9 +356,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
                 f"{file} contains Python objects besides tensors, and loading those could run any code: save the "
                 "weights alone, with torch.save(model.state_dict(), FILE) or as .safetensors."
             ) from error
-        raise SrjtError(
-            f"{file} cannot be read as weights: it is damaged, incomplete, or another kind of file."
-        ) from error
+        raise SrjtError(f"{file} holds no weights: it is damaged, or another kind of file.") from error
     tensors = _unwrap(content)
     if not tensors:
         raise SrjtError(f"{file} contains no named weights: it must contain a module's state_dict.")
@@ -381,21 +377,14 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
         key: value for key, value in tensors.items() if key in wanted or key.split(".")[0] not in _CLASSIFIERS
     }
     # Many published files lack batch norm's step counters, which batch norm does not use by default.
-    missing = [key for key in wanted if key not in tensors and not key.endswith("num_batches_tracked")]
-    unexpected = [key for key in tensors if key not in wanted]
-    reshaped = [
-        f"{key} is {_shape(tensors[key])} instead of {_shape(wanted[key])}"
-        for key in wanted
-        if key in tensors and tensors[key].shape != wanted[key].shape
-    ]
-    problems = [
-        f"{len(keys)} {what} ({few(keys)})"
-        for keys, what in ((missing, "missing"), (unexpected, "unexpected"), (reshaped, "of another shape"))
-        if keys
-    ]
-    if problems:
-        raise SrjtError(f"The weights in {source} do not fit the network: {'; '.join(problems)}.")
-    network.load_state_dict(tensors, strict=False)
+    counters = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")}
+    try:
+        network.load_state_dict({**counters, **tensors})
+    except RuntimeError as error:
+        reason = str(error).partition("\n\t")[2] or str(error)
+        raise SrjtError(
+            f"The weights in {source} do not fit the network: {' '.join(reason.split())[:300]}"
+        ) from error
     used = {prefix + key for key in tensors}
     rest = [key for key in weights if key not in used]
     unused = f"; {len(rest)} of the file's are not used ({few(rest)})" if rest else ""
@@ -420,10 +409,6 @@ def _prefix(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
     return max(prefixes, key=prefixes.__getitem__, default="")
 
 
-def _shape(tensor: Tensor) -> str:
-    return "×".join(map(str, tensor.shape)) or "a single number"
-
-
 # PyTorch's published ImageNet weights: downloaded once into torch's cache, checked at every use.
 
 # The SHA-256, whose first eight digits PyTorch publishes in the name. For ResNet-50 this is the first of two published
@@ -438,10 +423,8 @@ OFFICIAL_WEIGHTS = {  # name → address, SHA-256
     for name, digest in _DIGESTS.items()
 }
 
-_ALTERNATIVES = (
-    "pass a local file with `weights`, or start from random weights with `pretrained=False`, or choose the small "
-    "network tiny, or train on features that srjt features has computed on another machine"
-)
+_INSTEAD = "pass a local file with `weights`, or start from random weights with `pretrained=False`"
+_ALTERNATIVES = f"{_INSTEAD}, or choose the network tiny, or train on features from another machine"
 
 
 def fetch_imagenet_weights(url: str, sha256: str, *, timeout: float = 30.0) -> Path:
@@ -552,8 +535,7 @@ def fetch_weights(network: str | Maker, pretrained: Weights, *, in_shape: tuple[
         trained = _pretrained_cfg(network) if pretrained else None
         if trained is not None and (size := int(trained.input_size[-1])) != in_shape[-1]:
             errors.warn(
-                f"{network} was trained on images of {size} pixels and gets {in_shape[-1]}: "
-                f"`crop={size}`, from a larger `image_size`, feeds it as it was trained."
+                f"{network} was trained on images of {size} pixels and gets {in_shape[-1]}: `crop={size}` is better."
             )
     if (file := _weights_file(network, pretrained)) is not None and not os.path.isfile(file):
         raise SrjtError(f"There is no weights file at {file}.")
@@ -569,8 +551,7 @@ def _backbone(
     """The backbone, the number of its features, and what of a file of weights fitted. Seeds torch's generator."""
     if isinstance(network, nn.Module):
         raise SrjtError(
-            "Pass a function that returns the network (such as its class), not the module itself: two networks need "
-            "separate weights."
+            "Pass a function that returns the network, such as its class, not a module: two networks have own weights."
         )
     make = network
     if isinstance(network, str):
@@ -603,9 +584,8 @@ def _weights_file(network: str | Maker, pretrained: Weights) -> Path | None:
     published = OFFICIAL_WEIGHTS.get(network) if isinstance(network, str) else None
     if published is None:
         raise SrjtError(
-            f"There are no published ImageNet weights for {_name(network)}, only for "
-            f"{', '.join(OFFICIAL_WEIGHTS)}: pass a local file with `weights`, or start from random "
-            "weights with `pretrained=False`."
+            f"There are no published ImageNet weights for {_name(network)}, only for {', '.join(OFFICIAL_WEIGHTS)}: "
+            f"{_INSTEAD}."
         )
     return fetch_imagenet_weights(*published)
 
@@ -630,8 +610,7 @@ def _count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) -
     if not isinstance(output, Tensor) or output.ndim != 2:
         got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise SrjtError(
-            f"A network must return features of shape (batch, features), but {name} returns {got} for one sample: "
-            "end it with pooling and nn.Flatten()."
+            f"A network must return (batch, features), but {name} returns {got}: end it with pooling and nn.Flatten()."
         )
     return output.shape[1]
 

@@ -63,12 +63,13 @@ def check_types(config: Any) -> None:
                 if not value:
                     raise ValueError("empty")
         except (ValidationError, TypeError, ValueError, OverflowError):
-            if choices := _choices(hint):
+            required = required_type(hint)
+            if get_origin(required) is Literal:
                 shown = given if isinstance(given, (str, bool)) else show(given)
-                error = unknown_name(field.name, shown, choices)
+                error = unknown_name(field.name, shown, get_args(required))
                 error.setting = field.name if is_option else ""
                 raise error from None
-            takes = field.metadata.get("takes") or _KINDS.get(required_type(hint), "another kind of value")
+            takes = field.metadata.get("takes") or _KINDS.get(required, "another kind of value")
             message = f"takes {takes}; got {show(given)}."
             raise SettingError(field.name, message, is_option=is_option) from None
         if isinstance(value, (int, float)) and (problem := _out_of_bounds(value, field.metadata)):
@@ -212,11 +213,6 @@ def required_type(hint: Any) -> Any:
     if get_origin(hint) in (Union, types.UnionType):
         return next(part for part in get_args(hint) if part is not type(None))
     return hint
-
-
-def _choices(hint: Any) -> tuple[str, ...]:
-    hint = required_type(hint)
-    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def _holds_bool(value: Any) -> bool:

@@ -111,7 +111,7 @@ def test_the_next_command_fits_the_machine(
         (["inspect", "moved.csv"], "a.png: give their folder with --images,"),
         (
             ["inspect", "features.csv"],
-            "or the columns with --feature-columns if the table has features",
+            "or name columns of features with --feature-columns",
         ),
         (
             ["inspect", "values.csv"],

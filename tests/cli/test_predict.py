@@ -78,7 +78,7 @@ def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
         (["--network", "3"], "Unknown --network '3'"),
         (["--decode", "mode"], "Unknown --decode 'mode'"),
         (["--precision", "int8"], "Unknown --precision 'int8'"),
-        (["--views", "3"], "views is 1 (the centre crop), 2"),
+        (["--views", "3"], "views is 1 (the centre), 2"),
         (["--out", "/proc/x/y.csv"], "/proc/x/y.csv cannot be written"),
         (["--on-bad-image", "ignore"], "Unknown --on-bad-image 'ignore'"),
     ],
@@ -167,7 +167,7 @@ def test_file_names_of_any_bytes_get_a_sentence(command: Srjt, finished: Path, l
     for name in ("bytes/a.png", os.fsdecode(b"bytes/caf\xe9.png")):
         shutil.copy(image, name)
     err = command.refuses("predict", finished, "bytes")
-    assert "bytes/caf\\udce9.png: its name is not UTF-8 text: rename the file" in err
+    assert "bytes/caf\\udce9.png: its name is not UTF-8: rename the file" in err
     _, out, _ = command("predict", finished, "bytes", "--on-bad-image", "skip")
     assert out.startswith("1 image: ")
     assert b"caf\xe9.png" in Path("skipped.csv").read_bytes()

@@ -158,7 +158,7 @@ def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_pa
     before = {file: file.read_bytes() for file in out.iterdir()}
     assert command("readers", table, "--out", out, "--next", 3)[0] == 0  # the same once more
     for words, problem in (
-        ((other,), "contains the consensus of other readings"),
+        ((other,), "has the consensus of other readings"),
         ((table, "--next", 5), "is another worklist"),
     ):
         assert problem in command.refuses("readers", *words, "--out", out)
@@ -193,7 +193,7 @@ def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: 
     into = ("--probabilities", file, "--out", tmp_path / "o")
     assert [command("readers", table, *into)[0] for _ in range(2)] == [0, 0]
     chances.assign(image=names, p_0=0.4, p_1=0.1).to_csv(file, index=False)  # another network, the same name
-    assert "or with another network" in command("readers", table, *into)[2]
+    assert "of other readings or networks" in command("readers", table, *into)[2]
     assert command("readers", table, *into, "--force", "--next", 1)[1].count("(1 reading)") == 1
     chances.assign(image="other.png").to_csv(file, index=False)
     assert "names none of the images" in command("readers", table, "--probabilities", file)[2]

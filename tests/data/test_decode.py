@@ -409,5 +409,5 @@ def test_dicom_without_pydicom_names_the_extra(tmp_path: Path, monkeypatch: pyte
 
 def test_a_dcm_file_without_its_prefix_gets_our_advice(tmp_path: Path) -> None:
     (tmp_path / "a.dcm").write_bytes(b"\x08\x00\x05\x00" * 100)
-    with pytest.raises(BadImageError, match="not the prefix DICM: export it again"):
+    with pytest.raises(BadImageError, match="without the prefix DICM: export it again"):
         read_image(tmp_path / "a.dcm")

@@ -192,23 +192,23 @@ def csv(text: str) -> Any:
 @pytest.mark.parametrize(
     ("save", "options", "message"),
     [
-        (npz(features=X), {}, "has features but no grades: give them as an array named grades"),
-        (npz(features=X, grades=np.zeros(3)), {}, r"8 rows of features, but its array 'grades' has the shape \(3,\)"),
+        (npz(features=X), {}, "has no grades: add an array named grades"),
+        (npz(features=X, grades=np.zeros(3)), {}, r"array 'grades' of .* is \(3,\)"),
         (npz(features=X, grades=GRADES, labels=GRADES, y=GRADES), {"grades": NAMES}, "has the label twice, .* as 'y'"),
         (npz(features=X, grades=GRADES, grade_names=np.array("mild")), {}, "'grade_names' of .* for each grade"),
         (npz(features=X, grades=GRADES, ids=np.array([b"\xff%d" % i for i in range(8)])), {}, "'ids' of .* not UTF-8"),
         (npz(other=X), {"kind": "features"}, "has no array named features; it has other"),
         (npz(features=X, grades=GRADES), {"feature_columns": "f*"}, "`feature_columns` applies to tables"),
         (Path, {"feature_columns": "f*"}, "`feature_columns` is for a file of features, and .* is a folder"),
-        (npz(features=X, grades=GRADES), {"grades": NAMES, "images": "."}, "no row of it names an image in .*`images`"),
+        (npz(features=X, grades=GRADES), {"grades": NAMES, "images": "."}, "No row of .* names an image in .*`images`"),
         (npz(features=X, grades=GRADES), {"labels": "nowhere.csv"}, "table of labels nowhere.csv does not exist"),
         (npz(features=X, grades=GRADES, ids=["a"] * 8), {"grades": NAMES}, "ids must be unique; 'a'"),
-        (npy(X), {}, "has features but no grades.*a.csv in the same folder, or in any table with `labels`"),
-        (npy(X, id=IDS[:5], grade=GRADES[:5]), {}, "a.npy has 8 rows of features and a.csv 5 rows of labels"),
+        (npy(X), {}, "a.csv beside it, or any table by `labels`"),
+        (npy(X, id=IDS[:5], grade=GRADES[:5]), {}, "a.npy has 8 rows, a.csv 5"),
         (npy(X, id=IDS, grade=GRADES), {"grade_column": "level"}, "Unknown column .for the grade, in a.csv. 'level'"),
         (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"kind": "features"}, "columns of a.csv do not show which"),
         (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"feature_columns": "f*"}, "No column of a.csv matches .*: id"),
-        (csv("id,grade,f1,f2\n1,0,1,2\n2,1,x,4\n"), {"feature_columns": "f*"}, "line 3: 'x' in the feature .*'f1'"),
+        (csv("id,grade,f1,f2\n1,0,1,2\n2,1,x,4\n"), {"feature_columns": "f*"}, "line 3: 'x' in 'f1' is not a number"),
         (csv("id,grade,f1,f2\n1,0,1,nan\n2,1,3,4\n"), {"feature_columns": "f*"}, "finite: row 0, column 1"),
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1\n"), {"feature_columns": "f*"}, "line 3: 2 cells where the header has 4"),
         (npz(features=X, grades=GRADES, feature_names=["a"]), {}, "'feature_names' of .* for each feature"),
@@ -224,7 +224,7 @@ def test_one_sentence_for_each_mistake(save: Any, options: Any, message: str, tm
 def test_labels_that_share_no_id(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=X, ids=np.array(IDS))
     table().assign(id=[f"t{i}" for i in range(COUNT)]).to_csv(tmp_path / "b.csv", index=False)
-    with pytest.raises(SrjtError, match=r"No id of a.npz \(the first is 's000'\) is among the ids of b.csv"):
+    with pytest.raises(SrjtError, match=r"No id of a.npz is among the ids of b.csv; the first is 's000'"):
         read(tmp_path / "a.npz", labels=tmp_path / "b.csv")
     table().assign(id="s001").to_csv(tmp_path / "b.csv", index=False)
     with pytest.raises(SrjtError, match=r"b\.csv has two rows for the id 's001'"):

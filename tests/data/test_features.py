@@ -35,7 +35,7 @@ def test_rows_of_floats_become_float32_features() -> None:
 def test_what_is_not_finite_is_named(value: float) -> None:
     broken = X.copy()
     broken[4, 2] = value
-    with pytest.raises(SrjtError, match=r"must be finite: row 4, column 2 \(counted from 0\) is "):
+    with pytest.raises(SrjtError, match=r"must be finite: row 4, column 2 \(from 0\) is "):
         from_arrays(broken, GRADES)
 
 
@@ -50,7 +50,7 @@ def test_large_finite_numbers_do_not_look_infinite() -> None:
         (np.array([["a", "b"]] * 6), "must be numbers; these are <U1"),
         (np.array([[None, 1.0]] * 6), "must be numbers; these are object"),
         (np.zeros((6, 0)), r"not of shape \(6, 0\)"),
-        (X[:5], "5 samples but 6 entries in grade"),
+        (X[:5], "grade has 6 entries for 5 samples"),
     ],
 )
 def test_what_cannot_be_features(rows: np.ndarray, message: str) -> None:

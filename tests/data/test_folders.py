@@ -185,7 +185,7 @@ def test_pseudonyms_cannot_be_enumerated_and_are_the_same_in_every_command(tmp_p
     shutil.copy(key, tmp_path / "other" / KEY)
     assert patients_of(read(tmp_path / "other")) == found
     key.write_text("not a key")
-    with pytest.raises(SrjtError, match="the key for the pseudonyms of patients, cannot be read"):
+    with pytest.raises(SrjtError, match="the key of patients' pseudonyms, cannot be read"):
         read(tmp_path / "set")
 
 

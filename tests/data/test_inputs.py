@@ -113,10 +113,10 @@ def test_iterable_datasets_and_tensors_of_a_gpu_or_with_a_gradient(pixels: np.nd
     ("samples", "sentence"),
     [
         ([torch.zeros(3, 4, 4)], r"must return \(image, label\)"),
-        ([(torch.full((3, 4, 4), -2.0), 0)], "leave Normalize out"),
+        ([(torch.full((3, 4, 4), -2.0), 0)], "leave out Normalize"),
         ([(torch.zeros(3, 4, 4), 0), (torch.zeros(3, 5, 4), 1)], "index 1.*resize"),
         ([(torch.zeros(3, 4, 4, dtype=torch.int32), 0)], "neither an image nor a row"),
-        ([(torch.zeros(3, 4, 4), torch.tensor([0, 1]))], "label at index 0 of the dataset is not one grade"),
+        ([(torch.zeros(3, 4, 4), torch.tensor([0, 1]))], "grade must have one entry per sample"),
         ([], "no samples"),
     ],
 )

@@ -193,8 +193,8 @@ def test_arrays_from_python() -> None:
     [
         (np.zeros((2, 4, 4)), {}, "must be uint8"),
         (np.zeros((2, 3, 4, 4), dtype=np.uint8), {}, "shape"),
-        (np.zeros((3, 4, 4), dtype=np.uint8), {}, "3 samples but 2 entries in grade"),
-        (np.zeros((2, 4, 4), dtype=np.uint8), {"patients": [1]}, "1 entry in patient"),
+        (np.zeros((3, 4, 4), dtype=np.uint8), {}, "grade has 2 entries for 3 samples"),
+        (np.zeros((2, 4, 4), dtype=np.uint8), {"patients": [1]}, "patient has 1 entry for 2"),
         (np.zeros((2, 4, 4), dtype=np.uint8), {"ids": ["a", "a"]}, "ids must be unique"),
         (np.zeros((2, 4, 4), dtype=np.uint8), {"split": ["left", "test"]}, "not 'left'"),
     ],

@@ -167,7 +167,7 @@ def test_skipping_keeps_manifest_and_pixels_aligned(
     assert result.manifest.ids == good.ids
     assert result.manifest.labels.tolist() == good.labels.tolist()
     assert [name for name, _ in result.skipped] == ["id-03.png", "id-11.png", "id-39.png"]
-    assert not (the_folder(tmp_path) / "pixels.npy").exists()  # the disk does not hold it twice
+    assert not (the_folder(tmp_path) / "pixels").exists()  # the disk does not hold it twice
 
     names = count_reads(monkeypatch)
     again = opened(broken, tmp_path, on_bad_image="skip")
@@ -246,9 +246,7 @@ def test_kill_and_resume(images: Manifest, tmp_path: Path, monkeypatch: pytest.M
     assert len(names) == 40 - marked.count(1)
     assert calls[0] == marked.count(1) + 1
     assert opened(images, tmp_path / "fresh").path != folder
-    assert (the_folder(tmp_path / "fresh") / "pixels.npy").read_bytes() == (
-        folder / "pixels.npy"
-    ).read_bytes()
+    assert (the_folder(tmp_path / "fresh") / "pixels").read_bytes() == (folder / "pixels").read_bytes()
 
 
 def test_a_mark_never_precedes_its_pixels(
@@ -262,7 +260,9 @@ def test_a_mark_never_precedes_its_pixels(
         folder = the_folder(tmp_path)
         marked = np.flatnonzero(np.frombuffer((folder / "done").read_bytes(), np.uint8))
         seen.append(len(marked))
-        assert np.array_equal(np.load(folder / "pixels.npy")[marked], truth[marked])
+        assert np.array_equal(
+            np.fromfile(folder / "pixels", np.uint8).reshape(truth.shape)[marked], truth[marked]
+        )
 
     opened(images, tmp_path, progress=check_marks)
     assert seen == [i // 4 * 4 for i in range(40)]
@@ -308,18 +308,18 @@ def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: st
     folder = opened(images, tmp_path).path
     assert folder is not None
     if damage == "truncated pixels":
-        os.truncate(folder / "pixels.npy", 5000)
+        os.truncate(folder / "pixels", 5000)
     elif damage == "other pixels":
-        content = (folder / "pixels.npy").read_bytes()
-        (folder / "pixels.npy").write_bytes(content[:-100] + bytes(100))
+        content = (folder / "pixels").read_bytes()
+        (folder / "pixels").write_bytes(content[:-100] + bytes(100))
     elif damage == "no pixels":
-        (folder / "pixels.npy").unlink()
+        (folder / "pixels").unlink()
     elif damage == "garbled json":
         (folder / "store.json").write_text("{")
     else:
         (folder / "store.json").unlink()
         (folder / "done").write_bytes(b"\1" * 40)
-        os.truncate(folder / "pixels.npy", 5000)  # the marks must not be believed
+        os.truncate(folder / "pixels", 5000)  # the marks must not be believed
     assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
 
 
@@ -406,5 +406,5 @@ def test_arrays_are_resized_as_files_are(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_arrays_of_another_kind_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match="must be uint8, 0 … 255, not float64"):
+    with pytest.raises(SrjtError, match="must be uint8, not float64"):
         opened(in_memory(np.zeros((5, 20, 30))), tmp_path)

@@ -12,10 +12,7 @@ from test_files import BODY as CONTENT, Server, server  # noqa: F401
 
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 HASH = SHA256[:8]
-ADVICE = (
-    "or pass a local file with `weights`, or start from random weights with `pretrained=False`, or choose the "
-    "small network tiny, or train on features that srjt features has computed on another machine."
-)
+ADVICE = f"or {networks._ALTERNATIVES}."
 
 
 @pytest.fixture(autouse=True)

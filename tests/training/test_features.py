@@ -241,9 +241,7 @@ def test_features_are_matched_by_name(rows: Rows, tmp_path: Path) -> None:
         for frame in (x + 0.01, by_name(x + 0.01))  # not those that it was trained on
     ]
     assert calibrated[0] == calibrated[1]
-    with pytest.raises(
-        SrjtError, match=r"trained on 10 feature columns, and the table lacks 1 of them \(f10\)"
-    ):
+    with pytest.raises(SrjtError, match=r"the table lacks 1 of 10 feature columns of the run \(f10\)"):
         run.predict(x.rename(columns={"f10": "f9"}))
     with pytest.raises(SrjtError, match=r"the data lacks 1 of them \(f10\)"):
         run.evaluate(labelled.rename(columns={"f10": "f9"}))

@@ -137,8 +137,7 @@ def _table(reading: LoadedData, data: Source) -> tuple[Path | None, str]:
     file = source / "labels.csv" if source.is_dir() else source
     if reading.kind not in ("table", "features") or file.suffix.lower() not in TABLE_SUFFIXES:
         return None, roles["grade"] or "grade"
-    columns = list(load_table(file).frame.columns)
-    chosen, _ = choose_columns(columns, roles, source=file.name, required=("grade",))
+    chosen, _ = choose_columns(load_table(file), roles, required=("grade",))
     return file, chosen["grade"]
 
 

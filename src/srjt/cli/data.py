@@ -58,7 +58,7 @@ def inspect(
     Warnings: duplicate rows, identical and nearly identical images, identical
     images with different grades, patients unknown, too few patients in a grade.
     """
-    from srjt.data.checks import contact_sheet, examine, pair_sheet
+    from srjt.data.checks import contact_sheet, examine_images, few_patients, pair_sheet
     from srjt.data.manifest import errors_in
 
     sentences, data = _readers(data)
@@ -71,8 +71,8 @@ def inspect(
         say(line)
 
     with progress_bar("Reading images", decode) as progress:
-        seen, alike = examine(manifest, folds=folds, images=decode, progress=progress)
-    problems = [*reading.problems, *seen]
+        seen, alike = examine_images(manifest, progress=progress) if decode else ([], None)
+    problems = [*reading.problems, *seen, *few_patients(manifest, folds)]
     print_problems(problems)
     if problems:
         replaced = _replaced(problems_file)
@@ -81,7 +81,7 @@ def inspect(
     else:
         say("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
-        if len(alike):
+        if alike is not None and len(alike):
             _write_picture(pair_sheet(manifest, alike), pairs, "Images that are (nearly) the same")
         _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):

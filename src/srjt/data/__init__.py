@@ -33,15 +33,4 @@ if TYPE_CHECKING:
         write_splits as write_splits,
     )
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "srjt.data.checks": "check",
-        "srjt.data.duplicates": "DuplicateImagesWarning group_duplicates",
-        "srjt.data.manifest": "LeakageWarning Manifest Problem drop_unusable write_problems",
-        "srjt.data.sources": "LoadedData from_arrays read",
-        "srjt.data.sources.readings": "ReadingsTable read_readings",
-        "srjt.data.splits": "Split folds official_split read_splits write_splits",
-        "srjt.data.synthetic": "",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -38,13 +38,20 @@ def thumbnail(manifest: Manifest, row: int, *, size: int = 112) -> str:
     if manifest.are_features:
         return ""
     try:
-        path = Path(manifest.root / str(manifest.table["image"].iloc[row]))
-        pixels = read_image(path) if manifest.arrays is None else np.asarray(manifest.arrays[row])
+        image = _picture(manifest, row)
     except (SrjtError, MemoryError):
         return ""
-    image = Image.fromarray(pixels)
     image.thumbnail((size, size), Image.Resampling.LANCZOS)
     return data_uri(image)
+
+
+def _picture(manifest: Manifest, row: int, side: int | None = None) -> Image.Image:
+    """The image of one sample. side: of the square that it is squashed to."""
+    if manifest.arrays is None:
+        path = manifest.root / str(manifest.table["image"].iloc[row])
+        return Image.fromarray(read_image(path, size=side))
+    picture = Image.fromarray(np.asarray(manifest.arrays[row], dtype=np.uint8))
+    return picture if side is None else resized(picture, size=side, resize="squash")
 
 
 # Contact sheets: some images of each grade, mildest on top; and pairs of images that are the same.
@@ -91,7 +98,7 @@ def pair_sheet(
         contradict = labels[pair[0]] != labels[pair[1]]
         for column, row in enumerate(pair):
             at = left + column * (tile + GAP)
-            sheet.paste(_thumbnail(manifest, row, tile), (at, top))
+            sheet.paste(_picture(manifest, row, tile), (at, top))
             # The end of a path tells more than its beginning.
             name = _shortened(ids[row][::-1], font, tile - GAP)[::-1]
             draw.text((at, top + tile), name, FAINT, font=font)
@@ -108,15 +115,7 @@ def _examples(manifest: Manifest, grade: int, tile: int, seed: int) -> Iterator[
     of_patient = pd.Series([owners[row] for row in rows], dtype=object)
     for place in of_patient.groupby(of_patient).cumcount().argsort(kind="stable"):
         with contextlib.suppress(BadImageError):
-            yield _thumbnail(manifest, rows[place], tile)
-
-
-def _thumbnail(manifest: Manifest, row: int, tile: int) -> Image.Image:
-    if manifest.arrays is None:
-        return Image.fromarray(read_image(manifest.paths[row], size=tile, resize="squash"))
-    return resized(
-        Image.fromarray(np.asarray(manifest.arrays[row], dtype=np.uint8)), size=tile, resize="squash"
-    )
+            yield _picture(manifest, rows[place], tile)
 
 
 def _shortened(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
@@ -169,21 +168,15 @@ def check(
     >>> srjt.data.check(data)
     []
     """
-    return examine(manifest, folds=folds, images=images, workers=workers, progress=progress)[0]
+    problems = examine_images(manifest, workers=workers, progress=progress)[0] if images else []
+    return problems + few_patients(manifest, folds)
 
 
-def examine(
-    manifest: Manifest,
-    *,
-    folds: int = 5,
-    images: bool = True,
-    workers: int | None = None,
-    progress: Progress | None = None,
+def examine_images(
+    manifest: Manifest, *, workers: int | None = None, progress: Progress | None = None
 ) -> tuple[list[Problem], Ints]:
-    """``check``, and (M, 2) pairs of rows with identical or nearly identical images, contradictory ones first."""
+    """Problems of images, and (M, 2) pairs of rows with (nearly) identical images, contradictory ones first."""
     near: Ints = np.empty((0, 2), dtype=np.int64)
-    if not images:
-        return _few_patients(manifest, folds), near
     hashes = image_hashes(manifest, near=True, workers=workers, progress=progress)
     ids, problems = manifest.ids, []
     if manifest.arrays is None:
@@ -208,7 +201,7 @@ def examine(
         problems.append(Problem("near-duplicates", ids[rows[0]], detail))
     groups.sort(key=lambda rows: not _contradict(manifest, rows))
     identical_rows = np.array([(rows[0], other) for rows in groups for other in rows[1:]], dtype=np.int64)
-    return problems + _few_patients(manifest, folds), np.concatenate([identical_rows.reshape(-1, 2), near])
+    return problems, np.concatenate([identical_rows.reshape(-1, 2), near])
 
 
 def image_sizes(manifest: Manifest, *, sample: int = SAMPLED) -> list[tuple[int, int]]:
@@ -256,7 +249,8 @@ def _contradict(manifest: Manifest, rows: list[int]) -> bool:
     return len(set(manifest.labels[rows].tolist())) > 1
 
 
-def _few_patients(manifest: Manifest, folds: int) -> list[Problem]:
+def few_patients(manifest: Manifest, folds: int) -> list[Problem]:
+    """Problems of patients: they are not known, or a grade has fewer of them than folds."""
     patients, unit, problems = manifest.patients, "patient", []
     if patients is None:
         problems.append(Problem("missing-patient", "all samples", "the source has no patient column"))

@@ -286,19 +286,24 @@ def group_duplicates(
     True
     """
     hashes = image_hashes(manifest, near=near, cache=cache, workers=workers, progress=progress)
-    return with_hashes(manifest, hashes, near=near)
+    marked = with_hashes(manifest, hashes, near=near)
+    warn_of_duplicates(marked, near=near)
+    return marked
 
 
 def with_hashes(manifest: Manifest, hashes: ImageHashes, *, near: bool = False) -> Manifest:
-    """The manifest with these hashes and the duplicates that they show; warns if there are any."""
+    """The manifest with these hashes and the duplicates that they show."""
     code = same_pixels(replace(manifest, hashes=hashes.pixels))
     if near and hashes.thumbnails is not None:
         pairs = across_patients(manifest, near_pairs(hashes.thumbnails))
         code = connected(code, components(len(manifest), pairs))
-    marked = replace(manifest, hashes=hashes.pixels, duplicates=code)
-    if sentence := describe_duplicates(marked, near=near):
+    return replace(manifest, hashes=hashes.pixels, duplicates=code)
+
+
+def warn_of_duplicates(manifest: Manifest, *, near: bool = False) -> None:
+    """Warn of identical images, where samples are divided by groups."""
+    if sentence := describe_duplicates(manifest, near=near):
         warn(sentence, DuplicateImagesWarning)
-    return marked
 
 
 def across_patients(manifest: Manifest, pairs: Ints) -> Ints:

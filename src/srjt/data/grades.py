@@ -91,8 +91,8 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
     numbered = all(0 < len(number) <= _LONGEST_NUMBER for number in digits.values())
     if len({stem.strip(" _-") for stem in stem_of.values()}) != 1 or not numbered:
         raise SrjtError(
-            f"The order of the grades {_listed(sorted(spelling.values()))} is not known from their names: list them "
-            "from mild to severe with `grades`, such as none,mild,severe."
+            f"The order of the grades {_listed(sorted(spelling.values()))} is not known: list them from mild to severe "
+            "with `grades`."
         )
     by_number = {int(number): spelling[key] for key, number in digits.items()}
     if len(by_number) < len(spelling):
@@ -102,9 +102,8 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
     missing = [n for n in range(first, min(ordered[-1], first + 1000)) if n not in by_number]
     if missing and not gaps:
         raise SrjtError(
-            f"The grades {_listed(map(str, ordered))} have a gap at {_listed(map(str, missing))}. If no sample has "
-            "such a grade, list all grades from mild to severe with `grades`; values that are not in the list are "
-            "then reported."
+            f"The grades {_listed(map(str, ordered))} have a gap at {_listed(map(str, missing))}: list all "
+            "grades from mild to severe with `grades`."
         )
     if len(ordered) < 2 and not gaps:
         raise SrjtError(f"Only one grade occurs ({by_number[ordered[0]]}): at least two are needed.")
@@ -115,9 +114,8 @@ def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
     """Raise an error for grades that nobody listed and that hardly repeat: they are ids or measurements."""
     if len(names) > _MANY_GRADES and samples < _SAMPLES_PER_GRADE * len(names):
         raise SrjtError(
-            f"There are {len(names):,} different grades ({_listed(names)}) for {samples:,} samples, which looks like "
-            "ids or measurements: choose the column with `grade_column`, or confirm the grades by listing them from "
-            "mild to severe with `grades`."
+            f"{len(names):,} different grades ({_listed(names)}) for {samples:,} samples look like ids or "
+            "measurements: choose the column with `grade_column`, or list the grades with `grades`."
         )
 
 
@@ -133,7 +131,7 @@ def _infer(present: list[str], times: Mapping[str, int]) -> tuple[tuple[str, ...
     whole = [key for key in map(_key, numeric) if key.isdecimal()]
     if not whole:
         raise SrjtError(
-            f"No grade is a whole number of at least 0; the first is {_listed(sorted(present)[:1])!r}."
+            f"No grade is a whole number from 0 on; the first is {_listed(sorted(present)[:1])!r}."
         )
     names = order_names(whole)
     from_1 = "" if names[0] == "0" else ", stored as numbers from 0"
@@ -149,12 +147,11 @@ def _match(present: list[str], names: tuple[str, ...]) -> tuple[dict[str, int], 
     used = {int(key) for key in map(_key, present) if key.isdecimal()}
     if not used or any(key.isdecimal() for key in codes_of):
         raise SrjtError(
-            f"None of the grades found ({_listed(sorted(present))}) is among those listed: {', '.join(names)}."
+            f"None of the grades {_listed(sorted(present))} is among those listed: {', '.join(names)}."
         )
     if 0 not in used and len(names) not in used:
         raise SrjtError(
-            f"The grades are the numbers {_listed(map(str, sorted(used)))} and {len(names)} names are listed, so it is "
-            "unknown whether the numbers start at 0 or 1: list the numbers instead of names."
+            f"Whether the grades {_listed(map(str, sorted(used)))} start at 0 or 1 is unknown: list numbers, not names."
         )
     first = 0 if 0 in used else 1
     numbers = {str(first + code): code for code in range(len(names))}
@@ -303,7 +300,7 @@ def parse_grade_names(text: str | None) -> dict[str, str] | None:
         grade, equals, name = (piece.strip() for piece in part.partition("="))
         if not equals or not grade or not name:
             raise SrjtError(
-                f'Grade names are written as "0=none,1=doubtful,2=minimal"; {part.strip()!r} is not GRADE=NAME.'
+                f"Grade names are written as 0=none,1=doubtful; {part.strip()!r} is not GRADE=NAME."
             )
         if grade in names:
             raise SrjtError(f"The grade {grade!r} has two names: {names[grade]!r} and {name!r}.")
@@ -322,13 +319,10 @@ def _check_display_names(names: Mapping[str, str], grades: Sequence[str]) -> dic
             raise unknown_name("grade (in the grade names)", grade, grades)
         if not name or not name.isprintable() or len(name) > LONGEST:
             raise SrjtError(
-                f"The name of the grade {grade!r} must have 1 to {LONGEST} printable letters; got {name[:80]!r}."
+                f"The name of {grade!r} must have 1 to {LONGEST} printable letters; got {name[:80]!r}."
             )
         if (other := owner.setdefault(name.casefold(), grade)) != grade:
             raise SrjtError(f"The grades {other!r} and {grade!r} have the same name, {name!r}.")
     if missing := [grade for grade in grades if name_of and grade not in name_of]:
-        raise SrjtError(
-            f"Grade names must name every grade; there is none for {', '.join(missing)}. "
-            f"Grades: {', '.join(grades)}."
-        )
+        raise SrjtError(f"Grade names must name every grade; there is none for {', '.join(missing)}.")
     return {grade: name_of[grade] for grade in grades if name_of}

@@ -34,10 +34,7 @@ def as_features(rows: npt.NDArray[np.generic], *, what: str = "The features") ->
     # A sum needs no mask as large as the features; in float64 the largest float32 do not overflow.
     if not np.isfinite(features.sum(dtype=np.float64)):
         row, column = np.argwhere(~np.isfinite(features))[0].tolist()
-        raise SrjtError(
-            f"{what} must be finite: row {row}, column {column} (counted from 0) is {rows[row, column]}. "
-            "Remove such rows or fill in the values."
-        )
+        raise SrjtError(f"{what} must be finite: row {row}, column {column} (from 0) is {rows[row, column]}.")
     return features
 
 
@@ -47,8 +44,7 @@ def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> 
     missing = [name for name in wanted if name not in place]
     if missing:
         raise SrjtError(
-            f"This run was trained on {count_of(len(wanted), 'feature column')}, and {source} lacks "
-            f"{len(missing):,} of them ({few(missing, 5)}): add or rename them; their order does not matter."
+            f"{source} lacks {len(missing):,} of {len(wanted):,} feature columns of the run ({few(missing)}): add them."
         )
     return [place[name] for name in wanted]
 
@@ -164,7 +160,7 @@ class Manifest:
         if self.arrays is not None and len(self.arrays) != len(self.table):
             what = "rows of features" if self.are_features else "images"
             raise SrjtError(
-                f"{len(self.arrays)} {what} but {count_of(len(self.table), 'label')}: the numbers must be equal."
+                f"{len(self.arrays)} {what} but {count_of(len(self.table), 'label')}: give equally many."
             )
         if not self.table["id"].is_unique:
             twice = self.table.loc[self.table["id"].duplicated(), "id"].iloc[0]
@@ -175,7 +171,7 @@ class Manifest:
             verified = self.table["verified_grade"]
             if verified.dtype.kind not in "iu" or not verified.between(-1, self.num_classes - 1).all():
                 raise SrjtError(
-                    f"Verified grades must lie in 0 … {self.num_classes - 1}, or be −1 where they are not known."
+                    f"Verified grades must lie in 0 … {self.num_classes - 1}, or be −1 (not known)."
                 )
 
     def __repr__(self) -> str:
@@ -233,9 +229,7 @@ class Manifest:
         shares = self.table[columns].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
         sums = shares.sum(axis=1, keepdims=True)
         if not ((shares >= 0).all() and (sums > 0).all()):
-            raise SrjtError(
-                f"The columns {columns[0]} … {columns[-1]} must hold probabilities of the true grades in every row."
-            )
+            raise SrjtError(f"The columns {columns[0]} … {columns[-1]} must hold probabilities in every row.")
         return np.asarray(shares / sums, dtype=np.float64)
 
     @property
@@ -491,7 +485,7 @@ def drop_unusable(
     if unknown := sum(problem.kind == "missing-patient" for problem in problems):
         warn(
             f"Samples without a patient: {unknown:,} of {len(manifest):,}. Each is treated as a separate patient: "
-            "images of one patient may be on both sides of a split, which makes results look better than they are.",
+            "images of one patient may be on both sides of a split.",
             LeakageWarning,
         )
     if not bad:

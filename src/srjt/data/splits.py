@@ -16,16 +16,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import noise
-from srjt.data.duplicates import group_duplicates
+from srjt.data.duplicates import group_duplicates, image_hashes, with_hashes
 from srjt.data.grades import MISSING, as_text
-from srjt.data.manifest import LeakageWarning, Manifest, warn_about_formulas
+from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formulas
 from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn
 from srjt.files import as_csv, check_regular_file, write_output
 
 # Folds with train, validation and test sides that share no patient and no image, and the CSV files that
 # store them.
 
-Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 BY = ("random", "stratified")
 SIDES = ("train", "validation", "test")
@@ -125,11 +124,8 @@ def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str) -> I
         manifest = group_duplicates(manifest)
     owners = manifest.groups or manifest.ids
     if manifest.patients is None:
-        warn(
-            "There are no patient ids: samples are split one by one, and leakage (images of one patient on two "
-            "sides) cannot be excluded.",
-            LeakageWarning,
-        )
+        sentence = "There are no patient ids: samples are split one by one, and leakage cannot be excluded."
+        warn(sentence, LeakageWarning)
     grades = manifest.labels if manifest.true_labels is None else manifest.true_labels
     part_of = _assign_patients(owners, grades, parts=folds, seed=seed, stratified=by == "stratified")
     return np.array([part_of[owner] for owner in owners], dtype=np.int64)
@@ -156,10 +152,7 @@ def official_split(manifest: Manifest) -> Split:
     array([2])
     """
     if "split" not in manifest.table:
-        raise SrjtError(
-            "The data have no published split: no column of the table holds train, validation and test. Name it with "
-            "`split_column`."
-        )
+        raise SrjtError("The data have no published split: name its column with `split_column`.")
     split = _of_sides(manifest.table["split"].to_numpy(dtype=object))
     if not len(split.train):
         raise SrjtError("The published split has no training samples.")
@@ -241,20 +234,16 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         unknown, left_out = sides["id"][~sides["id"].isin(side_of.index)], side_of.index[side_of.isna()]
         if len(unknown) and not allow_missing:
             raise SrjtError(
-                f"{path} is not a split of these data: it has {count_of(len(unknown), 'unknown id')}, "
-                f"for example {unknown.iloc[0]!r}."
+                f"{path} is not a split of these data: {unknown.iloc[0]!r} is unknown ({len(unknown):,} in all)."
             )
         if len(left_out):
             raise SrjtError(
-                f"{path} is not a split of these data: its fold {fold} lacks "
-                f"{count_of(len(left_out), 'sample')}, for example {left_out[0]!r}."
+                f"{path} is not a split of these data: fold {fold} lacks {left_out[0]!r} ({len(left_out):,} in all)."
             )
         split = _of_sides(side_of.to_numpy(dtype=object), held_out=str(sides["held_out"].iloc[0]))
         shared = _on_two_sides(manifest.patients, split)
         if len(shared):
-            raise SrjtError(
-                f"{path} puts the patient {shared['owner'].iloc[0]!r} on two sides of fold {fold}."
-            )
+            raise SrjtError(f"{path}, fold {fold}: the patient {shared['owner'].iloc[0]!r} is on two sides.")
         splits.append(split)
     _warn_of_shared_images(manifest, {f"Fold {fold} of {path}": split for fold, split in enumerate(splits)})
     return splits
@@ -323,21 +312,17 @@ def _hold_out(manifest: Manifest, column: str, *, parts: int, seed: int, by: str
         manifest = group_duplicates(manifest)
     sites = np.array([as_text(cell).strip() for cell in manifest.table[column]], dtype=object)
     if unknown := sum(site.casefold() in MISSING for site in sites):
-        raise SrjtError(
-            f"{count_of(unknown, 'sample')} without a {column}: fill it in, or leave them out, to hold each out."
-        )
+        raise SrjtError(f"{count_of(unknown, 'sample')} without a {column}: fill it in, or leave them out.")
     first: dict[str, str] = {}
     for owner, site in zip(manifest.groups or manifest.ids, sites, strict=True):
         if first.setdefault(owner, site) != site:
             raise SrjtError(
-                f"The patient {owner!r}, or another one with the same image, has samples of two values of {column}, "
-                f"{first[owner]!r} and {site!r}: give every patient one {column} to hold each out."
+                f"The patient {owner!r}, or one with the same image, has two values of {column}, {first[owner]!r} and "
+                f"{site!r}: give every patient one."
             )
     names = sorted(set(sites))
     if len(names) < 2:
-        raise SrjtError(
-            f"To hold out each {column} in turn, there must be two or more; there is only {names}."
-        )
+        raise SrjtError(f"To hold out each {column}, there must be two or more, not only {names}.")
     part = assign_folds(manifest, folds=parts, seed=seed, by=by)
     return [_split(sites == name, part == k % parts, held_out=name) for k, name in enumerate(names)]
 
@@ -353,7 +338,7 @@ def _on_two_sides(owners: Sequence[Hashable] | None, split: Split) -> pd.DataFra
 def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None:
     """Warn of identical images on two sides; only of the first split that has some."""
     if manifest.duplicates is None:
-        manifest = group_duplicates(manifest)
+        manifest = with_hashes(manifest, image_hashes(manifest))
     assert manifest.duplicates is not None
     for name, split in splits.items():
         shared = _on_two_sides(manifest.duplicates.tolist(), split)

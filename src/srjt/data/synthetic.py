@@ -421,9 +421,7 @@ def check_empty(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise SrjtError(f"{folder} is a file, not a folder: choose a new folder.")
     if folder.is_dir() and any(folder.iterdir()):
-        raise SrjtError(
-            f"The folder {folder} is not empty: choose a new or empty one, so that no old images are mixed in."
-        )
+        raise SrjtError(f"The folder {folder} is not empty: choose a new or empty one.")
 
 
 def _check(*, images: int, patients: int, size: int, grades: int, seed: int) -> None:
@@ -519,9 +517,7 @@ def read_labels(
     >>> noisy = data.with_noisy_labels(labels)
     """
     if "severity" not in manifest.table:
-        raise SrjtError(
-            "A simulated reader needs the severity of each image: use data from synthetic.generate."
-        )
+        raise SrjtError("A simulated reader needs the severity of each image, as in synthetic.generate.")
     if spread < 0:
         raise SrjtError(f"The spread of a reader is 0 or larger, not {spread:g}.")
     errors = np.array([bias + spread * bell(stream(seed, _READER, row)) for row in range(len(manifest))])

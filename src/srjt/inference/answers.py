@@ -16,11 +16,8 @@ from srjt.errors import SrjtError, unknown_name
 from srjt.inference.options import WhichNetwork
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.calibration import Recalibration
-from srjt.ordinal.metrics import Interval, bootstrap_metrics
+from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
 from srjt.training.trained import Trained
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 def probabilities_of(
@@ -50,6 +47,8 @@ class Answers:
         (N,) the unit of every resampling.
     outputs : pair of arrays, shape (K, N, C) and (K, N), or None
         The networks' probabilities of images, and grades by the method's own rule.
+    samples : DataFrame or None
+        The table of the images; without it there are no ranges.
     ranges : pair of arrays of int64, shape (N,), or None
         The lowest and the highest grade of each answer's range.
     disagreement : array, shape (N,), or None
@@ -61,6 +60,7 @@ class Answers:
     labels: Ints
     groups: list[str] | None
     outputs: tuple[npt.NDArray[np.float32], Ints] | None = None
+    samples: pd.DataFrame | None = None
     ranges: tuple[Ints, Ints] | None = None
     disagreement: npt.NDArray[np.floating] | None = None
 
@@ -147,11 +147,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
 
 
 class NoValidationError(SrjtError):
-    """The validation side is missing, or lacks a column. ``reason``: the end of a sentence."""
-
-    def __init__(self, message: str, *, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    """The validation side is missing, or lacks a column."""
 
 
 def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:

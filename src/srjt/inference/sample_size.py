@@ -178,12 +178,8 @@ def _assumed(asked: Planning) -> SamplePlan:
 
 
 def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) -> SamplePlan:
-    rows = pilot.answers
-    classes = len(pilot.grades)
-    true, answer = (
-        np.array([pilot.grades.index(grade) for grade in rows[name]], dtype=np.int64)
-        for name in ("label", "grade")
-    )
+    rows, classes = pilot.answers, len(pilot.grades)
+    true, answer = (np.array([*map(pilot.grades.index, rows[name])]) for name in ("label", "grade"))
     owner = patient_codes(rows["patient"].tolist() if "patient" in rows else None, len(rows))
     patients = int(owner.max()) + 1
     tables = np.zeros((patients, classes * classes))
@@ -219,10 +215,9 @@ def _score(asked: Planning, pilot: Evaluation) -> Any:
     part = slice(cut, None) if asked.metric == "sensitivity" else slice(None, cut)
 
     def share(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        own = counts[..., part, :]
         with np.errstate(invalid="ignore"):
-            return np.asarray(
-                counts[..., part, part].sum(axis=(-2, -1)) / counts[..., part, :].sum(axis=(-2, -1))
-            )
+            return np.asarray(own[..., part].sum(axis=(-2, -1)) / own.sum(axis=(-2, -1)))
 
     return share
 

@@ -71,10 +71,8 @@ class Explanations:
     @cached_property
     def form_weights(self) -> dict[str, float]:
         """Sums to 1."""
-        weights: dict[str, float] = {}
-        for one in self.all:
-            weights[one.fit.form] = weights.get(one.fit.form, 0.0) + one.weight
-        return {form: min(weight, 1.0) for form, weight in weights.items()}
+        forms = dict.fromkeys(one.fit.form for one in self.all)
+        return {form: min(sum(one.weight for one in self.all if one.fit.form == form), 1.0) for form in forms}
 
     @cached_property
     def joint(self) -> Floats:
@@ -123,9 +121,7 @@ class Explanations:
         return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
 
 
-def explain(
-    labels: Ints, probabilities: Floats, *, owner: Ints | None = None, verified: Verified | None = None
-) -> Explanations:
+def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified | None) -> Explanations:
     """Fit every form to labels (N,) and out-of-fold probabilities (N, C) of patients, ``owner`` (N,).
 
     ``weight``, for the point, is the posterior probability of a form (Bayesian model averaging). ``doubtful_weight``,
@@ -133,10 +129,9 @@ def explain(
     error, with patients as the unit, as in pseudo-BMA+ (Yao et al., Bayesian Analysis 2018).
     """
     classes = probabilities.shape[1]
-    patients = np.arange(len(labels)) if owner is None else owner
-    own_repeated = repetition((probabilities.argmax(axis=1) != labels).astype(np.float64), patients)
+    own_repeated = repetition((probabilities.argmax(axis=1) != labels).astype(np.float64), owner)
     repeated = max(own_repeated, len(labels) / _MOST)
-    part = patients % min(_PARTS, int(patients.max()) + 1)  # patients in turn: nothing depends on chance
+    part = owner % min(_PARTS, int(owner.max()) + 1)  # patients in turn: nothing depends on chance
     # images in the order of severity that predicts the labels better, by the form that is the freest
     banded = model.family("banded", num_classes=classes)
     orders = [model.rank_images(probabilities, by_median=by_median) for by_median in (False, True)]
@@ -165,7 +160,7 @@ def explain(
             fits[form], held_out[form] = fit, one
     log_prior = -np.log([sum(one in SYMMETRIC for one in fits) if form in SYMMETRIC else 1 for form in fits])
     weights = softmax([fit.log_evidence for fit in fits.values()] + log_prior).tolist()
-    by_patient = np.array([np.bincount(patients, one) for one in held_out.values()])
+    by_patient = np.array([np.bincount(owner, one) for one in held_out.values()])
     off = by_patient - by_patient.mean(axis=1, keepdims=True)
     draws = np.random.Generator(np.random.PCG64(0)).multivariate_normal(
         by_patient.sum(axis=1) / repeated + log_prior, off @ off.T / repeated, size=1000, method="eigh"
@@ -342,7 +337,7 @@ def estimate_noise(
     y, p = check_labels(labels, probabilities)
     owner = patient_codes(groups, len(y))
     known = read_verified(verified, samples=len(y), classes=p.shape[1])
-    found = explain(y, p, owner=owner, verified=known)
+    found = explain(y, p, owner, known)
     differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
     largest = exact_interval(differs, len(y) / found.repeated, confidence=confidence)[1]
     joint = found.joint

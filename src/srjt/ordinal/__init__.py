@@ -29,14 +29,7 @@ if TYPE_CHECKING:
         soft_labels as soft_labels,
     )
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "srjt.ordinal.decoding": "decode expected_grade median_grade",
-        "srjt.ordinal.losses": "keep_count keep_rate one_hot select_smallest smooth_labels soft_label_matrix "
-        "soft_labels",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)
 
 # What predicted grades are for. Without torch, because the command line's help lists the choices.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
+from srjt.data.duplicates import warn_of_duplicates
 from srjt.errors import Interrupted, SrjtError, cores, warn
 from srjt.files import is_locked
 from srjt.inference.options import Execution
@@ -255,8 +255,7 @@ def study(
     folder = Path(out)
     shown = progress and watcher is None
     data = open_data(resolved, cache=where.get("cache"), quiet=not shown)
-    if sentence := describe_duplicates(data.manifest, near=resolved.group_near_duplicates):
-        warn(sentence, DuplicateImagesWarning)
+    warn_of_duplicates(data.manifest, near=resolved.group_near_duplicates)
     bar = show_bar("study", shown=shown)
     try:
         outcome = run_study(

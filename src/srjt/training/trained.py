@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from srjt import methods, networks
+from srjt.data.duplicates import warn_of_duplicates
 from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Feed, FeedCache, Samples, open_feed, view_crops
@@ -57,7 +58,7 @@ class Setup:
 
     def open_store(self, data: Manifest, config: TrainConfig) -> ImageStore:
         """The samples as the networks need them, identical images found."""
-        return open_store(
+        store = open_store(
             data,
             size=config.image_size,
             resize=config.resize,
@@ -66,6 +67,9 @@ class Setup:
             progress=self.reporter.decoded,
             find_duplicates=True,
         )
+        if data.duplicates is None:
+            warn_of_duplicates(store.manifest)
+        return store
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -80,9 +80,7 @@ def read_dicom(path: Path) -> UInt8Array:
     try:
         data = dcmread(path)
     except InvalidDicomError:  # pydicom advises to read it all the same
-        raise ValueError(
-            "it has the suffix of a DICOM file, but not the prefix DICM: export it again, as DICOM Part 10"
-        ) from None
+        raise ValueError("it is a DICOM file without the prefix DICM: export it again, as Part 10") from None
     if "PixelData" not in data:
         raise ValueError("the DICOM file contains no image")
     frames = int(data.get("NumberOfFrames", 1) or 1)
@@ -145,9 +143,8 @@ Resize = Literal["squash", "crop"]
 OnBadImage = Literal["error", "skip"]
 
 # A file with another suffix, or with none, is an image if its content is one.
-IMAGE_SUFFIXES = frozenset(
-    {".bmp", ".dcm", ".dicom", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
-)
+DICOM = frozenset({".dcm", ".dicom"})
+IMAGE_SUFFIXES = DICOM | {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
 # Part of the key of every store: raise it when the same file gives other pixels.
 DECODER_VERSION = 2
@@ -196,17 +193,15 @@ def read_image(
     if (reason := why_not_a_file(path)) is not None:
         raise BadImageError(path, reason)
     try:
-        head = read_head(path)
-        if not head:
+        if not path.stat().st_size:
             raise BadImageError(path, EMPTY_FILE)
-        picture = _read(path, head, size)
+        picture = _read(path, size)
     except (SrjtError, MemoryError):
         raise
     except Exception as error:  # damaged files make the readers raise almost any exception
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             raise SrjtError(
-                f"{path} cannot be opened because too many files are open: allow more of them (ulimit -n) and run the "
-                "command again."
+                f"{path} cannot be opened: too many files are open; allow more (ulimit -n)."
             ) from error
         raise BadImageError(path, _reason(error)) from error
     return np.array(picture if size is None else resized(picture, size=size, resize=resize))
@@ -220,12 +215,9 @@ def is_image(path: str | os.PathLike[str]) -> bool:
     path = Path(path)
     if why_not_a_file(path) is not None or path.name.upper() == "DICOMDIR":
         return False
-    if path.suffix.lower() in IMAGE_SUFFIXES:
+    if path.suffix.lower() in IMAGE_SUFFIXES or is_dicom(path):
         return True
     try:
-        head = read_head(path)
-        if head[128:] == b"DICM":
-            return True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the reader of the image says it
             with Image.open(path, formats=_FORMATS):
@@ -260,14 +252,17 @@ def check_resize(size: int | None, resize: str) -> None:
         raise SrjtError(f"The image size must be at least 1 pixel, not {size}.")
 
 
-def read_head(path: Path) -> bytes:
-    """The first bytes of a file; those of DICOM end in DICM."""
-    with path.open("rb") as file:
-        return file.read(132)
+def is_dicom(path: Path) -> bool:
+    """Whether a file is DICOM, by its suffix, else by its first bytes; not one that cannot be opened."""
+    if path.suffix.lower() in DICOM:
+        return True
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(132)[128:] == b"DICM"
+    return False
 
 
-def _read(path: Path, head: bytes, size: int | None) -> Image.Image:
-    if head[128:] == b"DICM" or path.suffix.lower() in {".dcm", ".dicom"}:
+def _read(path: Path, size: int | None) -> Image.Image:
+    if is_dicom(path):
         return Image.fromarray(read_dicom(path)).convert("RGB")
     with Image.open(path, formats=_FORMATS) as image:
         if size is not None:
@@ -316,14 +311,14 @@ PROGRAM = (
 
 @contextlib.contextmanager
 def decoding_process(
-    files: Sequence[tuple[int, Path]], *, pixels: Path, offset: int, size: int, resize: Resize
+    files: Sequence[tuple[int, Path]], *, pixels: Path, size: int, resize: Resize
 ) -> Iterator[Iterator[int]]:
     """A process that decodes files, each to a row of ``pixels``; the rows that it has done, as it does them.
 
     A file that it cannot read is left out, and so are the rest if it fails: the caller finds out why.
     """
     todo = [(row, os.fspath(path)) for row, path in files]
-    job = {"files": todo, "pixels": os.fspath(pixels), "offset": offset, "size": size, "resize": resize}
+    job = {"files": todo, "pixels": os.fspath(pixels), "size": size, "resize": resize}
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(path=sys.path)],
         stdin=subprocess.PIPE,
@@ -351,7 +346,7 @@ def decode_files() -> None:
         for row, path in job["files"]:
             with contextlib.suppress(BadImageError):
                 picture = read_image(Path(path), size=job["size"], resize=job["resize"])
-                pixels.seek(job["offset"] + row * picture.nbytes)
+                pixels.seek(row * picture.nbytes)
                 if pixels.write(picture.data) < picture.nbytes:
                     break  # the disk is full
                 print(row, flush=True)

@@ -61,19 +61,12 @@ def view_crops(views: int, *, margin: int, mirror: bool = True) -> list[Crops]:
     """
     if views not in (1, 2, 10):
         raise SrjtError(
-            "views is 1 (the centre crop), 2 (also its mirror image) or 10 (the centre and the four corners, each "
-            f"plain and mirrored); got {views}."
+            f"views is 1 (the centre), 2 (and its mirror image) or 10 (and the corners); got {views}."
         )
     if views == 2 and not mirror:
-        raise SrjtError(
-            "2 views need mirror images, and these networks were trained without them (flip=false): use 1 view, or 10, "
-            "which then means the five plain ones."
-        )
+        raise SrjtError("The networks were trained without mirror images (flip=false): use 1 view or 10.")
     if views == 10 and margin < 1:
-        raise SrjtError(
-            "The crop is the whole image, so its corners are no other views: use "
-            f"{'1 view or 2' if mirror else '1 view'}, not 10."
-        )
+        raise SrjtError(f"The crop is the whole image: use {'1 view or 2' if mirror else '1 view'}, not 10.")
     centre = centre_crops(1, margin=margin)
     offsets = [centre.offsets]
     if views == 10:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO, Literal, get_args
@@ -34,9 +33,9 @@ from srjt.errors import SrjtError, cores, unknown_name
 
 # Build the image store of one folder so that no crash, second process or full disk can corrupt it.
 #
-# pixels.npy       the images, one row each, written by position
-# done             one byte per row: 1 once the pixels of the row are safely in pixels.npy
-# trimmed.npy      only if images were skipped: the readable rows, without gaps
+# pixels           the images, one row each, written by position
+# done             one byte per row: 1 once the pixels of the row are safely in pixels
+# trimmed          only if images were skipped: the readable rows, without gaps
 # bad_images.csv   only if images cannot be read: which, and why
 # store.json       written last, by rename: if it exists, the store is complete
 # .lock            locked during the build; the system releases it even after kill -9
@@ -52,7 +51,7 @@ MANY = 1000  # files for which it is worth starting them
 class StoreFile(BaseModel, extra="forbid"):
     """``store.json``."""
 
-    pixels: Literal["pixels.npy", "trimmed.npy"]
+    pixels: Literal["pixels", "trimmed"]
     skipped: list[tuple[int, str]]  # the rows that are not in it, with the reasons
     modified: int  # when the pixels were last changed, in nanoseconds: a hash of all would take too long
 
@@ -75,24 +74,24 @@ class Build:
         """The bytes of an image."""
         return 3 * self.size * self.size
 
-    def header(self, count: int) -> bytes:
-        """The header of a ``.npy`` file, so that ``np.load`` can open it."""
-        buffer = BytesIO()
+    def open(self, name: str, count: int) -> npt.NDArray[np.uint8]:
+        """(count, size, size, 3), mapped from a file of the folder."""
         shape = (count, self.size, self.size, 3)
-        np.lib.format.write_array_header_1_0(buffer, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        return buffer.getvalue()
+        return (
+            np.memmap(self.folder / name, np.uint8, "r", shape=shape) if count else np.empty(shape, np.uint8)
+        )
 
     def finished(self) -> StoreFile | None:
         """What the folder holds; None unless it is complete, and has not been changed since."""
         with suppress(OSError, SrjtError):
             store = files.read_json(self.folder / "store.json", StoreFile)
             facts, rows = (self.folder / store.pixels).stat(), self.count - len(store.skipped)
-            whole = facts.st_size == len(self.header(rows)) + rows * self.row_bytes
+            whole = facts.st_size == rows * self.row_bytes
             return store if whole and facts.st_mtime_ns == store.modified else None
         return None
 
     def marks(self) -> npt.NDArray[np.bool_]:
-        """(N,) the rows whose pixels are safely in ``pixels.npy``."""
+        """(N,) the rows whose pixels are safely in the file."""
         with suppress(OSError):
             marks = np.frombuffer((self.folder / "done").read_bytes(), np.uint8)
             if len(marks) == self.count:
@@ -138,10 +137,7 @@ class Build:
                 part = 1 + len(todo) // (100 * self.workers)
                 for start in range(0, len(todo), part):
                     pool.submit(work, self._decode(todo[start : start + part]))
-            with (
-                open(self.folder / "pixels.npy", "r+b") as pixels,
-                open(self.folder / "done", "r+b") as marks,
-            ):
+            with open(self.folder / "pixels", "r+b") as pixels, open(self.folder / "done", "r+b") as marks:
                 for decoded in range(self.count - len(todo) + 1, self.count + 1):
                     end = ended.get()
                     if isinstance(end, BaseException):
@@ -164,21 +160,18 @@ class Build:
         return bad
 
     def _decode(self, rows: Iterable[int]) -> Decoded:
-        offset = len(self.header(self.count))
-        with open(self.folder / "pixels.npy", "r+b") as pixels:
+        with open(self.folder / "pixels", "r+b") as pixels:
             for row in rows:
                 try:
-                    _write_at(pixels, self.read(row).data, offset + row * self.row_bytes)
+                    _write_at(pixels, self.read(row).data, row * self.row_bytes)
                     yield row, ""
                 except BadImageError as error:
                     yield row, error.reason
 
     def _in_process(self, rows: list[int]) -> Decoded:
-        left, place, offset = dict.fromkeys(rows), self.folder / "pixels.npy", len(self.header(self.count))
-        todo = [(row, self.paths[row]) for row in rows]
-        process = decode.decoding_process(
-            todo, pixels=place, offset=offset, size=self.size, resize=self.resize
-        )
+        left, todo = dict.fromkeys(rows), [(row, self.paths[row]) for row in rows]
+        pixels = self.folder / "pixels"
+        process = decode.decoding_process(todo, pixels=pixels, size=self.size, resize=self.resize)
         # too many processes, or one that died within a line
         with suppress(OSError, ValueError), process as decoded:
             for row in decoded:
@@ -189,27 +182,23 @@ class Build:
     def _prepare_files(self) -> npt.NDArray[np.bool_]:
         """(N,) which rows are done. Files that are missing or have the wrong size are created."""
         (self.folder / "store.json").unlink(missing_ok=True)  # a damaged store must not look complete
-        pixels, header = self.folder / "pixels.npy", self.header(self.count)
-        total = len(header) + self.count * self.row_bytes
+        pixels, total = self.folder / "pixels", self.count * self.row_bytes
         if not pixels.exists() or pixels.stat().st_size != total:
             (self.folder / "done").unlink(missing_ok=True)
             files.sync_folder(self.folder)  # no old mark may outlive its pixels
             pixels.touch()
-        with open(pixels, "r+b") as file:
-            file.write(header)
-            file.truncate(total)
+        os.truncate(pixels, total)
         done = self.marks()
         (self.folder / "done").write_bytes(done.tobytes())
         return done
 
     def finish(self, bad: dict[int, str]) -> StoreFile:
         """Mark the store as complete, without its ``bad`` rows. Needs the lock."""
-        name: Literal["pixels.npy", "trimmed.npy"] = "pixels.npy"
+        name: Literal["pixels", "trimmed"] = "trimmed" if bad else "pixels"
         good = np.setdiff1d(np.arange(self.count), list(bad))
         if bad:
-            name, pixels = "trimmed.npy", np.load(self.folder / "pixels.npy", mmap_mode="r")
+            pixels = self.open("pixels", self.count)
             with (self.folder / name).open("wb") as file:
-                file.write(self.header(len(good)))
                 for start in range(0, len(good), CHUNK):
                     file.write(pixels[good[start : start + CHUNK]].tobytes())
                 file.flush()
@@ -219,7 +208,7 @@ class Build:
         files.write_json(self.folder / "store.json", store.model_dump())
         (self.folder / "done").unlink(missing_ok=True)
         if bad:
-            (self.folder / "pixels.npy").unlink(missing_ok=True)
+            (self.folder / "pixels").unlink(missing_ok=True)
         return store
 
 
@@ -353,8 +342,8 @@ def open_store(
         progress=progress,
     )
     store = _open_or_build(build, manifest, on_bad_image)
-    pixels = np.load(build.folder / store.pixels, mmap_mode="r")
     kept = np.setdiff1d(np.arange(len(manifest)), [row for row, _ in store.skipped]).astype(np.int64)
+    pixels = build.open(store.pixels, len(kept))
     if find_duplicates and manifest.arrays is None:
         as_hashed = (size, resize) == (HASHED_SIZE, "squash")  # else the files are decoded once more
         decoded = (pixels, kept) if as_hashed else None
@@ -412,7 +401,7 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
         advice = "Repair them, or leave them out with `on_bad_image='skip'`."
     listed = f" The full list is in {folder / 'bad_images.csv'}." if more else ""
     return SrjtError(
-        f"{len(bad):,} of {len(manifest):,} images cannot be read ({named}{more}). {advice}{listed}"
+        f"{len(bad):,} of {len(paths):,} images cannot be read ({named}{more}). {advice}{listed}"
     )
 
 

@@ -107,8 +107,7 @@ def read(
         if option not in SOURCES[kind].takes | {"kind"}:
             others = ", ".join(other for other, its in SOURCES.items() if option in its.takes)
             raise SrjtError(
-                f"`{option}` applies to {others}, but {name} is read as {kind}: leave it out, or choose another "
-                "`kind`."
+                f"`{option}` applies to {others}, but {name} is read as {kind}: leave it out, or choose a `kind`."
             )
     reading = folders.with_patients_of_headers(SOURCES[kind].read(source, asked), progress=progress)
     origin = "" if isinstance(source, pd.DataFrame) else name

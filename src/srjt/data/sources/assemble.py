@@ -98,7 +98,7 @@ def assemble(
     """
     if not len(rows):
         raise SrjtError(f"The source ({kind}) has no samples.")
-    all_problems = list(problems)
+    collected = list(problems)
     keep = np.ones(len(rows), dtype=bool)
     table = rows.reset_index(drop=True)
     names = table["id"].tolist()
@@ -107,8 +107,7 @@ def assemble(
         known = sum(truth.casefold() not in MISSING for truth in table["true_grade"])
         if known < len(table):
             raise SrjtError(
-                f"The true grade is known in {known:,} of {len(table):,} rows only: fill it in for all rows, or leave "
-                "the column out."
+                f"The true grade is known in {known:,} of {len(table):,} rows: fill it in, or leave the column out."
             )
     columns = [name for name in GRADED if name in table]
     # All columns at once: a grade may occur in only one of them.
@@ -120,28 +119,28 @@ def assemble(
         if (column, problem) == ("verified_grade", "missing-grade"):
             continue  # few grades are verified
         side = "" if column == "grade" else f"{column.replace('_', ' ')}: "
-        all_problems.append(Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
+        collected.append(Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
         keep[row] = False
     for column, codes in zip(columns, grading.codes.reshape(len(columns), -1), strict=True):
         table[column] = codes
 
     for row in np.flatnonzero((table["image"] == "").to_numpy()).tolist():
-        all_problems.append(Problem("missing-image", lines[row], "the row has no image"))
+        collected.append(Problem("missing-image", lines[row], "the row has no image"))
         keep[row] = False
     if "patient" in table:
         unknown = table["patient"].str.casefold().isin(MISSING).to_numpy()
         for row in np.flatnonzero(unknown & keep).tolist():
-            all_problems.append(
+            collected.append(
                 Problem("missing-patient", names[row], f"{lines[row]}: treated as a separate patient")
             )
         table.loc[unknown, "patient"] = "unknown: " + table.loc[unknown, "id"]
     if "split" in table:
         table["split"] = table["split"].str.casefold().map(lambda side: SPLIT_NAMES.get(side, ""))
     if arrays is None or arrays.ndim > 2:  # many rows of features may come from one image
-        all_problems += _drop_repeated(table, keep, lines, grading.names)
+        collected += _drop_repeated(table, keep, lines, grading.names)
 
     if not keep.any():
-        raise SrjtError(f"None of the {len(table):,} rows can be used; the first: {all_problems[0].detail}.")
+        raise SrjtError(f"None of the {len(table):,} rows can be used; the first: {collected[0].detail}.")
     manifest = Manifest(
         table=table[keep].reset_index(drop=True),
         grades=grading.names,
@@ -149,7 +148,7 @@ def assemble(
         arrays=arrays if arrays is None or keep.all() else arrays[keep],
     )
     return LoadedData(
-        manifest=manifest, problems=tuple(all_problems), kind=kind, notes=(*notes, f"grades: {grading.note}")
+        manifest=manifest, problems=tuple(collected), kind=kind, notes=(*notes, f"grades: {grading.note}")
     )
 
 
@@ -283,8 +282,7 @@ def as_array(values: Any) -> npt.NDArray[np.generic]:
         return np.asarray(values)
     except ValueError:
         raise SrjtError(
-            "The images, or the rows of features, have different sizes: an array needs equal ones. Resize them, or "
-            "write image files and read a table of them."
+            "The images, or the rows of features, have different sizes: resize them, or read a table of image files."
         ) from None
 
 
@@ -292,15 +290,12 @@ def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """(N, H, W), (N, H, W, 1) or (N, H, W, 3) uint8 → (N, H, W, 3)."""
     if images.dtype != np.uint8:
         raise SrjtError(
-            f"Images must be uint8, 0 … 255, not {images.dtype} "
-            "(for values from 0 to 1: (255 * images).round().astype('uint8'))."
+            f"Images must be uint8, not {images.dtype}: for values from 0 to 1, (255 * images).round().astype('uint8')."
         )
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.shape[-1] not in (1, 3):
-        raise SrjtError(
-            f"Images must have the shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), not {images.shape}."
-        )
+        raise SrjtError(f"Images have the shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), not {images.shape}.")
     return images if images.shape[-1] == 3 else np.repeat(images, 3, axis=-1)
 
 
@@ -312,11 +307,14 @@ def _texts(values: Sequence[object] | npt.NDArray[np.generic], name: str, count:
         raise SrjtError(f"{name} must have one entry per sample; got {values!r}.") from None
     if len(listed) != count:
         raise SrjtError(
-            f"There are {count:,} samples but {count_of(len(listed), 'entry', 'entries')} in {name}: give one for each."
+            f"{name} has {count_of(len(listed), 'entry', 'entries')} for {count:,} samples: give one for each."
         )
-    if any(isinstance(value, list) for value in listed):
+    cells = [
+        as_array(value).reshape(-1).tolist() if hasattr(value, "tolist") else [value] for value in listed
+    ]
+    if any(len(cell) != 1 or isinstance(cell[0], list) for cell in cells):
         raise SrjtError(f"{name} must have one entry per sample, not a row of several.")
-    return [as_text(value) for value in listed]
+    return [as_text(value) for (value,) in cells]
 
 
 # A torch dataset: its samples are images, or (image, label).
@@ -365,20 +363,9 @@ def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Ar
     for row, image in enumerate(images):
         if image.shape != images[0].shape:
             raise SrjtError(
-                f"The images of the dataset differ in size ({images[0].shape} and, at index {row}, {image.shape}): let "
-                "its transform resize them."
+                f"The images of the dataset differ in size (at index {row} {image.shape}): resize them."
             )
-    return np.stack(images), [_label(pair[1], row=row) for row, pair in enumerate(pairs) if labelled]
-
-
-def _label(label: object, *, row: int) -> object:
-    """A label may be a tensor or an array of one number."""
-    try:
-        return label.item() if hasattr(label, "item") else label
-    except (RuntimeError, ValueError):
-        raise SrjtError(
-            f"The label at index {row} of the dataset is not one grade: return a number or a name."
-        ) from None
+    return np.stack(images), [pair[1] for pair in pairs if labelled]
 
 
 def _pixels(image: object, *, row: int) -> Array:
@@ -391,8 +378,7 @@ def _pixels(image: object, *, row: int) -> Array:
     if array.dtype.kind == "f":
         if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
             raise SrjtError(
-                f"The image at index {row} has values outside 0 … 1: leave Normalize out of the dataset's transform, "
-                "because srjt normalises the images itself."
+                f"The image at index {row} has values outside 0 … 1: leave out Normalize, which srjt does itself."
             )
         array = np.rint(array * 255).astype(np.uint8)
     if array.ndim not in (2, 3) or array.dtype != np.uint8:

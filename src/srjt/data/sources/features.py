@@ -72,19 +72,15 @@ def read_features(source: Path | pd.DataFrame, options: ReadOptions) -> LoadedDa
     if labels is not None and not os.path.isfile(labels):
         raise SrjtError(f"The table of labels {labels} does not exist.")
     if labels is None and options.several_readings == "consensus":
-        raise SrjtError(
-            "`several_readings='consensus'` combines the readings of a table: give it with `labels`."
-        )
+        raise SrjtError("`several_readings='consensus'` needs a table of readings: give it with `labels`.")
     if labels is None and not len(table.frame.columns):
         raise SrjtError(
-            f"{table.name} has features but no grades: give them as an array named grades (.npz), in {beside.name} in "
-            "the same folder, or in any table with `labels`."
+            f"{table.name} has no grades: add an array named grades, {beside.name} beside it, or any table by `labels`."
         )
     reading = _graded(table, options, labels=None if labels is None else load_table(labels))
     if options.images is not None and not any(os.path.isfile(image) for image in reading.manifest.paths):
         raise SrjtError(
-            f"{table.name} has features, and no row of it names an image in {options.images}: leave out `images`, or "
-            "name the column with `image_column`."
+            f"No row of {table.name} names an image in {options.images}: leave out `images`, or give `image_column`."
         )
     return reading
 
@@ -100,14 +96,13 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
     table = graded if labels is None else _joined(table, graded)
     frame, root, own = table.frame, (options.images or table.folder).absolute(), _id_column(table.frame)
     required = tables.REQUIRED if kind == "table" else ("grade",)
-    chosen, notes = tables.choose_columns(list(frame.columns), given, source=table.name, required=required)
+    chosen, notes = tables.choose_columns(table, given, required=required)
     split = chosen.get("split")
     if split is not None and not tables.is_split(frame[split], given=given["split"] is not None):
         del chosen["split"], notes["split"]
     if kind == "table":
         names = [tables.relative_name(name, root) for name in frame[chosen["image"]]]
-        root = tables.find_image_folder(names, root)
-        images, ambiguous = tables.locate_images(names, root)
+        root, images, ambiguous = tables.find_images(names, root)
         problems = [*table.problems, *ambiguous]
         if own in chosen.values() or own is None or not frame[own].is_unique or (frame[own] == "").any():
             own = None  # the image is the id
@@ -152,14 +147,13 @@ def read_ungraded_features(
     wanted: the names of the features of the run. columns: further columns to keep, where the source has them.
     """
     table = open_features(source, feature_columns, wanted=wanted)
-    names = list(table.frame.columns)
-    chosen, _ = tables.choose_columns(names, {"patient": patient_column}, source=table.name, required=())
+    chosen, _ = tables.choose_columns(table, {"patient": patient_column}, required=())
     ids, images = _ids_and_images(table.frame, chosen.get("image"))
     rows = pd.DataFrame({"id": ids, "image": images, "grade": 0})
     if "patient" in chosen:
         rows["patient"] = table.frame[chosen["patient"]]
     rows = pd.concat([rows, tables.kept_columns(table.frame, columns)], axis=1)
-    tables.check_wanted(columns, rows, known=names)
+    tables.check_wanted(columns, rows, known=list(table.frame.columns))
     return Manifest(
         table=rows,
         grades=grades,
@@ -192,8 +186,7 @@ def _joined(table: Table, labels: Table) -> Table:
             raise SrjtError(f"{labels.name}, {labels.problems[0].where}: {labels.problems[0].detail}.")
         if len(frame) != len(table.lines):
             raise SrjtError(
-                f"{table.name} has {count_of(len(table.lines), 'row')} of features and {labels.name} "
-                f"{count_of(len(frame), 'row')} of labels: give equal numbers in the same order, or ids in both."
+                f"{table.name} has {len(table.lines):,} rows, {labels.name} {len(frame):,}: give equal numbers, or ids."
             )
         lines, note = list(labels.lines), "row by row"
     else:
@@ -230,8 +223,7 @@ def _by_id(table: Table, frame: pd.DataFrame, *, labels: str) -> tuple[str, npt.
         return None
     mine, its = keys[0]
     raise SrjtError(
-        f"No {mine} of {table.name} (the first is {table.frame[mine].iloc[0]!r}) is among the {its}s of {labels} (the "
-        f"first is {frame[its].iloc[0]!r})."
+        f"No {mine} of {table.name} is among the {its}s of {labels}; the first is {table.frame[mine].iloc[0]!r}."
     )
 
 
@@ -302,7 +294,7 @@ def _from_table(
         raise SrjtError(f"{table.name}, {table.problems[0].where}: {table.problems[0].detail}.")
     if patterns is not None:
         listed = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else patterns
-        taken = tables.match_columns(columns, listed, role="features", source=table.name)
+        taken = tables.match_columns(table, listed, role="features")
     elif wanted:
         match_names(columns, wanted, source=table.name)
         taken = list(wanted)
@@ -310,8 +302,7 @@ def _from_table(
         taken = [column for column in columns if NUMBERED.match(column)]
         if len(taken) < 2:
             raise SrjtError(
-                f"The names of the columns of {table.name} do not show which are features: give a pattern with "
-                "`feature_columns='f*'`."
+                f"The columns of {table.name} do not show which are features: give `feature_columns='f*'`."
             )
     features = as_features(_numbers(table, taken), what=f"The features in {table.name}")
     frame, note = tables.as_cells(table.frame.drop(columns=taken)), f"{_size(features)} in memory"
@@ -332,8 +323,7 @@ def _numbers(table: Table, columns: list[str]) -> npt.NDArray[np.generic]:
             if strange.any():
                 row = int(strange.to_numpy().argmax())
                 raise SrjtError(
-                    f"{table.name}, {table.lines[row]}: {str(cells.iloc[row])!r} in the feature column {column!r} is "
-                    "not a number."
+                    f"{table.name}, {table.lines[row]}: {str(cells.iloc[row])!r} in {column!r} is not a number."
                 ) from None
         raise
 
@@ -359,8 +349,7 @@ def _from_arrays(path: Path) -> Table:
         if array.shape not in ((count,), (count, 1)):
             if key in SINGULAR or key in tables.CANONICAL:
                 raise SrjtError(
-                    f"{path.name} has {count_of(count, 'row')} of features, but its array {key!r} has the shape "
-                    f"{array.shape}: it must have one entry per row."
+                    f"The array {key!r} of {path.name} is {array.shape}: it must have one entry per row, {count:,}."
                 )
             ignored.append(key)
         elif column in frame:
@@ -400,8 +389,7 @@ def load_numpy(path: Path) -> dict[str, npt.NDArray[np.generic]]:
         reason = reason_of(problem)
         if "pickle" in reason or "Python objects" in reason:  # NumPy recommends to load the file unsafely
             raise SrjtError(
-                f"{which} contains Python objects, or is not from NumPy: save numbers or text "
-                "(np.array(values, dtype=str))."
+                f"{which} contains Python objects, or is not from NumPy: save text as np.array(values, dtype=str)."
             ) from None
         raise SrjtError(f"{path} cannot be read as a NumPy file: {reason}.") from None
     return arrays
@@ -414,8 +402,7 @@ def _texts(array: npt.NDArray[np.generic], name: str, path: Path) -> list[str]:
         return [as_text(value.decode() if isinstance(value, bytes) else value) for value in values]
     except UnicodeDecodeError as problem:
         raise SrjtError(
-            f"The array {name!r} of {path.name} contains bytes that are not UTF-8, such as {problem.object[:20]!r}: "
-            "save it as text (np.array(values, dtype=str))."
+            f"The array {name!r} of {path.name} has bytes that are not UTF-8 ({problem.object[:20]!r}): save text."
         ) from None
 
 

@@ -16,13 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import platformdirs
 
 from srjt.data.grades import MISSING, order_names, refuse_too_many
-from srjt.data.images.decode import IMAGE_SUFFIXES, is_image, read_head, read_patient_id
+from srjt.data.images.decode import DICOM, IMAGE_SUFFIXES, is_dicom, is_image, read_patient_id
 from srjt.data.manifest import Manifest, Problem
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
@@ -104,9 +105,7 @@ def walk_images(folder: Path, *, root: Path) -> tuple[list[str], list[Problem]]:
                 if by_suffix:  # such as ._a.png, which macOS adds to archives
                     problems.append(Problem("ignored-file", name, "a hidden file"))
             elif not is_utf8(name):
-                problems.append(
-                    Problem("unreadable-image", name, "its name is not UTF-8 text: rename the file")
-                )
+                problems.append(Problem("unreadable-image", name, "its name is not UTF-8: rename the file"))
             elif by_suffix or is_image(path):
                 images.append(name)
             else:
@@ -133,7 +132,6 @@ def _is_system_file(name: str) -> bool:
 
 KEY = ".srjt-patients.key"
 KEY_BYTES = 32
-DICOM = {".dcm", ".dicom"}  # suffixes
 WORKERS = 8  # parsing a header holds Python's lock; a network drive gains from several requests at once
 # What programs write in place of an id, in lower case and without punctuation.
 PLACEHOLDERS = {
@@ -150,41 +148,35 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
     manifest = reading.manifest
     if manifest.arrays is not None or manifest.patients is not None or find_spec("pydicom") is None:
         return reading  # without pydicom, the error follows when an image is read
-    paths = manifest.paths
+    paths, ids = manifest.paths, manifest.ids
     others = IMAGE_SUFFIXES - DICOM
-    candidates = [row for row, path in enumerate(paths) if path.suffix.lower() not in others]
-    if not candidates:
+    rows = [row for row, path in enumerate(paths) if path.suffix.lower() not in others]
+    if not rows:
         return reading
-    patients = [""] * len(paths)
-    are_dicom = False
+    headers: list[str | None] = []
     with (
         progress_bar("Reading DICOM headers", progress) as advance,
         ThreadPoolExecutor(WORKERS, thread_name_prefix="header") as pool,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # pydicom's, about values that do not matter here
-        headers = pool.map(_patient, [paths[row] for row in candidates])
-        for done, (row, patient) in enumerate(zip(candidates, headers, strict=True), start=1):
-            advance(done, len(candidates))
-            patients[row], are_dicom = patient or "", are_dicom or patient is not None
-    if not are_dicom:
+        for header in pool.map(_patient, [paths[row] for row in rows]):
+            headers.append(header)
+            advance(len(headers), len(rows))
+    if headers.count(None) == len(rows):
         return reading
-    known = list(filter(None, patients))
-    if not known or len(set(known)) == 1 < len(known):
+    known = {row: patient for row, patient in zip(rows, headers, strict=True) if patient}
+    if not known or len(set(known.values())) == 1 < len(known):
         why = "the DICOM files have one PatientID for all" if known else "no DICOM file has a PatientID"
         note = f"patient: not known, because {why}; images are split one by one"
         return replace(reading, notes=(*reading.notes, note))
-    key = _secret([paths[row] for row in candidates])
-    ids = manifest.ids
+    key = _secret([paths[row] for row in rows])
     names = [f"unknown: {name}" for name in ids]
-    for row, patient in enumerate(patients):
-        if patient:
-            content = patient.encode("utf-8", "surrogateescape")
-            names[row] = f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
+    for row, patient in known.items():
+        content = patient.encode("utf-8", "surrogateescape")
+        names[row] = f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
     detail = "its header has no PatientID that can be used: treated as a separate patient"
-    unknown = [
-        Problem("missing-patient", ids[row], detail) for row, patient in enumerate(patients) if not patient
-    ]
+    unknown = [Problem("missing-patient", name, detail) for row, name in enumerate(ids) if row not in known]
     note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
     note += f"; images without one, each a separate patient: {len(unknown):,}" if unknown else ""
     return replace(
@@ -197,14 +189,8 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
 
 def _patient(path: Path) -> str | None:
     """The PatientID of a DICOM file, "" if its header names none; None for another file."""
-    if not os.path.isfile(path):  # opening a pipe would never end
+    if not os.path.isfile(path) or not is_dicom(path):  # opening a pipe would never end
         return None
-    if path.suffix.lower() not in DICOM:
-        try:
-            if read_head(path)[128:] != b"DICM":
-                return None
-        except OSError:
-            return None
     patient = read_patient_id(path)
     plain = re.sub(r"[\W_]", "", patient.casefold())
     return "" if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS else patient
@@ -225,10 +211,7 @@ def _secret(images: Sequence[Path]) -> bytes:
         with contextlib.suppress(OSError):
             _make_key(place)
             return _read_key(place / KEY)
-    raise SrjtError(
-        f"A key for the pseudonyms of patients can be written neither to {folder} nor to {own}: add a column of "
-        "patients to the table of labels."
-    )
+    raise SrjtError(f"No key for pseudonyms can be written to {folder} or {own}: add a column of patients.")
 
 
 def _make_key(folder: Path) -> None:
@@ -238,12 +221,8 @@ def _make_key(folder: Path) -> None:
     try:
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(secrets.token_hex(KEY_BYTES) + "\n")
-        try:
+        with contextlib.suppress(FileExistsError):
             os.link(draft, folder / KEY)
-        except FileExistsError:
-            pass
-        except OSError:  # a file system without links
-            os.replace(draft, folder / KEY)
     finally:
         Path(draft).unlink(missing_ok=True)
 
@@ -254,10 +233,7 @@ def _read_key(path: Path) -> bytes:
         key = bytes.fromhex(file.read(4 * KEY_BYTES).decode("ascii").strip())
         if len(key) == KEY_BYTES:
             return key
-    raise SrjtError(
-        f"{path}, the key for the pseudonyms of patients, cannot be read: ask its owner for it, or add a column of "
-        "patients to the table of labels."
-    )
+    raise SrjtError(f"{path}, the key of patients' pseudonyms, cannot be read: add a column of patients.")
 
 
 # Images without grades, for prediction.
@@ -266,21 +242,20 @@ def _read_key(path: Path) -> bytes:
 def read_images(
     sources: Sequence[str | os.PathLike[str] | pd.DataFrame],
     *,
-    images: str | os.PathLike[str] | None = None,
-    image_column: str | None = None,
-    patient_column: str | None = None,
     columns: Sequence[str] = (),
     grades: tuple[str, ...] = ("0", "1"),
     progress: ProgressOption = False,
+    **options: Any,
 ) -> LoadedData:
     """Image files, folders (searched recursively) and tables with a column of images, as one manifest.
 
-    Image names in a table are relative to ``images``, or to its folder; in a DataFrame to the present folder. The
-    manifest has the patients of the tables that have them, or else of DICOM headers, and their ``columns``; both are
-    empty for other images.
+    The manifest has the patients of the tables that have them, or else of DICOM headers, and their ``columns``; both
+    are empty for other images.
     Every sample gets the mildest grade as a placeholder. Files that are not images, malformed rows, rows without an
     image and repetitions are left out and listed in ``problems``. progress: whether to show a bar over DICOM headers.
+    options: images, image_column and patient_column of ``ReadOptions``, for tables.
     """
+    asked = ReadOptions.of(options)
     parts: list[pd.DataFrame] = []  # the image, the line that names it, and what a table tells of it
     problems: list[Problem] = []
     of_tables: list[str] = []  # columns
@@ -298,14 +273,10 @@ def read_images(
             parts.append(pd.DataFrame({"image": [path], "line": [path]}, dtype=str))
         else:
             table = tables.load_table(path)
-            of_tables += list(table.frame.columns)
-            given = {"image": image_column, "patient": patient_column}
-            chosen, _ = tables.choose_columns(
-                list(table.frame.columns), given, source=table.name, required=("image",)
-            )
+            of_tables.extend(table.frame.columns)
+            chosen, _ = tables.choose_columns(table, asked.roles, required=("image",))
             names = table.frame[chosen["image"]].tolist()
-            root = tables.find_image_folder(names, table.folder if images is None else Path(images))
-            located, ambiguous = tables.locate_images(names, root)
+            root, located, ambiguous = tables.find_images(names, asked.images or table.folder)
             if ambiguous:
                 raise SrjtError(f"{ambiguous[0].where}: {ambiguous[0].detail}")
             part = tables.kept_columns(table.frame, columns).assign(
@@ -317,13 +288,8 @@ def read_images(
             for line in part.loc[part["image"] == "", "line"]:
                 problems.append(Problem("missing-image", line, "the row has no image"))
             parts.append(part[part["image"] != ""])
-    options = {"images": images, "image_column": image_column, "patient_column": patient_column}
-    without_table = [option for option, value in options.items() if value is not None and not of_tables]
-    if without_table:
-        raise SrjtError(
-            f"`{without_table[0]}` applies to a table of images, and {sources[0]} is none: give a table, or leave it "
-            "out."
-        )
+    for option in asked.given if not of_tables else ():
+        raise SrjtError(f"`{option}` applies to a table of images, and {sources[0]} is none.")
     named_images = pd.concat(parts)
     if not len(named_images):
         raise SrjtError(f"No row can be used; the first: {problems[0].where}: {problems[0].detail}.")
@@ -369,8 +335,7 @@ def read_dr(source: Path, options: ReadOptions) -> LoadedData:
     if not {"image", "level"} <= set(table.frame.columns):
         raise SrjtError(f"{labels} must have the columns image and level, as Kaggle publishes it.")
     names = table.frame["image"].str.removesuffix(".jpeg")
-    folder = tables.find_image_folder(names.tolist(), options.images or labels.parent)
-    located, problems = tables.locate_images(names.tolist(), folder)
+    folder, located, problems = tables.find_images(names.tolist(), options.images or labels.parent)
     eyes = names.str.extract(r"^(?P<patient>\d+)_(?P<eye>left|right)$").fillna("")
     return assemble(
         pd.DataFrame({"id": names, "image": located, "grade": table.frame["level"]}).join(eyes),

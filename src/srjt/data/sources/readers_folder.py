@@ -26,7 +26,7 @@ from srjt import files
 from srjt.data.grades import Grades
 from srjt.data.manifest import POSTERIOR, neutralise_formula
 from srjt.data.sources.readings import ReadingsTable
-from srjt.data.sources.table import find_image_folder, load_table, locate_images, relative_name
+from srjt.data.sources.table import find_images, load_table, relative_name
 from srjt.errors import SrjtError
 from srjt.readers.consensus import Consensus
 from srjt.readers.readings import Readings
@@ -59,41 +59,41 @@ def consensus_table(
     """
     readings = reading.readings
     every = np.arange(len(readings.items))
-    table = pd.DataFrame(
-        {"id": _cells(readings.items, every), "image": _cells(images or _images(reading), every)}
-    )
-    table["grade"] = _cells(readings.grades, agreed.grade)
-    _add_known(table, reading, every)
-    table["readings"] = np.bincount(readings.item, minlength=len(readings.items))
-    table["certainty"] = np.round(agreed.certainty, 6)
-    for grade in range(len(readings.grades)):
-        table[POSTERIOR.format(grade)] = np.round(agreed.posterior[:, grade], 9)
-    return table
+    return pd.DataFrame({
+        "id": _cells(readings.items, every),
+        "image": _cells(images or _images(reading), every),
+        "grade": _cells(readings.grades, agreed.grade),
+        **_patient_and_reference(reading, every),
+        "readings": np.bincount(readings.item, minlength=len(readings.items)),
+        "certainty": np.round(agreed.certainty, 6),
+        **{POSTERIOR.format(grade): np.round(p, 9) for grade, p in enumerate(agreed.posterior.T)},
+    })  # fmt: skip
 
 
 def readings_table(reading: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
     """One row per reading, in the order of the source: item, reader, grade, date, … and how probable it is."""
     readings, chosen = reading.readings, reading.columns
-    table = pd.DataFrame({chosen.noun: _cells(readings.items, readings.item)})
+    columns: dict[str, Any] = {chosen.noun: _cells(readings.items, readings.item)}
     if chosen.noun == "item" and chosen.image is not None:
-        table["image"] = _cells(reading.frame[chosen.image].tolist(), reading.rows)
-    table["reader"] = _cells(readings.readers, readings.reader)
-    table["grade"] = _cells(readings.grades, readings.grade)
+        columns["image"] = _cells(reading.frame[chosen.image].tolist(), reading.rows)
+    columns["reader"] = _cells(readings.readers, readings.reader)
+    columns["grade"] = _cells(readings.grades, readings.grade)
     if readings.times is not None:
-        table["date"] = ["" if np.isnat(time) else str(time) for time in readings.times]
-    _add_known(table, reading, readings.item)
-    table["consensus"] = _cells(readings.grades, agreed.grade[readings.item])
-    table["probability"] = np.round(agreed.posterior[readings.item, readings.grade], 6)
-    return table
+        columns["date"] = ["" if np.isnat(time) else str(time) for time in readings.times]
+    columns |= _patient_and_reference(reading, readings.item)
+    columns["consensus"] = _cells(readings.grades, agreed.grade[readings.item])
+    columns["probability"] = np.round(agreed.posterior[readings.item, readings.grade], 6)
+    return pd.DataFrame(columns)
 
 
-def _add_known(table: pd.DataFrame, reading: ReadingsTable, items: npt.NDArray[np.int64]) -> None:
-    """Add the patient and the reference of each row's item, where there are some."""
-    readings = reading.readings
+def _patient_and_reference(reading: ReadingsTable, items: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Columns of the items' patients and trusted grades, where there are some."""
+    readings, columns = reading.readings, dict[str, Any]()
     if reading.columns.patient is not None and readings.groups is not None:
-        table["patient"] = _cells(readings.groups, items)
+        columns["patient"] = _cells(readings.groups, items)
     if readings.reference is not None:
-        table["reference"] = _cells([*readings.grades, ""], readings.reference[items])
+        columns["reference"] = _cells([*readings.grades, ""], readings.reference[items])
+    return columns
 
 
 def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
@@ -113,8 +113,8 @@ def _images(reading: ReadingsTable) -> list[str]:
 def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
     """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there is no such file."""
     names = [relative_name(name, directory.absolute()) for name in _images(reading)]
-    root = find_image_folder(names, directory.absolute())
-    paths = [os.path.join(root, file) for file in locate_images(names, root)[0]]
+    root, located, _ = find_images(names, directory.absolute())
+    paths = [os.path.join(root, file) for file in located]
     return [path if os.path.isfile(path) else name for path, name in zip(paths, names, strict=True)]
 
 
@@ -147,13 +147,11 @@ def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str
     same_network = before["probabilities_sha256"] == facts["probabilities_sha256"]
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
-            f"{folder} contains the consensus of other readings or with another network: choose another `out`, or pass "
-            "`overwrite=True` to overwrite it."
+            f"{folder} has the consensus of other readings or networks: choose another `out`, or pass `overwrite=True`."
         )
     if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
         raise SrjtError(
-            f"{folder / 'worklist.csv'} is another worklist, which somebody may be reading: choose another file with "
-            "`worklist`, or pass `overwrite=True` to overwrite it."
+            f"{folder / 'worklist.csv'} is another worklist: choose another `worklist`, or pass `overwrite=True`."
         )
 
 
@@ -228,8 +226,7 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
     frame = load_table(path).frame
     if {"quality", "suggested"} <= set(frame.columns):
         raise SrjtError(
-            f"{path} is the list of an audit, whose probabilities follow from the labels too, so that they would "
-            "count twice: give the predictions of networks alone, or run srjt audit --several-readings consensus."
+            f"{path} is the list of an audit, whose probabilities follow from the labels: give those of srjt predict."
         )
     names = [f"p_{grade}" for grade in readings.grades]
     if missing := [name for name in names if name not in frame]:
@@ -247,6 +244,4 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
             probabilities = np.tile(known.mean(axis=0), (len(rows), 1))
             probabilities[rows >= 0] = known
             return probabilities
-    raise SrjtError(
-        f"{path} names none of the images that were read; the first of them is {readings.items[0]!r}."
-    )
+    raise SrjtError(f"{path} names none of the images that were read, such as {readings.items[0]!r}.")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import MISSING, grade_values, refuse_too_many
-from srjt.data.manifest import POSTERIOR, Problem
+from srjt.data.manifest import POSTERIOR, Ints, Problem
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
 from srjt.data.sources.table import SYNONYMS, Table, load_table
@@ -25,7 +25,6 @@ from srjt.files import as_path
 from srjt.readers.consensus import Consensus, consensus
 from srjt.readers.readings import Readings
 
-Ints = npt.NDArray[np.int64]
 Times = npt.NDArray[np.datetime64]
 
 # Find the columns of a table with several readers: one row per reading (long), or one column per reader
@@ -43,15 +42,16 @@ READING_SYNONYMS: dict[str, tuple[str, ...]] = {
     "reader": tuple(word + end for word in READER_WORDS for end in ("", "id", "name")),
     "patient": SYNONYMS["patient"],
     "reference": (
+        *("reference", "referencegrade", "referencestandard", "adjudicated", "adjudicatedgrade"),
         *(
-            "reference",
-            "referencegrade",
-            "referencestandard",
-            "adjudicated",
-            "adjudicatedgrade",
             "adjudication",
+            "histology",
+            "histologygrade",
+            "biopsy",
+            "goldstandard",
+            "goldgrade",
+            "groundtruth",
         ),
-        *("histology", "histologygrade", "biopsy", "goldstandard", "goldgrade", "groundtruth"),
     ),
     "date": ("date", "readingdate", "readdate", "readat", "gradedat", "reviewedat", "datetime", "timestamp"),
 }
@@ -99,17 +99,16 @@ def reading_columns(
     given: the column of a role. grade_column: a name or a pattern such as ``"grade_*"``, or several of them: a wide
     table. images: an item is an image, also if the table has a column of items.
     """
-    columns = list(table.frame.columns)
     patterns = [grade_column] if isinstance(grade_column, str) else list(grade_column or ())
-    matched = tables.match_columns(columns, patterns, role="grade", source=table.name)
+    matched = tables.match_columns(table, patterns, role="grade")
     wide = matched if len(matched) > 1 else []
     synonyms = dict(READING_SYNONYMS)
     if images or given.get("image") is not None:
         del synonyms["item"]
     chosen, notes = tables.choose_columns(
-        [column for column in columns if column not in wide],
+        table,
         {**given, "grade": matched[0] if len(matched) == 1 else None},
-        source=table.name,
+        without=wide,
         required=(),
         synonyms=synonyms,
     )
@@ -117,7 +116,7 @@ def reading_columns(
         wide = wide_columns(table.frame)
     item = chosen.get("item") or chosen.get("image")
     if not wide and ("grade" not in chosen or item is None):
-        raise tables.missing_column("image" if "grade" in chosen else "grade", columns, source=table.name)
+        raise tables.missing_column("image" if "grade" in chosen else "grade", table)
     said_later = ("reference", "grade", "reader", "date") if wide else ("reference",)
     return ReadingColumns(
         item=item,
@@ -188,14 +187,12 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
     dated = [int((~np.isnat(times)).sum()) for times in read]
     if not max(dated):
         raise SrjtError(
-            f"The column {column!r} holds no date that can be read; the first is {first[:40]!r}: write them as "
-            "2024-05-31, or choose another column with `date_column`."
+            f"The column {column!r} holds no date such as 2024-05-31, but {first[:40]!r}: choose another `date_column`."
         )
     best, *others = [times for times, count in zip(read, dated, strict=True) if count == max(dated)]
     if any((other != best)[~np.isnat(best)].any() for other in others):
         raise SrjtError(
-            f"The dates in the column {column!r}, such as {first[:40]!r}, may be day/month or month/day: write "
-            "them as 2024-05-31."
+            f"The dates in {column!r}, such as {first[:40]!r}, may be day/month or month/day: write 2024-05-31."
         )
     return best
 
@@ -363,9 +360,7 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
             problems.append(Problem("duplicate-row", items[row], detail))
         usable &= ~repeated
     if not usable.any():
-        raise SrjtError(
-            f"{table.name} has no reading that can be used: every grade is missing or not one of the scale."
-        )
+        raise SrjtError(f"{table.name} has no reading that can be used: no grade is one of the scale.")
     kept = rows[usable]
     item_codes, item_names = pd.factorize(items[kept])
     reader_codes, reader_names = pd.factorize(names[usable])
@@ -382,10 +377,8 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
         two = _first_two(pd.Series(reference_codes).where(reference_codes >= 0), row_items)
         reference = two[0].where(two[1].isna()).fillna(-1).to_numpy(np.int64)
         for item, *pair in two[two[1].notna()].astype(int).itertuples(name=None):
-            both = " and ".join(grading.names[code] for code in pair)
-            problems.append(
-                Problem("conflicting-reference", item_names[item], f"references {both}: none is used")
-            )
+            detail = f"references {' and '.join(grading.names[code] for code in pair)}: none is used"
+            problems.append(Problem("conflicting-reference", item_names[item], detail))
     readings = Readings(
         items=item_names.tolist(),
         readers=reader_names.tolist(),
@@ -423,7 +416,9 @@ def _first_two(values: pd.Series[Any], row_items: Ints) -> pd.DataFrame:
 def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: int) -> list[str]:
     """How the table was understood."""
     columns = few(map(repr, chosen.grades.values()), 6)
-    by = "" if readings.readers == [NO_READER] else f" by {count_of(len(readings.readers), 'reader')}"
+    nobody = readings.readers == [NO_READER]
+    unnamed = sum(readings.readers[reader] == NO_READER for reader in readings.reader)
+    by = "" if nobody else f" by {count_of(len(readings.readers), 'reader')}"
     notes = [
         f"{source}: one column per reader ({columns})" if chosen.wide else f"{source}: one row per reading",
         *chosen.notes,
@@ -432,20 +427,15 @@ def _notes(readings: Readings, chosen: ReadingColumns, source: str, *, empty: in
     ]
     if chosen.item is None:
         notes.append("no column of images: each row is an image of its own")
-    if readings.readers == [NO_READER]:
-        several = np.bincount(readings.item).max() > 1
-        who = ": the readings count as those of different readers who are equally good" if several else ""
-        notes.append(f"no column of readers{who}")
-    elif NO_READER in readings.readers:
-        unnamed = int((readings.reader == readings.readers.index(NO_READER)).sum())
-        notes.append(f"readings without a reader count as those of one reader, {NO_READER!r}: {unnamed:,}")
+    if nobody:
+        notes.append("no column of readers: they count as different readers who are equally good")
+    elif unnamed:
+        notes.append(f"readings without a reader count as those of one, {NO_READER!r}: {unnamed:,}")
     if empty:
         notes.append(f"empty cells, readings that were not made: {empty:,}")
     if readings.reference is not None:
-        trusted = int((readings.reference >= 0).sum())
-        notes.append(
-            f"reference: column {chosen.reference!r}; {chosen.noun}s with a trusted grade: {trusted:,}"
-        )
+        trusted = f"{chosen.noun}s with a trusted grade: {(readings.reference >= 0).sum():,}"
+        notes.append(f"reference: column {chosen.reference!r}; {trusted}")
     if readings.times is not None:
         notes.append(f"dates: readings without one that can be read: {np.isnat(readings.times).sum():,}")
     return notes
@@ -496,9 +486,7 @@ def combines_readings(options: ReadOptions, table: Table) -> bool:
     several = isinstance(options.grade_column, tuple) and len(options.grade_column) > 1
     unused = [name for name in ("reader_column", "reference_column") if getattr(options, name) is not None]
     for name in [*unused, *(["grade_column"] if several else [])]:
-        raise SrjtError(
-            f"`{name}` is for several readings of an image: add `several_readings='consensus'`, or leave it out."
-        )
+        raise SrjtError(f"`{name}` is for several readings of an image: add `several_readings='consensus'`.")
     graded = options.grade_column or has_grade_column(table.frame)
     if readers := [] if graded else wide_columns(table.frame):
         raise SrjtError(

@@ -61,25 +61,19 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
     check_regular_file(path)
     if path.suffix.lower() == ".parquet":
         return _from_frame(_read_parquet(path), name=path.name, folder=path.parent, typed=typed)
-    rows, lines, malformed, notes = _read_excel(path) if path.suffix.lower() == ".xlsx" else _read_csv(path)
-    header, *body = rows or [[]]
+    rows, malformed, notes = _read_excel(path) if path.suffix.lower() == ".xlsx" else _read_csv(path)
+    header = next(iter(rows.values()), [])
     _refuse_repeated(header, path.name)
-    for row, cells in enumerate(body):
+    for line, cells in rows.items():
         if len(cells) != len(header):
-            malformed[row] = f"{count_of(len(cells), 'cell')} where the header has {len(header)}"
-    problems = [Problem("malformed-row", lines[row + 1], malformed[row]) for row in sorted(malformed)]
-    good = [row for row in range(len(body)) if row not in malformed]
-    if not good:
+            malformed[line] = f"{count_of(len(cells), 'cell')} where the header has {len(header)}"
+    problems = [Problem("malformed-row", line, malformed[line]) for line in rows if line in malformed]
+    lines = [line for line in list(rows)[1:] if line not in malformed]
+    if not lines:
         why = f": {problems[0].where}: {problems[0].detail}" if problems else ", below its header"
         raise SrjtError(f"There are no rows in {path} that can be used{why}.")
-    return Table(
-        name=path.name,
-        folder=path.parent,
-        frame=pd.DataFrame([body[row] for row in good], columns=header, dtype=str),
-        lines=[lines[row + 1] for row in good],
-        problems=problems,
-        notes=notes,
-    )
+    frame = pd.DataFrame([rows[line] for line in lines], columns=header, dtype=str)
+    return Table(name=path.name, folder=path.parent, frame=frame, lines=lines, problems=problems, notes=notes)
 
 
 def as_cells(frame: pd.DataFrame) -> pd.DataFrame:
@@ -114,9 +108,9 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise SrjtError(f"{path} cannot be read as Parquet: {reason_of(problem)}.") from None
 
 
-# The rows of a file that are not empty, the header first; their positions; by row below the header, the reason
-# against some of them; and notes.
-Rows = tuple[list[list[str]], list[str], dict[int, str], list[str]]
+# The rows of a file that are not empty, by their positions, the header first; of some of them, what is wrong with
+# them; and notes.
+Rows = tuple[dict[str, list[str]], dict[str, str], list[str]]
 
 
 def _read_excel(path: Path) -> Rows:
@@ -126,8 +120,7 @@ def _read_excel(path: Path) -> Rows:
         from openpyxl import load_workbook
     except ImportError:
         raise missing_extra("openpyxl", "excel", "Reading Excel files") from None
-    rows: list[list[str]] = []
-    lines = []
+    rows: dict[str, list[str]] = {}
     try:
         workbook = load_workbook(path, read_only=True, data_only=True)
         try:
@@ -137,63 +130,60 @@ def _read_excel(path: Path) -> Rows:
                 cells = [as_text(value) for value in values]
                 width = max((place for place, cell in enumerate(cells, start=1) if cell), default=0)
                 if width:
-                    header = rows[0] if rows else []
-                    rows.append(cells[:width] + [""] * (len(header) - width))
-                    lines.append(f"row {number}")
+                    header = next(iter(rows.values()), [])
+                    rows[f"row {number}"] = cells[:width] + [""] * (len(header) - width)
         finally:
             workbook.close()
     except Exception as problem:  # damaged archives and XML make openpyxl raise almost any exception
         raise SrjtError(f"{path} cannot be read as an Excel file: {reason_of(problem)}.") from None
     left = f"; {count_of(len(others), 'other sheet is', 'other sheets are')} not read" if others else ""
-    return rows, lines, {}, [f"sheet {sheet.title!r}{left}"]
+    return rows, {}, [f"sheet {sheet.title!r}{left}"]
 
 
 def _read_csv(path: Path) -> Rows:
-    rows: list[list[str]] = []
-    lines: list[str] = []
-    several_lines: dict[int, int] = {}  # a row with a cell of several lines → the line in which it ends
-    line = 0
+    rows: dict[str, list[str]] = {}
+    several_lines: dict[str, int] = {}  # a row with a cell of several lines → the line in which it ends
+    end = 0
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            file.seek(0)
             # Spreadsheets write semicolons in countries where the comma is the decimal point.
-            delimiter = max("\t;,", key=first.count)
+            delimiter = max("\t;,", key=file.readline().count)
+            file.seek(0)
             # strict: a quote that is never closed is an error; otherwise it hides all rows that follow
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             for cells in reader:
-                start, line = line + 1, reader.line_num
+                start, end = end + 1, reader.line_num
                 if any(cells):
-                    if line > start:
-                        several_lines[len(rows)] = line
-                    rows.append([*map(str.strip, cells)])
-                    lines.append(f"line {start}")
+                    rows[f"line {start}"] = [*map(str.strip, cells)]
+                    if end > start:
+                        several_lines[f"line {start}"] = end
     except UnicodeDecodeError:
         raise SrjtError(f"{path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
     except csv.Error as problem:
         reason = "a quote is opened and never closed" if "end of data" in str(problem) else str(problem)
         raise SrjtError(
-            f"{path} cannot be read as a table: {reason}, in the row that begins in line {line + 1}."
+            f"{path} is not a table: {reason}, in the row that begins in line {end + 1}."
         ) from None
     reason = "the quoted cell that ends in line {} contains other rows: a quote is not closed"
     with_rows = _rows_with_rows(rows, several_lines, delimiter)
-    return rows, lines, {row - 1: reason.format(several_lines[row]) for row in with_rows}, []
+    return rows, {line: reason.format(several_lines[line]) for line in with_rows}, []
 
 
-def _rows_with_rows(rows: list[list[str]], several_lines: Collection[int], delimiter: str) -> Iterator[int]:
+def _rows_with_rows(
+    rows: dict[str, list[str]], several_lines: Collection[str], delimiter: str
+) -> Iterator[str]:
     """The rows with a cell that contains other rows: one of its further lines has as many cells as the header, and
     one of these, such as a grade, is in the same column of another row. Prose hardly ever is so."""
-    if not several_lines or len(rows[0]) < 2:
+    if not several_lines:
         return
-    others = [cells for row, cells in enumerate(rows) if row and row not in several_lines]
-    seen = [
-        {cells[column] for cells in others if column < len(cells)} - {""} for column in range(len(rows[0]))
-    ]
-    for row in several_lines:
+    (_, header), *body = rows.items()
+    others = [cells for line, cells in body if line not in several_lines]
+    seen = [{cells[place] for cells in others if place < len(cells)} - {""} for place in range(len(header))]
+    for row in several_lines if len(header) > 1 else ():
         lines = [line for cell in rows[row] for line in cell.splitlines()[1:]]
         for cells in csv.reader(lines, delimiter=delimiter):
             pairs = zip(cells, seen, strict=False)
-            if len(cells) == len(seen) and any(cell.strip() in values for cell, values in pairs):
+            if len(cells) == len(header) and any(cell.strip() in values for cell, values in pairs):
                 yield row
                 break
 
@@ -244,22 +234,23 @@ SHOWN = 12  # columns that an error lists
 
 
 def choose_columns(
-    columns: Sequence[str],
+    table: Table,
     given: Mapping[str, str | None],
     *,
-    source: str,
+    without: Collection[str] = (),
     required: Sequence[str] = REQUIRED,
     synonyms: Mapping[str, Sequence[str]] = SYNONYMS,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """By role (image, grade, patient, verified_grade, …), its column and a note on the choice.
 
-    given: the column of a role, where the user named it. synonyms: the usual names of each role, in plain small
-    letters.
+    given: the column of a role, where the user named it. without: columns that have another role. synonyms: the usual
+    names of each role, in plain small letters.
     """
+    columns = [column for column in table.frame.columns if column not in without]
     chosen = {role: column for role, column in given.items() if column is not None}
     for role, column in chosen.items():
         if column not in columns:
-            raise unknown_name(f"column (for the {role.replace('_', ' ')}, in {source})", column, columns)
+            raise unknown_name(f"column (for the {role.replace('_', ' ')}, in {table.name})", column, columns)
     notes = {}
     plain = {plain_name(column): column for column in reversed(columns)}
     for role, names in synonyms.items():
@@ -274,11 +265,11 @@ def choose_columns(
         notes[role] = f"{role.replace('_', ' ')}: column {chosen[role]!r} ({how})"
     for role in required:
         if role not in chosen:
-            raise missing_column(role, columns, source=source, features=required == REQUIRED)
+            raise missing_column(role, table, features=required == REQUIRED)
     return chosen, notes
 
 
-def missing_column(role: str, columns: Sequence[str], *, source: str, features: bool = False) -> SrjtError:
+def missing_column(role: str, table: Table, *, features: bool = False) -> SrjtError:
     """The error for a table without the column of a role. features: whether its columns may be features."""
     hint = ""
     if role == "grade":
@@ -286,8 +277,8 @@ def missing_column(role: str, columns: Sequence[str], *, source: str, features: 
     elif role == "image" and features:
         hint = " Columns of features are named with `feature_columns`."
     return SrjtError(
-        f"No column of {source} looks like the {role}: give its name with `{role}_column`. Columns: "
-        f"{few(columns, SHOWN)}.{hint}"
+        f"No column of {table.name} looks like the {role}: give its name with `{role}_column`. Columns: "
+        f"{few(table.frame.columns, SHOWN)}.{hint}"
     )
 
 
@@ -296,14 +287,14 @@ def plain_name(column: str) -> str:
     return re.sub(r"[\W_]+", "", column.casefold())
 
 
-def match_columns(columns: Sequence[str], patterns: Sequence[str], *, role: str, source: str) -> list[str]:
+def match_columns(table: Table, patterns: Sequence[str], *, role: str) -> list[str]:
     """The columns with these names, or that match these patterns, in the order of the table."""
-    matching: set[str] = set()
+    columns, matching = list(table.frame.columns), set[str]()
     for pattern in patterns:
         names = [pattern] if pattern in columns else fnmatch.filter(columns, pattern)
         if not names:
             shown = few(columns, SHOWN)
-            raise SrjtError(f"No column of {source} matches {pattern!r}, for the {role}. Columns: {shown}.")
+            raise SrjtError(f"No column of {table.name} matches {pattern!r} ({role}). Columns: {shown}.")
         matching.update(names)
     return [column for column in columns if column in matching]
 
@@ -314,8 +305,7 @@ def is_split(cells: pd.Series[str], *, given: bool) -> bool:
     strange = sorted(values - set(SPLIT_NAMES))
     if given and (strange or not values):
         raise SrjtError(
-            f"The column {cells.name!r} must contain train, validation or test; "
-            f"it contains {few(map(repr, strange), 5) or 'nothing'}."
+            f"The column {cells.name!r} must be train, validation or test, not {few(map(repr, strange), 5) or 'empty'}."
         )
     return bool(values) and not strange
 
@@ -354,16 +344,18 @@ def check_wanted(columns: Sequence[str], table: pd.DataFrame, *, known: Sequence
 IMAGE_FOLDERS = ("", "images", "train_images", "img", "imgs", "train", "test_images", "test")
 
 
-def find_image_folder(names: Sequence[str], directory: Path) -> Path:
-    """``directory``, or the folder in it that has images of these names: archives are unpacked to different places."""
+def find_images(names: Sequence[str], directory: Path) -> tuple[Path, list[str], list[Problem]]:
+    """The files of these names in ``directory``, or in the folder in it that has some of them: archives are unpacked to
+    different places. Returns that folder, the files and problems.
+    """
     sample = [name for name in names if name][:: max(1, len(names) // 20)]
-    for folder in (directory / name for name in IMAGE_FOLDERS):
-        if any(os.path.isfile(folder / image) for image in locate_images(sample, folder)[0]):
-            return folder
-    return directory
+    for root in (directory / folder for folder in IMAGE_FOLDERS):
+        if any(os.path.isfile(root / image) for image in _locate(sample, root)[0]):
+            return root, *_locate(names, root)
+    return directory, *_locate(names, directory)
 
 
-def locate_images(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]:
+def _locate(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]:
     """Find the files of names without a suffix ("10_left"), and files without the suffix of their name.
 
     A name for which there is no file is unchanged.
@@ -410,5 +402,5 @@ def no_image_exists(manifest: Manifest) -> SrjtError:
     """The error if no image is where it is looked for."""
     return SrjtError(
         f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: give their folder with "
-        "`images`, or the columns with `feature_columns` if the table has features."
+        "`images`, or name columns of features with `feature_columns`."
     )
