@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from srjt import methods
-from srjt.cli.samples import layered_settings
+from srjt.cli.options import layered_settings
 from srjt.errors import SrjtError, UnknownNameError
 from srjt.settings import load_config, parse_overrides
 from srjt.training.config import PRESETS, TrainConfig, load_preset

@@ -47,6 +47,7 @@ MODULES = {
     "explain": "predict",
     "export": "predict",
     "readers": "audit",
+    "review": "audit",
     "report": "study",
     "demo": "study",
     "features": "train",

@@ -16,18 +16,14 @@ import typer
 
 import srjt
 from srjt.cli import App, options
-from srjt.cli.options import Fields, argument, machine_options, option
+from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import check_outputs, print_table, say
-from srjt.cli.samples import NearDuplicates, Source, as_words, grouped, print_grades, print_problems
 from srjt.errors import SrjtError, count_of
 from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from srjt.data.manifest import Manifest
-    from srjt.data.sources.assemble import LoadedData
-    from srjt.data.splits import Split
 
 # ``srjt data inspect``: what a source holds, what is wrong with it, and examples of each grade.
 
@@ -45,7 +41,7 @@ def inspect(
     folds: int = option(5, "Warn about grades with fewer patients than this."),
     decode: bool = option(True, "Read every image, and draw the examples."),
     *,
-    data: Annotated[Source, Fields(Source, without=("on_bad_image", "skipped"))],
+    data: Annotated[options.Source, Fields(options.Source, without=("on_bad_image", "skipped"))],
 ) -> None:
     """Show what a source holds, and everything that is wrong with it.
 
@@ -66,14 +62,14 @@ def inspect(
     manifest = reading.manifest
     for line in (*(f"• {note}" for note in reading.notes), *sentences):
         say(line)
-    print_grades(manifest)
+    options.print_grades(manifest)
     for line in _describe(manifest):
         say(line)
 
     with progress_bar("Reading images", decode) as progress:
         seen, alike = examine_images(manifest, progress=progress) if decode else ([], None)
     problems = [*reading.problems, *seen, *few_patients(manifest, folds)]
-    print_problems(problems)
+    options.print_problems(problems)
     if problems:
         replaced = _replaced(problems_file)
         srjt.data.write_problems(problems, problems_file)
@@ -86,14 +82,14 @@ def inspect(
         _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)
-    read_with = [str(data.source), *as_words(data.how)]
-    if small := machine_options(len(manifest), features=manifest.are_features):
+    read_with = [str(data.source), *options.as_words(data.how)]
+    if small := options.machine_options(len(manifest), features=manifest.are_features):
         embed = shlex.join(["srjt", "features", *read_with])
         say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
     typer.echo(f"Next: {shlex.join(['srjt', 'train', *read_with, '--fold', '0', '--out', 'run', *small])}")
 
 
-def _readers(data: Source) -> tuple[list[str], Source]:
+def _readers(data: options.Source) -> tuple[list[str], options.Source]:
     """Sentences about a table with several readers, and how to read it: a column for each of them makes a consensus."""
     from srjt.data.sources.readings import describe_readers, has_grade_column, read_readings
     from srjt.data.sources.table import is_table
@@ -133,7 +129,7 @@ def _write_picture(picture: Image, path: Path, what: str) -> None:
     say(f"{what}: {path}{replaced}")
 
 
-def _describe(manifest: Manifest) -> Iterator[str]:
+def _describe(manifest: srjt.data.Manifest) -> Iterator[str]:
     """Images per patient, the split, the sizes of images; of features, whether they are the expected numbers."""
     import numpy as np
 
@@ -179,10 +175,10 @@ def split(
         None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
     ),
     out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split.", metavar="FILE"),
-    group_near_duplicates: NearDuplicates = False,
+    group_near_duplicates: options.NearDuplicates = False,
     force: options.Force = False,
     *,
-    data: Annotated[Source, Fields(Source, without=("split_column",))],
+    data: Annotated[options.Source, Fields(options.Source, without=("split_column",))],
 ) -> None:
     """Split the patients into folds of train, validation and test; no patient is on two sides.
 
@@ -192,14 +188,14 @@ def split(
     """
 
     check_outputs(out, force=force)  # other folds under this name: results would not be comparable
-    manifest = grouped(data.usable(data.read()), near=group_near_duplicates)
+    manifest = options.grouped(data.usable(data.read()), near=group_near_duplicates)
     splits = srjt.data.folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
     srjt.data.write_splits(out, manifest, splits)
     _print_folds(manifest, splits)
     typer.echo(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
 
 
-def _print_folds(manifest: Manifest, splits: list[Split]) -> None:
+def _print_folds(manifest: srjt.data.Manifest, splits: list[srjt.data.Split]) -> None:
     import pandas as pd
 
     def shown(rows: Any) -> str:
@@ -243,7 +239,7 @@ def corrupt(
         False, "Corrupt the samples marked test in the split column too.", "--include-test"
     ),
     *,
-    data: Annotated[Source, Fields(Source, without=("true_grade_column",))],
+    data: Annotated[options.Source, Fields(options.Source, without=("true_grade_column",))],
 ) -> None:
     """Write a copy of the labels with noise.
 
@@ -381,13 +377,13 @@ def limuc(
 
 
 def _check(
-    reading: LoadedData, differences: list[str], directory: Path, *, counted: str = "published"
+    reading: srjt.data.LoadedData, differences: list[str], directory: Path, *, counted: str = "published"
 ) -> None:
     """Print what a published data set holds; exit status 1 if it is not as published."""
     from srjt.data.manifest import errors_in
 
-    print_grades(reading.manifest)
-    print_problems(reading.problems)
+    options.print_grades(reading.manifest)
+    options.print_problems(reading.problems)
     if differences or errors_in(reading.problems):
         typer.secho("Not as published:", fg=typer.colors.RED)
         typer.echo("\n".join(f"  {difference}" for difference in differences))

@@ -1,4 +1,5 @@
-"""Options of commands: those that several share, and those that are fields of a dataclass elsewhere.
+"""What commands take: options that several share, options that are fields of a dataclass elsewhere, the source with
+its split, and the settings of a training from a file, from options and from ``--set``.
 
 ``--abstain`` and all others about answers are fields in inference/options.py, about reading in data/options.py, about
 training in training/config.py, about studies in studies/config.py; ``Fields`` makes the options of a command of them.
@@ -9,14 +10,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping
+import io
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo
 
-from srjt.inference.options import CALIBRATION, COMPUTING
+import srjt
+from srjt.cli.output import decoding_bar, print_table, say
+from srjt.data.options import ReadOptions
+from srjt.errors import SrjtError, printable, unknown_name, warn
+from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION
+from srjt.settings import setting
 from srjt.training.config import TrainConfig
 
 
@@ -217,3 +225,320 @@ else:
         str | None,
         about('Names of all grades to show: "0=none,1=mild".', metavar="LIST", callback=_grade_names),
     ]
+
+
+# The source of a command.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(ReadOptions):
+    """Where the samples are, how they are read, and what becomes of those that cannot be used."""
+
+    source: Path = setting(
+        Path(),
+        "A CSV, TSV, Excel or Parquet file; a folder (one per grade, LIMUC, Kaggle DR); a MedMNIST .npz file; "
+        "features (.npz, .npy).",
+        metavar="SOURCE",
+        argument=True,
+    )
+    on_bad_image: Any = setting(
+        "error",
+        "Stop at unusable samples, or leave them out and list them in a CSV file.",
+        metavar="error|skip",
+        panel="",
+    )
+    skipped: Path = setting(Path("skipped.csv"), "CSV list of the unusable samples.", metavar="FILE")
+
+    def __post_init__(self) -> None:
+        """Nothing: the options are checked when the source is read."""
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """The options of reading that were given, by name."""
+        return {
+            field.name: self.given[field.name] for field in fields(ReadOptions) if field.name in self.given
+        }
+
+    def read(self, **more: Any) -> srjt.data.LoadedData:
+
+        return srjt.data.read(self.source, **{**self.how, **more})
+
+    def usable(self, reading: srjt.data.LoadedData) -> srjt.data.Manifest:
+        """The samples that can be used; the others are an error, or are listed in ``skipped``."""
+        return srjt.data.drop_unusable(
+            reading.manifest, reading.problems, on_bad_image=self.on_bad_image, listed_in=self.skipped
+        )
+
+    def list_unreadable(
+        self, unreadable: Sequence[tuple[str, str]], problems: Sequence[srjt.data.Problem]
+    ) -> None:
+        """Add images that could not be read, as (id, reason), to the list of unusable samples."""
+        from srjt.data.checks import image_problem
+
+        if unreadable:
+            srjt.data.write_problems([*problems, *(image_problem(*one) for one in unreadable)], self.skipped)
+
+
+def as_words(how: Mapping[str, Any]) -> list[str]:
+    """Options of reading as words of a command line."""
+    lists = {
+        name: ",".join(how[name]) for name in ("grades", "map_grades") if isinstance(how.get(name), list)
+    }
+    return [
+        word
+        for name, value in {**how, **lists}.items()
+        if value is not None
+        for one in (value if isinstance(value, (list, tuple)) else [value])
+        for word in (f"--{name.replace('_', '-')}", str(one))
+    ]
+
+
+# The split of a training or an evaluation.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splitting:
+    """Which samples are held out."""
+
+    fold: int | None = setting(None, "Fold to use, 0 to FOLDS − 1.", metavar="K", panel=EVALUATION)
+    folds: int = setting(5, "Number of folds.")
+    split_seed: int = setting(0, "Seed of the folds.")
+    splits: Path | None = setting(
+        None, "Folds from a file of srjt data split, or the sides of a run.", metavar="FILE|RUN"
+    )
+    hold_out: str | None = setting(
+        None,
+        "Test on one value of this column, such as a site, and train on the others: site=north. With a fold, or for "
+        "all folds, the column alone.",
+        metavar="COLUMN[=VALUE]",
+    )
+    official_split: bool | None = setting(None, "Use the split column of the data.", shown="if there is one")
+
+    def __post_init__(self) -> None:
+        if self.hold_out is not None and self.splits is not None:
+            raise SrjtError("--splits has its folds already: leave out --hold-out.")
+        if self.official_split and self.chosen:
+            raise SrjtError(
+                "--official-split uses the data's own split: it cannot be combined with --fold, --splits or --hold-out."
+            )
+        if self.splits is None and self.hold_out is None:
+            check_fold(self.fold, self.folds)
+
+    @property
+    def chosen(self) -> bool:
+        """Whether samples are held out by an option, not by a column of the data."""
+        return (self.fold, self.splits, self.hold_out) != (None, None, None)
+
+    def split(self, manifest: srjt.data.Manifest, *, skipping: bool) -> srjt.data.Split:
+        """The sides. skipping: whether samples of a file of splits may be missing."""
+        from srjt.training.single_run import resolve_split
+
+        if self.official_split:
+            return srjt.data.official_split(manifest)
+        if not self.chosen:
+            return resolve_split(None, manifest, skipped=skipping)
+        if self.splits is not None:
+            parts = srjt.data.read_splits(self.splits, manifest, allow_missing=skipping)
+        elif self.hold_out is not None:
+            column, _, value = self.hold_out.partition("=")
+            parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed, hold_out=column)
+            by_value = {part.held_out: part for part in parts}
+            if value and value not in by_value:
+                raise unknown_name(column, value, by_value)
+            if value:
+                return by_value[value]
+            if self.fold is None:
+                names = ", ".join(by_value)
+                raise SrjtError(f"Say which {column} to hold out, as in --hold-out {column}=VALUE: {names}.")
+        else:
+            manifest = srjt.data.group_duplicates(manifest) if manifest.duplicates is None else manifest
+            parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed)
+        fold = self.fold or 0
+        check_fold(fold, len(parts))
+        if self.splits is None and self.hold_out is None:
+            _warn_about_absent_grades(manifest, parts[fold], fold)
+        return parts[fold]
+
+
+Sides = Annotated[Splitting, Fields(Splitting, without=("official_split",))]
+NearDuplicates = Annotated[
+    bool,
+    about(
+        "Keep nearly identical images on one side of a split, as identical ones always are.",
+        "--group-near-duplicates", panel=EVALUATION,
+    ),
+]  # fmt: skip
+
+
+def _warn_about_absent_grades(manifest: srjt.data.Manifest, split: srjt.data.Split, fold: int) -> None:
+    for side, rows in split.sides().items():
+        counts = manifest.select(rows, images=False).class_counts
+        for grade, count, whole in zip(manifest.grades, counts, manifest.class_counts, strict=True):
+            if whole and not count:
+                warn(
+                    f"No sample of grade {grade} is on the {side} side of fold {fold}: folds do not depend on labels. "
+                    "Try another --split-seed."
+                )
+                return
+
+
+def check_fold(fold: int | None, folds: int) -> None:
+    """Raise an error if there is no such fold, or if ``--folds`` was typed for ``--fold``."""
+    if fold is None and folds < 3:
+        raise SrjtError(
+            f"--folds is the number of folds, at least 3, not {folds}: --fold {max(folds, 0)} chooses one of five."
+        )
+    if fold is not None and not 0 <= fold < folds:
+        raise SrjtError(f"There is no fold {fold}: folds are numbered 0 … {folds - 1}.")
+
+
+# The settings of a training, from a file, from options and from ``--set``; checked before data are read.
+
+LARGEST_MATRIX = 2**20  # bytes
+
+
+def layered_settings(
+    settings: Mapping[str, Any],
+    *,
+    method_options: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> TrainConfig:
+    """The defaults, then the file (``config``), then the options, then ``--set`` (``set_``)."""
+    from srjt.settings import load_config, parse_overrides
+
+    options = dict(settings)
+    file, assignments = options.pop("config", None), options.pop("set_", None)
+    options["imports"] = options.pop("import_", None)
+    if isinstance(options.get("transition"), Path):
+        options["transition"] = read_matrix(options["transition"])
+    if method_options:
+        options["method_options"] = method_options
+    whole: dict[str, Any] = {}
+    for layer in (load_config(file) if file else {}, options, parse_overrides(assignments or [])):
+        for name, value in layer.items():
+            below = whole.get(name)
+            if isinstance(below, dict) and isinstance(value, dict):  # such as method_options
+                whole[name] = {**below, **value}
+            elif value is not None or layer is not options:
+                whole[name] = value
+    return TrainConfig.from_dict(defaults or {}).replace(**whole)  # a preset lies over the defaults
+
+
+def check_settings(settings: TrainConfig) -> None:
+    """Report what is wrong before an hour is spent on reading images, in terms of the options."""
+    from srjt import networks
+    from srjt.methods import lookup
+    from srjt.training.train import needs_estimate
+
+    method = lookup(settings.method, registered_by=settings.imports)
+    needs = () if method.is_recipe and settings.noise_rate is not None else method.needs  # a rate suffices
+    if "noise_rate" in needs and settings.noise_rate is None:
+        raise SrjtError(
+            f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
+            "--noise-rate auto to estimate it, or --method srjt, which needs none."
+        )
+    if "transition" in needs and settings.transition is None and settings.noise_rate != "auto":
+        raise SrjtError(
+            f"{settings.method} needs the matrix of label errors: --transition FILE, with a row of numbers "
+            "separated by commas for each true grade, or --noise-rate auto to estimate it."
+        )
+    needs_estimate(settings)  # an error if the soft labels cannot follow the estimate
+    name = settings.network
+    if name is not None and name not in networks.names() and not name.startswith("timm:"):
+        raise unknown_name("network", name, (*networks.names(), "timm:NAME"))
+
+
+def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
+    """The transition matrix in a CSV file."""
+    import numpy as np
+
+    from srjt.files import read_limited
+    from srjt.noise.matrices import check_matrix
+
+    content = read_limited(path, limit=LARGEST_MATRIX)
+    try:
+        matrix = np.loadtxt(io.StringIO(content.decode()), delimiter=",", ndmin=2)
+    except ValueError as problem:
+        reason = str(problem).rstrip(".")
+        raise SrjtError(
+            f"{path} cannot be read as a matrix of numbers separated by commas: {reason}."
+        ) from None
+    return tuple(tuple(float(p) for p in row) for row in check_matrix(matrix))
+
+
+# What commands show and do about samples.
+
+
+def grouped(manifest: srjt.data.Manifest, *, near: bool) -> srjt.data.Manifest:
+    """The samples with groups of identical or, if wanted, nearly identical images; a warning counts them."""
+
+    with decoding_bar() as progress:
+        return srjt.data.group_duplicates(manifest, near=near, progress=progress)
+
+
+# options about columns that a source and --calibrate-on have in common; the other options are about one of them
+SHARED = (
+    "image_column", "grade_column", "map_grades", "patient_column", "verified_grade_column", "feature_columns",
+    "several_readings", "reader_column", "reference_column",
+)  # fmt: skip
+
+
+def calibration_samples(
+    source: Path | None,
+    assignments: Sequence[str],
+    *,
+    how: Mapping[str, Any],
+    grades: Sequence[str],
+    on_bad_image: str,
+) -> srjt.data.Manifest | None:
+    """The samples of ``--calibrate-on``: its columns are named as those of the source, or by ``--calibrate-set``."""
+
+    if source is None:
+        if assignments:
+            raise SrjtError("--calibrate-set says how --calibrate-on is read: give --calibrate-on, too.")
+        return None
+    options = {name: how[name] for name in SHARED if name in how}
+    own = {}
+    names = {field.name for field in fields(ReadOptions)} - {"grades"}  # those of the run
+    for assignment in assignments:
+        name, equals, value = (part.strip() for part in assignment.partition("="))
+        if not equals:
+            raise SrjtError(
+                f"--calibrate-set takes name=value, for example grade_column=severity; got {assignment!r}."
+            )
+        if name not in names:
+            raise unknown_name("option of --calibrate-set", name, names)
+        own[name] = value or None  # nothing: found by its name
+    reading = srjt.data.read(source, grades=list(grades), **{**options, **own})
+    return srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+
+
+def print_grades(manifest: srjt.data.Manifest) -> None:
+    """Images and patients per grade, with a bar."""
+    import pandas as pd
+
+    counts, patients = manifest.class_counts.tolist(), manifest.patients
+    frame = pd.DataFrame(
+        {
+            "grade": [*manifest.grades, "all"],
+            "rows" if manifest.are_features else "images": [*counts, len(manifest)],
+            "share": [count / len(manifest) for count in (*counts, len(manifest))],
+            "": [*("█" * round(24 * count / max(counts)) or "▏" * bool(count) for count in counts), ""],
+        }
+    )
+    if patients is not None:
+        owners = pd.Series(patients).groupby(manifest.labels).nunique().reindex(range(len(counts)))
+        frame["patients"] = [*owners.fillna(0).astype(int), len(set(patients))]
+    print_table(frame, formats={"share": ".1%"}, rule_before=[len(counts)])
+
+
+def print_problems(problems: Sequence[srjt.data.Problem]) -> None:
+    """Every kind with its number, what it means and the first few examples."""
+    from srjt.data.manifest import KINDS, examples
+
+    for kind, severity, count, first in examples(problems):
+        say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg="red" if severity == "error" else "yellow")
+        for problem in first:
+            typer.echo(printable(f"    {problem.where}{problem.detail and ': '}{problem.detail}"))
+        if count > len(first):
+            typer.echo(f"    … and {count - len(first):,} more")

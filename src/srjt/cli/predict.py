@@ -14,9 +14,8 @@ import typer
 
 import srjt
 from srjt.cli import options
-from srjt.cli.options import Fields, argument, html_file, option
+from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import check_outputs, decoding_bar, finish, say, typed_command
-from srjt.cli.samples import NearDuplicates, Sides, Source, calibration_samples, grouped
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import as_csv, as_json, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
@@ -46,7 +45,7 @@ def opened(
     refuse_other_options(run, how, about=about)
     samples: Any = _share(asked.calibrate_on)
     if samples is None:
-        samples = calibration_samples(
+        samples = options.calibration_samples(
             asked.calibrate_on,
             calibrate_set or (),
             how=how,
@@ -87,7 +86,7 @@ def predict(
     grade_names: options.GradeNames = None,
     device: options.Device = None,
     import_: options.Import = None,
-    data: Annotated[Source, Fields(Source, only=UNGRADED)],
+    data: Annotated[options.Source, Fields(options.Source, only=UNGRADED)],
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
@@ -143,8 +142,8 @@ def evaluate(
         None, "Judge this side only. [default: test, with --fold or --splits]",
         metavar="train|validation|test", panel=EVALUATION,
     ),
-    sides: Sides,
-    group_near_duplicates: NearDuplicates = False,
+    sides: options.Sides,
+    group_near_duplicates: options.NearDuplicates = False,
     grade_names: options.GradeNames = None,
     out: Path | None = option(
         None, "Write everything to a JSON file too, or the groups to a CSV file.", metavar="FILE"
@@ -153,7 +152,7 @@ def evaluate(
     force: options.Force = False,
     device: options.Device = None,
     import_: options.Import = None,
-    data: Annotated[Source, Fields(Source, without=("grades",))],
+    data: Annotated[options.Source, Fields(options.Source, without=("grades",))],
 ) -> None:  # fmt: skip
     """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
 
@@ -183,7 +182,7 @@ def evaluate(
     manifest = data.usable(reading)
     if side is not None or sides.chosen:
         if sides.chosen and sides.splits is None:
-            manifest = grouped(manifest, near=group_near_duplicates)
+            manifest = options.grouped(manifest, near=group_near_duplicates)
         if not sides.chosen:
             sides = replace(sides, official_split=True)
         rows = sides.split(manifest, skipping=data.on_bad_image == "skip").sides()
@@ -235,7 +234,7 @@ def compare(
     grading: Annotated[dict[str, Any], Fields(Grading)],
     device: options.Device = None,
     import_: options.Import = None,
-    data: Annotated[Source, Fields(Source, without=COMPARED)],
+    data: Annotated[options.Source, Fields(options.Source, without=COMPARED)],
 ) -> None:
     """Compare runs on the same images: differences with 95 % intervals by patient.
 
@@ -299,7 +298,9 @@ READ = (
 def explain(
     run: options.Run,
     sources: list[Path] = argument(..., "Image files, folders or a CSV file.", metavar="IMAGES"),
-    out: Path = option(Path("explanation.html"), "HTML file to write.", metavar="FILE", callback=html_file),
+    out: Path = option(
+        Path("explanation.html"), "HTML file to write.", metavar="FILE", callback=options.html_file
+    ),
     training: Path | None = option(
         None,
         "The data that the run was trained on, read with the same options: adds the most similar training images.",
@@ -311,7 +312,7 @@ def explain(
     device: options.Device = None,
     import_: options.Import = None,
     *,
-    data: Annotated[Source, Fields(Source, only=READ)],
+    data: Annotated[options.Source, Fields(options.Source, only=READ)],
 ) -> None:
     """Show where the networks look: what raises and what lowers the expected grade of each image.
 

@@ -19,7 +19,6 @@ import srjt
 from srjt.cli import App, RunByDefault, options
 from srjt.cli.options import Fields, argument, option
 from srjt.cli.output import check_outputs, decoding_bar, is_terminal, print_table, say
-from srjt.cli.samples import read_matrix
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration
 from srjt.inference.options import COMPUTING, Execution
@@ -72,7 +71,7 @@ def run(
     if "methods" in grid:
         grid["methods"] = _names(" ".join(grid["methods"]))
     if "transition" in grid:
-        grid["transition"] = read_matrix(grid["transition"])
+        grid["transition"] = options.read_matrix(grid["transition"])
     grid |= {"source": source, "grade_names": grade_names, "reading": how or None}
     study = resolve_config(
         _plain(grid), train={**settings, **parse_overrides(assignments)}, preset=preset, file=config

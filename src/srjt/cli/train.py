@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli import options, samples
+import srjt
+from srjt.cli import options
 from srjt.cli.options import Fields, option
 from srjt.cli.output import OptionsReporter, check_outputs, print_table, say, show, typed_command
 from srjt.errors import SrjtError, count_of, duration, unknown_name
@@ -23,8 +24,6 @@ from srjt.settings import setting
 from srjt.training.config import METHOD, TrainConfig
 
 if TYPE_CHECKING:
-    from srjt.data.manifest import Manifest
-    from srjt.data.splits import Split
     from srjt.progress import Reporter
 
 # ``srjt train``: a classifier from your own images and labels.
@@ -56,8 +55,8 @@ def train(
     *,
     settings: Annotated[dict[str, Any], options.settings_of_a_run()],
     selecting: Annotated[dict[str, Any], Fields(Selecting)],
-    sides: Annotated[samples.Splitting, Fields(samples.Splitting)],
-    group_near_duplicates: samples.NearDuplicates = False,
+    sides: Annotated[options.Splitting, Fields(options.Splitting)],
+    group_near_duplicates: options.NearDuplicates = False,
     device: options.Device = None,
     resume: bool = option(False, "Resume a run: an error if there is none in the folder.", "--resume"),
     log: list[str] | None = option(
@@ -75,7 +74,7 @@ def train(
     ),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
-    data: Annotated[samples.Source, Fields(samples.Source)],
+    data: Annotated[options.Source, Fields(options.Source)],
 ) -> None:
     """Train a classifier on images with ordinal labels that are partly wrong.
 
@@ -97,13 +96,13 @@ def train(
     from srjt.training.single_run import resolve_split
     from srjt.training.train import train as train_run
 
-    config = samples.layered_settings(settings, method_options=selecting)
-    samples.check_settings(config.with_recipe())
+    config = options.layered_settings(settings, method_options=selecting)
+    options.check_settings(config.with_recipe())
     refuse_other_files(out)
     reading = data.read(progress=not quiet)
     manifest = data.usable(reading)
     if group_near_duplicates:  # identical images are grouped when the image store is opened
-        manifest = samples.grouped(manifest, near=True)
+        manifest = options.grouped(manifest, near=True)
     split = None
     if sides.chosen or sides.official_split is not False:
         split = partial(sides.split, skipping=data.on_bad_image == "skip")
@@ -164,11 +163,13 @@ def _reporter(
     return reporter
 
 
-def _samples(manifest: Manifest) -> str:
+def _samples(manifest: srjt.data.Manifest) -> str:
     return "rows of features" if manifest.are_features else "images"
 
 
-def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, device: str | None) -> None:
+def print_dry_run(
+    manifest: srjt.data.Manifest, split: srjt.data.Split, config: TrainConfig, *, device: str | None
+) -> None:
     """Print the plan. Nothing is decoded, downloaded or written."""
     import pandas as pd
 
@@ -212,7 +213,7 @@ def offer_preset(config: TrainConfig, *, images: int, device: str | None) -> Non
 def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
     """How to predict, with the options by which this command has read its data."""
     names = ("feature_columns",) if features else ("images", "image_column")
-    words = samples.as_words({name: how[name] for name in names if name in how})
+    words = options.as_words({name: how[name] for name in names if name in how})
     new = "FEATURES" if features else "TABLE" if words else "IMAGES"
     return shlex.join(["srjt", "predict", str(out), new, *words, "--out", "predictions.csv"])
 
@@ -234,7 +235,7 @@ def features(
     device: options.Device = None,
     *,
     settings: Annotated[dict[str, Any], Fields(TrainConfig, only=EMBEDDING, panel="Network and images")],
-    data: Annotated[samples.Source, Fields(samples.Source, without=("labels", "feature_columns"))],
+    data: Annotated[options.Source, Fields(options.Source, without=("labels", "feature_columns"))],
 ) -> None:
     """Compute features of images with a frozen network, once.
 
@@ -255,7 +256,7 @@ def features(
         used: dict[str, Any] = {
             name: data.how.get(name) for name in ("images", "image_column", "patient_column")
         }
-        if unused := samples.as_words({name: "" for name in data.how if name not in used})[::2]:
+        if unused := options.as_words({name: "" for name in data.how if name not in used})[::2]:
             say(f"Without effect beside --ungraded: {', '.join(unused)}.", err=True)
         reading = read_images([data.source], **used)
     else:
