@@ -88,9 +88,9 @@ class Readings:
                 f"type {array.dtype}."
             )
         if len(outside := np.flatnonzero((array < numbers.start) | (array >= numbers.stop))):
-            unknown = ", −1 where it is unknown" if numbers.start else ""
+            unknown = ", or be −1 where it is unknown" if numbers.start else ""
             raise SrjtError(
-                f"{what.capitalize()} {outside[0]} has the {name} {array[outside[0]]}; it is one of the numbers "
+                f"{what.capitalize()} {outside[0]} has the {name} {array[outside[0]]}; it must lie in "
                 f"0 … {numbers.stop - 1}{unknown}."
             )
         object.__setattr__(self, name, array.astype(np.int64))  # the dataclass is frozen for its users
