@@ -359,12 +359,10 @@ def estimate_noise(
     assumption = f"{_ASSUMPTIONS[form]}; {_SHARED}"
     worth = 0.0
     if len(known.rows):
-        combined = use_verified(
+        rate, interval, lower_bound, joint, worth, reason = use_verified(
             y, found.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
         )
-        joint, rate, worth = combined.joint, combined.rate, combined.worth
-        interval = combined.interval if bootstrap else (rate, rate)
-        lower_bound, reason = combined.lower_bound, combined.reason
+        interval = interval if bootstrap else (rate, rate)
         informed = informed or not reason
         joints = np.maximum(joints - joints.mean(axis=0) + joint, 0.0)  # the same spread around another mean
         joints /= joints.sum(axis=(1, 2), keepdims=True)
@@ -375,15 +373,14 @@ def estimate_noise(
             if reason
             else f"The rate rests on {sample}; the model only makes the interval shorter."
         )
-    priors = joints.sum(axis=2)
-    transitions = transition_of(joints)
+    ends = [tail, 1.0 - tail]
     return NoiseEstimate(
         rate=rate,
         rate_interval=interval,
         transition=transition_of(joint),
-        transition_interval=np.quantile(transitions, [tail, 1.0 - tail], axis=0),
+        transition_interval=np.quantile(transition_of(joints), ends, axis=0),
         prior=joint.sum(axis=1),
-        prior_interval=np.quantile(priors, [tail, 1.0 - tail], axis=0),
+        prior_interval=np.quantile(joints.sum(axis=2), ends, axis=0),
         form=form,
         held_out=dict(found.held_out),
         samples=len(y),

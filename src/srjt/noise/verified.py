@@ -15,7 +15,7 @@ as the interval of a rate of one half would be wider than one half, the rate is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,14 +30,12 @@ _WIDE = 0.5  # an interval of the rate that says little; 17 verified labels have
 _STRENGTHS = 2.0 ** np.arange(-2, 11)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verified:
+class Verified(NamedTuple):
     rows: Ints
     true: Ints  # grades of these rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class Combined:
+class Combined(NamedTuple):
     """The verified sample together with the model."""
 
     rate: float

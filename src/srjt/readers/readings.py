@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,8 +170,7 @@ class Readings:
         return items, np.where(all_pairs > 0, same / np.maximum(all_pairs, 1), np.nan)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pairs:
+class Pairs(NamedTuple):
     """All pairs of readings of one item by two readers."""
 
     item: Ints  # (K,)
