@@ -324,14 +324,12 @@ def audit(
         watching.note("Estimating the noise and scoring every label.")
         about: dict[str, Any] = {"groups": samples.groups, "verified": samples.verified_labels}
         estimate = estimate_noise(samples.labels, fitted.probabilities, seed=seed, **about)
-        posterior, reading_scores = None, None
+        posterior, reading_scores, images = None, None, image_names(samples, folder)
         if readings is not None:
             own = select_readings(readings, samples.ids)
             posterior = scoring.combined_posterior(own, fitted)
             reading_scores = scoring.score_readings(own, posterior)
-        scores = scoring.score(
-            fitted, estimate, images=image_names(samples, folder), reader=reader, posterior=posterior
-        )
+        scores = scoring.score(fitted, estimate, images=images, reader=reader, posterior=posterior)
         summary = scoring.summarise(scores, estimate, grades=samples.grades, readings=readings is not None)
         if reading_scores is not None:
             summary["readers"] = scoring.error_rates(reading_scores, "reader")

@@ -264,9 +264,7 @@ def read_scores(folder: Path, facts: Mapping[str, Any], *, encoding_errors: str 
     path = folder / "audit.csv"
     check_regular_file(path)
     try:
-        scores = pd.read_csv(
-            path, dtype=str, keep_default_na=False, encoding="utf-8", encoding_errors=encoding_errors
-        )
+        scores = pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors=encoding_errors)
     except (OSError, ValueError) as problem:
         raise SrjtError(f"{path} cannot be read: {problem}.") from None
     if len(scores) != facts["samples"]:

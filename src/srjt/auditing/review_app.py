@@ -535,9 +535,7 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     """Listen on ``port`` (0: any free one). Addresses that other machines reach need ``allow_remote``."""
     local = host == "localhost" or _is_address(host, loopback=True)
     if not local and not allow_remote:
-        raise SrjtError(
-            f"--host {host} lets other machines reach the page: add --allow-remote if that is intended."
-        )
+        raise SrjtError(f"--host {host} lets other machines reach the page: add --allow-remote if they may.")
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         dualstack = family == socket.AF_INET6 and socket.has_dualstack_ipv6()

@@ -53,9 +53,9 @@ def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequ
         elsewhere = float(answered[:, ~own].mean()) if not own.all() else 0.0
         often = float(answered.mean())
         error = (often * (1 - often) * (1 / max(own.sum(), 1) + 1 / max((~own).sum(), 1))) ** 0.5
-        recognised = bool(recall > elsewhere + 2 * error)
+        clear = bool(recall > elsewhere + 2 * error)
         rows.append(
-            {"grade": name, "labels": int(own.sum()), "recall": round(recall, 4), "recognised": recognised}
+            {"grade": name, "labels": int(own.sum()), "recall": round(recall, 4), "recognised": clear}
         )
     scores = {
         "accuracy": float((answers == labels).mean()),

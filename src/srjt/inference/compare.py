@@ -203,10 +203,8 @@ def compare(
                 "only runs with the same grades can be compared."
             )
     test = None if test is None else read_labelled(opened[0], test)
-    answering = Answering(**vars(grading))
-    tested = [
-        answer_test(name, prepare(run, answering), test) for name, run in zip(names, opened, strict=True)
-    ]
+    asked = Answering(**vars(grading))
+    tested = [answer_test(name, prepare(run, asked), test) for name, run in zip(names, opened, strict=True)]
     first = tested[0]
     tested = [first, *(in_order_of(other, first) for other in tested[1:])]
     # identical images may have been found for one run only: the larger groups are used

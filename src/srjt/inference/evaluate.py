@@ -357,9 +357,7 @@ def evaluate(
             readings = replace(readings, groups=manifest.groups)
         try:  # what else is known of the network does not depend on it
             if len(readings.readers) > MOST_READERS:
-                raise SrjtError(
-                    f"The network is compared with at most {MOST_READERS} readers; there are more."
-                )
+                raise SrjtError(f"The network is compared with at most {MOST_READERS} readers.")
             compared = compare_network(readings, images.grades, resamples=max(resamples, 1))
         except SrjtError as problem:
             reason = str(problem)
@@ -402,7 +400,7 @@ def judge(
     samples: images. who: what identifies each answer. resamples: 0 for no intervals. side: of the run, if the samples
     are its own.
     """
-    run, per = prepared.run, prepared.options.per
+    run, per, rules = prepared.run, prepared.options.per, prepared.decisions
     labels, p, grades = answers.labels, answers.probabilities, run.grades
     patients, counts = samples.patients, answers.confusion.sum(axis=1)
     uncalibrated: list[CalibrationBin] = []
@@ -414,9 +412,7 @@ def judge(
         **{name: [grades[g] for g in of] for name, of in (("label", labels), ("grade", answers.grades))},
         **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},
     )
-    decided: dict[str, Any] = {
-        rule.field: rule.judge(run, answers, resamples=resamples) for rule in prepared.decisions
-    }
+    decided: dict[str, Any] = {rule.field: rule.judge(run, answers, resamples=resamples) for rule in rules}
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
@@ -463,16 +459,14 @@ def evaluate_sides(
         side = run.held_out[name]
         if per and side.patients is None:
             continue
-        labels, judged_by = judging_labels(side) if name == "test" else (side.labels, "given grades")
+        labels, by = judging_labels(side) if name == "test" else (side.labels, "given grades")
         answers, who = prepared.side_answers(side, labels), side.table.rename(columns={"id": "image"})
         if side.images is not None:
             who["file"] = side.images
         if per:
             codes, patients = pd.factorize(np.asarray(side.patients))
             answers, who = prepared.pool(answers, codes), pd.DataFrame({"patient": patients})
-        evaluations[name] = judge(
-            prepared, answers, side, who, judged_by=judged_by, resamples=resamples, side=name
-        )
+        evaluations[name] = judge(prepared, answers, side, who, judged_by=by, resamples=resamples, side=name)
     return evaluations
 
 

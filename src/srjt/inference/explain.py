@@ -110,9 +110,8 @@ def overlay(image: npt.NDArray[np.uint8], heat: npt.NDArray[np.float32], *, side
     smooth = Image.fromarray((heat / scale).astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
     value = np.clip(np.asarray(smooth, dtype=np.float64), -1.0, 1.0)[..., None]
     strength = STRONGEST * np.abs(value)
-    return Image.fromarray(
-        ((1 - strength) * grey + strength * np.where(value > 0, RAISES, LOWERS)).astype(np.uint8)
-    )
+    mixed = (1 - strength) * grey + strength * np.where(value > 0, RAISES, LOWERS)
+    return Image.fromarray(mixed.astype(np.uint8))
 
 
 def resized_square(image: npt.NDArray[np.uint8], side: int) -> Image.Image:
@@ -207,9 +206,7 @@ def explain(
     """
     run = open_run(run)
     if len(run.in_shape) == 1:
-        raise SrjtError(
-            "This run was trained on rows of features, which have no places: there are no maps to show."
-        )
+        raise SrjtError("This run was trained on features, which have no places: there are no maps to show.")
     data, left_out = usable_samples(run, data, on_bad_image=on_bad_image)
     prepared = prepare(run, Answering(on_bad_image=on_bad_image))
     store = prepared.open_store(data)

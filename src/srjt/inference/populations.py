@@ -237,11 +237,8 @@ def judge_subgroups(
                 for metric, found in values.items():
                     tested = metrics.t_interval(found - rest[metric], patients=min(len(members), outside))
                     gaps[metric] = Gap(difference=tested[0], p_value=tested[1], adjusted=math.nan)
-        groups.append(
-            Subgroup(
-                column=column, name=name, samples=len(rows), patients=len(members), scores=scores, gaps=gaps
-            )
-        )
+        counts = {"samples": len(rows), "patients": len(members)}
+        groups.append(Subgroup(column=column, name=name, scores=scores, gaps=gaps, **counts))
     _correct(groups)
     return Subgroups(groups=tuple(groups))
 
@@ -263,15 +260,12 @@ def _calibration_error(sums: Floats, cells: int) -> Interval:
 
 def _correct(groups: list[Subgroup]) -> None:
     """Holm's correction, metric by metric, for the tests of all groups."""
-    tests = [_test_of(group, groups) for group in groups]
-    for metric in metrics.METRICS:
-        p_values = {
-            test: group.gaps[metric].p_value for test, group in zip(tests, groups, strict=True) if group.gaps
-        }
+    tested = [(_test_of(group, groups), group) for group in groups if group.gaps]
+    for metric in METRICS:
+        p_values = {test: group.gaps[metric].p_value for test, group in tested}
         adjusted = dict(zip(p_values, holm(list(p_values.values())).tolist(), strict=True))
-        for test, group in zip(tests, groups, strict=True):
-            if group.gaps:
-                group.gaps[metric] = replace(group.gaps[metric], adjusted=adjusted[test])
+        for test, group in tested:
+            group.gaps[metric] = replace(group.gaps[metric], adjusted=adjusted[test])
 
 
 # Samples from elsewhere, beside the run's own test side.

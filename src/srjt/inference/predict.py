@@ -241,9 +241,7 @@ def usable_samples(
 def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:
     """Raise an error for a column that the data do not have, or that cannot be pooled by."""
     if per and keep:
-        raise SrjtError(
-            "With `per` there is one row per patient: `keep` is for rows of images; leave it out."
-        )
+        raise SrjtError("With `per` there is one row per patient: `keep` is for rows of images.")
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
             known = [str(column) for column in samples.columns if column not in ("id", "grade")]

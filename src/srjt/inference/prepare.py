@@ -372,9 +372,7 @@ class Prepared:
         if grades.names:
             columns["grade_name"] = [grades.names[grade] for grade in columns["grade"]]
         if answers.ranges is not None:
-            columns["grade_low"], columns["grade_high"] = (
-                [grades[g] for g in ends] for ends in answers.ranges
-            )
+            columns["grade_low"], columns["grade_high"] = ([grades[g] for g in end] for end in answers.ranges)
         for rule in self.decisions:
             if (yes := rule.applies(answers)) is not None:
                 columns[rule.column] = np.where(yes, "yes", "no")

@@ -74,8 +74,7 @@ class RangeRule:
     @property
     def coverage(self) -> float:
         """The promised probability."""
-        assert self.options.coverage is not None
-        return self.options.coverage
+        return self.options.coverage or 0.0
 
     @property
     def whom(self) -> str:
@@ -280,9 +279,8 @@ def unit_evidence(side: HeldOut, units: Ints, noise: NoiseBounds | None, label_n
         misled.append(np.where(every[:, None], right, together))
     wrong = f"if {_rate(noise)} of the calibration labels are wrong"
     if label_noise != "class-conditional":
-        return replace(
-            evidence, basis="corrected", why=f"{wrong}, one by one or together", candidates=[misled]
-        )
+        why = f"{wrong}, one by one or together"
+        return replace(evidence, basis="corrected", why=why, candidates=[misled])
     inverse = [quality.highest_grade_weights(labels, units, matrix, certain=certain) for matrix in matrices]
     why = f"{wrong}, by the image's true grade alone"
     return replace(evidence, basis="corrected", why=why, candidates=[_all_or_none(inverse), misled])

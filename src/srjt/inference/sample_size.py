@@ -159,9 +159,7 @@ def _assumed(asked: Planning) -> SamplePlan:
         raise SrjtError("Without a pilot, `value` says what the score will probably be, such as 0.9.")
     if metric == "mae":
         if asked.spread is None and value >= 1.0:
-            raise SrjtError(
-                "An MAE of 1 or more has errors by several grades: give `spread`, their deviation."
-            )
+            raise SrjtError("An MAE of 1 or more has errors by several grades: give their `spread`.")
         variance = asked.spread**2 if asked.spread is not None else value * (1.0 - value)
     elif not 0.0 < value < 1.0:
         raise SrjtError(f"A {metric} to plan for lies between 0 and 1; got {value:g}.")

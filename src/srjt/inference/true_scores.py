@@ -355,13 +355,8 @@ def _by_matrix(table: _Table, labels: Ints, noise: NoiseBounds, label_noise: Lab
     alike = []
     if label_noise != "class-conditional" or not apart:
         alike = [table.resampled(posterior_weights(labels, joint)) for joint in joints]
-    return TrueScores(
-        basis="noise matrix",
-        scores=_hull([*apart, *alike]),
-        apart=_hull(apart),
-        alike=_hull(alike),
-        wrong=noise.rates,
-    )
+    scores, ends = _hull([*apart, *alike]), (_hull(apart), _hull(alike))
+    return TrueScores(basis="noise matrix", scores=scores, apart=ends[0], alike=ends[1], wrong=noise.rates)
 
 
 def _bounds(table: _Table, labels: Ints, noise: NoiseBounds) -> Scores:
