@@ -121,7 +121,7 @@ class Explanations:
         return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
 
 
-def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified | None) -> Explanations:
+def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified) -> Explanations:
     """Fit every form to labels (N,) and out-of-fold probabilities (N, C) of patients, ``owner`` (N,).
 
     ``weight``, for the point, is the posterior probability of a form (Bayesian model averaging). ``doubtful_weight``,
@@ -173,7 +173,7 @@ def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified
     )
     means = {form: float(one.mean()) for form, one in held_out.items()}
     explained = Explanations(cells=cells, all=every, held_out=means, repeated=own_repeated)
-    return explained if verified is None else explained.given(verified, labels, probabilities)
+    return explained.given(verified, labels, probabilities) if len(verified.rows) else explained
 
 
 def _readers(form: str) -> list[tuple[float, float]]:
@@ -205,7 +205,6 @@ def _readers(form: str) -> list[tuple[float, float]]:
 
 Groups = Sequence[Hashable] | NDArray[Any] | None
 
-_NOTHING_SAID = "the probabilities say nothing about the labels beyond how common each grade is."
 _SHARED = "errors that mislead the networks like the readers are neither in the rate nor in its interval."
 
 
@@ -359,13 +358,11 @@ def estimate_noise(
     reason = _doubt(y, found, informed=informed, unsettled=tail)
     assumption = f"{_ASSUMPTIONS[form]}; {_SHARED}"
     worth = 0.0
-    if known is not None:
-        combined = use_verified(
+    if len(known.rows):
+        rate, interval, lower_bound, joint, worth, reason = use_verified(
             y, found.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
         )
-        joint, rate, worth = combined.joint, combined.rate, combined.worth
-        interval = combined.interval if bootstrap else (rate, rate)
-        lower_bound, reason = combined.lower_bound, combined.reason
+        interval = interval if bootstrap else (rate, rate)
         informed = informed or not reason
         joints = np.maximum(joints - joints.mean(axis=0) + joint, 0.0)  # the same spread around another mean
         joints /= joints.sum(axis=(1, 2), keepdims=True)
@@ -376,15 +373,14 @@ def estimate_noise(
             if reason
             else f"The rate rests on {sample}; the model only makes the interval shorter."
         )
-    priors = joints.sum(axis=2)
-    transitions = transition_of(joints)
+    ends = [tail, 1.0 - tail]
     return NoiseEstimate(
         rate=rate,
         rate_interval=interval,
         transition=transition_of(joint),
-        transition_interval=np.quantile(transitions, [tail, 1.0 - tail], axis=0),
+        transition_interval=np.quantile(transition_of(joints), ends, axis=0),
         prior=joint.sum(axis=1),
-        prior_interval=np.quantile(priors, [tail, 1.0 - tail], axis=0),
+        prior_interval=np.quantile(joints.sum(axis=2), ends, axis=0),
         form=form,
         held_out=dict(found.held_out),
         samples=len(y),
@@ -393,7 +389,7 @@ def estimate_noise(
         form_weight=weights[form],
         lower_bound=lower_bound,
         assumption=assumption,
-        verified=0 if known is None else len(known.rows),
+        verified=len(known.rows),
         verified_worth=worth,
         informed=informed,
         learnt=learnt,
@@ -472,7 +468,7 @@ def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) ->
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to 0.
     """
     if not informed:
-        return _NOTHING_SAID
+        return "the probabilities say nothing about the labels beyond how common each grade is."
     expected = found.joint.sum(axis=1) * len(y)
     if expected.min() < _FEW:  # the model's own number is a guess: what is said counts labels
         grade = int(expected.argmin())

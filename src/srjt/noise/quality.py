@@ -118,8 +118,7 @@ def true_grade_posterior(
         posterior = _with_rate(posterior, y, rate, checked)
     for rows in _contradictory(y, same_image):  # last, because one row for all of them is what makes it true
         posterior[rows] = _joint(posterior[rows], matrix.T[y[rows]])
-    if checked is not None:
-        posterior[checked.rows] = np.eye(classes)[checked.true]
+    posterior[checked.rows] = np.eye(classes)[checked.true]
     return posterior
 
 
@@ -167,16 +166,14 @@ def suggestion_shares(
     return np.asarray(np.minimum(odds, 1.0))
 
 
-def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified | None) -> Floats:
+def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified) -> Floats:
     """The posterior with one factor for the odds of every label being right, such that this share of all is wrong."""
     if not 0.0 <= rate <= 1.0:
         raise SrjtError(f"A rate lies between 0 and 1; got {rate:g}.")
     rows = np.arange(len(labels))
     right = posterior[rows, labels]
-    open_rows, wrong = rows, rate * len(rows)
-    if checked is not None:
-        open_rows = np.setdiff1d(rows, checked.rows)
-        wrong -= float((labels[checked.rows] != checked.true).sum())
+    open_rows = np.setdiff1d(rows, checked.rows)
+    wrong = rate * len(rows) - float((labels[checked.rows] != checked.true).sum())
     if not len(open_rows):
         return posterior
     least = min(0.5, len(open_rows) / 10)  # of none and of all the order of the labels could not be seen

@@ -209,7 +209,7 @@ def thumbnail(folder: Path, name: str) -> str:
         return ""
 
 
-def _tile(row: Mapping[str, Any], picture: str, more: Sequence[str]) -> Tile:
+def _tile(row: Mapping[Any, Any], picture: str, more: Sequence[str]) -> Tile:
     unjudged, same = bool(np.isnan(row["quality"])), row["suggested"] in (row["grade"], "")
     return Tile(
         picture=picture,
@@ -251,8 +251,9 @@ def doubtful_section(
         hint *= judged
         if looks is not None:
             hint += " Where they look: orange raises the expected grade of the networks, blue lowers it."
-        rows = zip(worst.to_dict("records"), pictures, looks or [()] * len(worst), strict=False)
-        return Section(slug, heading, hint=hint.strip(), tiles=[_tile(*row) for row in rows])
+        rows = zip(worst.to_dict("records"), pictures, looks or [[]] * len(worst), strict=True)
+        tiles = [_tile(row, shown, more) for row, shown, more in rows]
+        return Section(slug, heading, hint=hint.strip(), tiles=tiles)
     suggested = bool(judged and worst["suggested"].ne("").any())
     columns = ["id", "reader", "grade", *["suggested"] * suggested, *["quality"] * judged]
     table = data_table(
