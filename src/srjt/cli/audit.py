@@ -1,5 +1,5 @@
-"""``srjt audit``, ``srjt readers`` and ``srjt review``: which labels are probably wrong, how well several readers agree,
-and the page in the browser on which doubtful labels are reviewed.
+"""``srjt audit``, ``srjt readers`` and ``srjt review``: which labels are probably wrong, how well several readers
+agree, and the page in the browser on which doubtful labels are reviewed.
 """
 
 from __future__ import annotations

@@ -260,7 +260,6 @@ class Source(ReadOptions):
         }
 
     def read(self, **more: Any) -> srjt.data.LoadedData:
-
         return srjt.data.read(self.source, **{**self.how, **more})
 
     def usable(self, reading: srjt.data.LoadedData) -> srjt.data.Manifest:
