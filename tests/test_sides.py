@@ -30,7 +30,7 @@ CLAIMED = {  # what is done with samples → the side that they belong to
 }
 FOLD = ["--fold", "1", "--folds", "3"]
 FIT = ["--device", "cpu", "--epochs", "3", "--batch-size", "16"]
-KINDS = ("plain", "no patients", "split", "images", pytest.param("readers", marks=pytest.mark.slow))
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("no patients", "split", "readers")]
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -159,7 +159,7 @@ def assert_sides(used: Used, sides: dict[str, set[str]], *, at_least: set[str]) 
     used.clear()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["plain", "images", *SLOW])
 def test_every_command_uses_the_side_that_it_claims(kind: str, tmp_path: Path, used: Used) -> None:
     labels, how = make_table(kind, tmp_path / "data")
     sides, fold = sides_of(labels, how, tmp_path)

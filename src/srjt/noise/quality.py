@@ -5,7 +5,7 @@ true grades that were not seen, and the highest true grade of a patient.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,18 +25,24 @@ _PARTS = 5  # of the patients: each is calibrated by the others
 _LARGEST = 30.0  # log odds beyond any probability that matters
 
 
-def label_quality(labels: ArrayLike, probabilities: ArrayLike, **options: Any) -> Floats:
+def label_quality(
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    transition: ArrayLike | None = None,
+    prior: ArrayLike | None = None,
+    groups: Groups = None,
+    verified: ArrayLike | None = None,
+    rate: float | None = None,
+) -> Floats:
     """The probability (N,) that each label is right, given the image and the label; low is bad.
 
     Of labels with a quality of 0.3 about 30 % are right, as far as the noise rate is known.
 
     Parameters
     ----------
-    labels, probabilities
-        As for ``true_grade_posterior``.
-    **options
-        As for ``true_grade_posterior``: transition, prior, groups, verified, rate, same_image. The quality of a
-        verified label is 1 or 0.
+    labels, probabilities, transition, prior, groups, verified, rate
+        As for ``true_grade_posterior``. The quality of a verified label is 1 or 0.
 
     Examples
     --------
@@ -45,7 +51,9 @@ def label_quality(labels: ArrayLike, probabilities: ArrayLike, **options: Any) -
     >>> int(label_quality(labels, probabilities)[:6].argmin())
     5
     """
-    posterior = true_grade_posterior(labels, probabilities, **options)
+    posterior = true_grade_posterior(
+        labels, probabilities, transition=transition, prior=prior, groups=groups, verified=verified, rate=rate
+    )
     return np.asarray(posterior[np.arange(len(posterior)), np.asarray(labels)])
 
 
