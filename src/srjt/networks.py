@@ -130,9 +130,8 @@ class Block(nn.Module):
     def __init__(self, inputs: int, width: int, *, stride: int, bottleneck: bool) -> None:
         super().__init__()
         outputs = 4 * width if bottleneck else width
-        self.conv1 = convolution(
-            inputs, width, kernel=1 if bottleneck else 3, stride=1 if bottleneck else stride
-        )
+        kernel, first = (1, 1) if bottleneck else (3, stride)
+        self.conv1 = convolution(inputs, width, kernel=kernel, stride=first)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = convolution(width, width, kernel=3, stride=stride if bottleneck else 1)
         self.bn2 = nn.BatchNorm2d(width)
@@ -309,9 +308,8 @@ def _timm(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -> Mak
 
     def make() -> nn.Module:
         try:
-            network = timm.create_model(
-                name, pretrained=pretrained, num_classes=0, in_chans=in_shape[0], **size
-            )
+            options = {"pretrained": pretrained, "num_classes": 0, "in_chans": in_shape[0], **size}
+            network = timm.create_model(name, **options)
         except Exception as error:
             if size and not isinstance(error, OSError):
                 raise SrjtError(
@@ -373,9 +371,8 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     wanted = network.state_dict()
     prefix = _prefix(weights, wanted)
     tensors = {key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)}
-    tensors = {
-        key: value for key, value in tensors.items() if key in wanted or key.split(".")[0] not in _CLASSIFIERS
-    }
+    other = [key for key in tensors if key not in wanted and key.split(".")[0] in _CLASSIFIERS]
+    tensors = {key: value for key, value in tensors.items() if key not in other}
     # Many published files lack batch norm's step counters, which batch norm does not use by default.
     counters = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")}
     try:
@@ -403,9 +400,8 @@ def _unwrap(content: object) -> dict[str, Tensor]:
 
 def _prefix(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
     """What stands before the most keys of the network; the first of several, such as of a run's two networks."""
-    prefixes = Counter(
-        key.removesuffix(name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")
-    )
+    pairs = [(key, name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")]
+    prefixes = Counter(key.removesuffix(name) for key, name in pairs)
     return max(prefixes, key=prefixes.__getitem__, default="")
 
 

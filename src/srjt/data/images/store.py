@@ -77,9 +77,8 @@ class Build:
     def open(self, name: str, count: int) -> npt.NDArray[np.uint8]:
         """(count, size, size, 3), mapped from a file of the folder."""
         shape = (count, self.size, self.size, 3)
-        return (
-            np.memmap(self.folder / name, np.uint8, "r", shape=shape) if count else np.empty(shape, np.uint8)
-        )
+        path = self.folder / name
+        return np.memmap(path, np.uint8, "r", shape=shape) if count else np.empty(shape, np.uint8)
 
     def finished(self) -> StoreFile | None:
         """What the folder holds; None unless it is complete, and has not been changed since."""
@@ -400,9 +399,8 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
     if len(bad) < len(manifest):
         advice = "Repair them, or leave them out with `on_bad_image='skip'`."
     listed = f" The full list is in {folder / 'bad_images.csv'}." if more else ""
-    return SrjtError(
-        f"{len(bad):,} of {len(paths):,} images cannot be read ({named}{more}). {advice}{listed}"
-    )
+    count = f"{len(bad):,} of {len(paths):,}"
+    return SrjtError(f"{count} images cannot be read ({named}{more}). {advice}{listed}")
 
 
 def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:
@@ -413,9 +411,8 @@ def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:
 
 
 def _resize_one(picture: npt.NDArray[np.uint8], *, size: int, resize: Resize) -> UInt8Array:
-    return np.asarray(
-        decode.resized(Image.fromarray(np.ascontiguousarray(picture)), size=size, resize=resize)
-    )
+    image = Image.fromarray(np.ascontiguousarray(picture))
+    return np.asarray(decode.resized(image, size=size, resize=resize))
 
 
 def _resize_all(

@@ -301,9 +301,7 @@ def _from_table(
     else:
         taken = [column for column in columns if NUMBERED.match(column)]
         if len(taken) < 2:
-            raise SrjtError(
-                f"The columns of {table.name} do not show which are features: give `feature_columns='f*'`."
-            )
+            raise SrjtError(f"{table.name} does not show its features: give `feature_columns='f*'`.")
     features = as_features(_numbers(table, taken), what=f"The features in {table.name}")
     frame, note = tables.as_cells(table.frame.drop(columns=taken)), f"{_size(features)} in memory"
     if table.name != IN_MEMORY:
