@@ -247,18 +247,18 @@ def _monai(name: str, *, channels: int) -> Maker:
         raise errors.missing_extra("monai", "monai", f"The network {name!r}") from error
     random.setstate(state)
 
-    def densenet() -> nn.Module:
-        network: Any = getattr(nets, _DENSENETS[name])(spatial_dims=2, in_channels=channels, out_channels=1)
-        network.class_layers.out = nn.Identity()
+    def make() -> nn.Module:
+        network: Any
+        if name in _DENSENETS:
+            network = getattr(nets, _DENSENETS[name])(spatial_dims=2, in_channels=channels, out_channels=1)
+            network.class_layers.out = nn.Identity()
+        else:
+            network = nets.EfficientNetBN(name, pretrained=False, spatial_dims=2, in_channels=channels)
+            network._fc = nn.Identity()
+            network.set_swish(memory_efficient=False)  # the other one cannot be compiled or exported
         return network  # type: ignore[no-any-return]
 
-    def efficientnet() -> nn.Module:
-        network: Any = nets.EfficientNetBN(name, pretrained=False, spatial_dims=2, in_channels=channels)
-        network._fc = nn.Identity()
-        network.set_swish(memory_efficient=False)  # the other one cannot be compiled or exported
-        return network  # type: ignore[no-any-return]
-
-    return densenet if name in _DENSENETS else efficientnet
+    return make
 
 
 def as_trained(name: str, backbone: nn.Module) -> nn.Module:
@@ -378,10 +378,8 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     try:
         network.load_state_dict({**counters, **tensors})
     except RuntimeError as error:
-        reason = str(error).partition("\n\t")[2] or str(error)
-        raise SrjtError(
-            f"The weights in {source} do not fit the network: {' '.join(reason.split())[:300]}"
-        ) from error
+        reason = " ".join(str(error).partition("\n\t")[2].split())[:300]
+        raise SrjtError(f"The weights in {source} do not fit the network: {reason}") from error
     used = {prefix + key for key in tensors}
     rest = [key for key in weights if key not in used]
     unused = f"; {len(rest)} of the file's are not used ({few(rest)})" if rest else ""

@@ -318,8 +318,8 @@ def other_columns(frame: pd.DataFrame, taken: Collection[str | None]) -> dict[st
 
 
 def kept_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Those of the ``columns`` that a table to predict has; its own id, image, grade and patient get another name."""
-    ours = ("id", "image", "grade", "patient")
+    """Those of the ``columns`` that a table to predict has; its own id, image, patient and grades get another name."""
+    ours = ("id", "image", "patient", *GRADED)
     names = {name: f"{name}_source" if name in ours else name for name in columns if name in frame}
     return frame[list(names)].set_axis(list(names.values()), axis=1)
 
