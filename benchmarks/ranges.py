@@ -42,8 +42,8 @@ from simulated_readers import simulate
 
 from srjt import noise
 from srjt.data import read
+from srjt.inference.options import Answering
 from srjt.inference.ranges import (
-    Pooled,
     calibrate_ranges,
     conservative_thresholds,
     image_evidence,
@@ -295,37 +295,30 @@ def ranges(
 
     noisy = side(data.labels[cal])
     found: dict[str, npt.NDArray[np.bool_]] = {}
-    settings: dict[str, tuple[HeldOut, LabelNoise, str]] = {
-        "labels": (noisy, "none", ""),
-        "unknown": (noisy, "unknown", ""),
-        "class-conditional": (noisy, "class-conditional", ""),
+    settings: dict[str, tuple[HeldOut, LabelNoise, str | None]] = {
+        "labels": (noisy, "none", None),
+        "unknown": (noisy, "unknown", None),
+        "class-conditional": (noisy, "class-conditional", None),
         "each grade": (noisy, "unknown", "grade"),
-        "verified": (side(data.labels[cal], checked), "unknown", ""),
-        "true grades": (side(data.true[cal]), "none", ""),
+        "verified": (side(data.labels[cal], checked), "unknown", None),
+        "true grades": (side(data.true[cal]), "none", None),
     }
-    pooled, units, test_units = None, None, None
+    answering = Answering(coverage=coverage)
     if data.pool is not None:
-        pooled, units, test_units = Pooled(("patient",), data.pool), owner, test_owner
+        answering = Answering(coverage=coverage, per=("patient",), pool=data.pool)
     for name, (samples, label_noise, by) in settings.items():
-        rule = calibrate_ranges(
-            samples,
-            coverage=coverage,
-            noise=known,
-            label_noise=label_noise,
-            by=by,
-            units=units,
-            pooled=pooled,
-        )
-        scores = rule.scores(data.probabilities[test], units=test_units)
+        options = replace(answering, label_noise=label_noise, coverage_by=by)
+        rule = calibrate_ranges(samples, options, noise=known)
+        scores = rule.scores(data.probabilities[test], test_owner)
         found[name] = filled(scores <= rule.thresholds)
         if name == "unknown":
-            before = rule.scores(data.probabilities[cal], units=units)
+            before = rule.scores(data.probabilities[cal], owner)
             evidence = (
                 image_evidence(noisy, known, "none")
-                if units is None
-                else unit_evidence(noisy, units, known, "none")
+                if data.pool is None
+                else unit_evidence(noisy, owner, known, "none")
             )
-            safe = conservative_thresholds(before, evidence, known, coverage=coverage, by_grade=False)
+            safe = conservative_thresholds(before, evidence, known, coverage=coverage)
             found["conservative"] = scores <= safe
     peer = torchcp_sets(data, cal, test, coverage=coverage)
     return found if peer is None else found | {"TorchCP": peer}

@@ -37,6 +37,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.inference.answers import Answers
+from srjt.inference.decide import ReferralRule
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.quality import given_noise
 from srjt.ordinal.metrics import bootstrap_metrics
@@ -50,6 +52,7 @@ KNOWN = ("3 readings", "100 verified", "matrix")
 SCORES = ("mae", "accuracy", "qwk", "recall_2", "sensitivity")
 MISLED = 0.12
 REFER = 2
+REFERRED = ReferralRule(position=REFER, threshold=None, found="")
 
 
 def see(
@@ -133,10 +136,8 @@ def trial(
     else:
         how["readings"] = table
         labels = consensus(table).grade
-    found = true_scores(
-        predicted, labels, num_classes=GRADES, groups=groups, referred=predicted >= REFER, refer_from=REFER,
-        resamples=400, **how,  # type: ignore[arg-type]
-    )  # fmt: skip
+    answers = Answers(probabilities=np.eye(GRADES)[predicted], grades=predicted, labels=labels, groups=groups)
+    found = true_scores(answers, refer=REFERRED, resamples=400, **how)  # type: ignore[arg-type]
     assert found is not None
     plain = bootstrap_metrics(labels, predicted, num_classes=GRADES, groups=groups, resamples=400)
     return found, {name: (plain[name].low, plain[name].high) for name in ("mae", "accuracy", "qwk")}
@@ -225,10 +226,10 @@ def acne(file: Path, trials: int) -> pd.DataFrame:
                 grades=("0", "1", "2", "3"), item=new[item[kept]], reader=reader[kept], grade=grade[kept],
             )  # fmt: skip
             labels, answers = consensus(read).grade, predicted[drawn]
-            found = true_scores(
-                answers, labels, num_classes=GRADES, referred=answers >= REFER, refer_from=REFER, readings=read,
-                resamples=400,
-            )  # fmt: skip
+            judged = Answers(
+                probabilities=np.eye(GRADES)[answers], grades=answers, labels=labels, groups=None
+            )
+            found = true_scores(judged, refer=REFERRED, readings=read, resamples=400)
             assert found is not None
             plain = bootstrap_metrics(labels, answers, num_classes=GRADES, resamples=400)
             ends = {name: (plain[name].low, plain[name].high) for name in ("mae", "accuracy", "qwk")}

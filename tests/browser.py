@@ -182,3 +182,27 @@ class Tab:
     def resize(self, width: int, height: int, *, mobile: bool = False) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
         self.call("Emulation.setDeviceMetricsOverride", **size)
+
+
+# how light the page is, and every visible text with its contrast to what is behind it; in figures that of labels
+CONTRAST = """(() => {
+  const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const colour = parse(getComputedStyle(e).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return light(colour);
+    }
+  };
+  const texts = [];
+  for (const e of document.body.querySelectorAll('*')) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    const left = e.closest(':disabled, #zoom-tools, #toast, script, style, figure:not(.usual) svg');
+    if (!own || left || !e.checkVisibility()) continue;
+    const style = getComputedStyle(e);
+    const [a, b] = [light(parse(e.closest('svg') ? style.fill : style.color)), ground(e)];
+    texts.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.textContent]);
+  }
+  return [ground(document.documentElement), texts];
+})()"""

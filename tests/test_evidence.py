@@ -237,11 +237,8 @@ def coverage(simulations: int, **how) -> float:
     [
         {"patient": 1.0, "training": 0.13, "both": 0.5},  # 1/√60: both parts alike
         {"patient": 1.0, "training": 0.05, "both": 0.0},
-        {
-            "patient": 0.3,
-            "training": 0.2,
-            "both": 1.0,
-        },  # most of the variance between patients differs by training
+        # most of the variance between patients differs by training
+        {"patient": 0.3, "training": 0.2, "both": 1.0},
     ],
 )
 def test_with_both_sources_the_interval_covers_at_least_its_level(

@@ -6,7 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,17 +34,18 @@ MODULES = {
 FRONT_DOORS = {"srjt", "srjt.__main__"}  # they import what they show
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> list[str]:
     """Every module of ours that a file imports, wherever in the file: at the top, in a function, for types."""
+    modules = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "srjt")
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute here"
-            if node.module is not None and node.module.split(".")[0] == "srjt":
-                for alias in node.names:
-                    whole = f"{node.module}.{alias.name}"
-                    yield whole if whole in MODULES else node.module
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules += [name if name in MODULES else node.module for name in whole]
+    return [module for module in modules if module.split(".")[0] == "srjt"]
 
 
 def room(module: str) -> str:

@@ -150,19 +150,8 @@ def recorded(words: list[str], name: str, record: Callable[..., Any]) -> Any:
         raise Seen
 
     out = Path(words[1]).parent / words[0]
-    settings = [
-        "--out",
-        str(out),
-        "--device",
-        "cpu",
-        "--network",
-        "tiny",
-        "--image-size",
-        "32",
-        "--crop",
-        "28",
-    ]
+    settings = ["--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "1"]
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Seen):
         patch.setattr(f"srjt.training.{name}", stop)
-        run_command([*words, *settings, "--epochs", "1"])
+        run_command([*words, "--out", str(out), *settings])
     return found[0] if found else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
     def watch(
         place: str, name: str, ids: Callable[[tuple[Any, ...], dict[str, Any], Any], list[str]]
     ) -> None:
-        module, _, attribute = place.rpartition(".")
-        original = getattr(__import__(module, fromlist=[attribute]), attribute)
+        original = resolve_name(place)
 
         def recording(*given: Any, **options: Any) -> Any:
             result = original(*given, **options)
@@ -61,7 +61,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
         monkeypatch.setattr(place, recording)
 
     def of_side(given: tuple[Any, ...], options: dict[str, Any], result: Any) -> list[str]:
-        return list(given[0].ids)
+        return list(next(side.ids for side in given if hasattr(side, "ids")))
 
     def training_side(given: tuple[Any, ...], options: dict[str, Any], result: Any) -> list[str]:
         manifest, split = (given[1], result) if isinstance(result, srjt.data.Split) else given
@@ -70,7 +70,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
     watch("srjt.training.single_run._check_samples", "trained", training_side)
     watch("srjt.training.train.resolve_split", "noise estimated", training_side)
     watch("srjt.training.train.cross_fit", "noise estimated", lambda _, __, fit: fit.manifest.ids)
-    for name in ("label_noise_of", "recalibration_of", "calibrate_ranges"):
+    for name in ("Prepared.noise_of", "recalibration_of", "calibrate_ranges"):
         watch(f"srjt.inference.prepare.{name}", "calibrated", of_side)
     watch("srjt.inference.prepare.validation_side", "decided", lambda _, __, side: side.ids)
     watch("srjt.inference.evaluate.read_labelled", "evaluated", lambda _, __, data: list(data.ids))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from srjt.inference.compare import holm
+from srjt.ordinal.metrics import holm
 from srjt.studies.paired_tests import corrected_t_test
 
 CASES = {

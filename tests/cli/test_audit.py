@@ -77,8 +77,8 @@ def test_the_summary_says_what_to_know_and_what_to_do(
     for claim in ("guess", "more probable", "Expected errors"):
         assert claim not in rest
     found = read_audit(tmp_path / "audit")
-    assert (found.judged, found.trusted, found.expected_wrong) == (False, False, 120)
-    assert "have not learnt" in found.notice
+    assert (found.facts["judged"], found.facts["trusted"], found.expected_wrong) == (False, False, 120)
+    assert "have not learnt" in found.facts["notice"]
     rows = pd.read_csv(tmp_path / "audit" / "audit.csv")
     assert set(rows["caveat"]) == {"the networks have not learnt to tell the grades apart"}
     wrong = command.refuses("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--seed", "1")

@@ -59,7 +59,7 @@ def test_the_purpose_of_the_run_is_the_default(run: Trained, data: Any) -> None:
     table = predict(run, data.manifest)
     rule = grade_rule(run)
     assert (rule.how, rule.purpose) == ("thresholds", "qwk")
-    assert table.attrs["grade_rule"] == str(rule)
+    assert table.attrs["how"]["grade"] == str(rule)
     p = table[PS].to_numpy(np.float64)
     grades = np.digitize(p @ np.arange(4), rule.thresholds, right=True)
     assert table["grade"].astype(int).tolist() == grades.tolist()
@@ -71,10 +71,10 @@ def test_soft_labels_are_undone_for_the_median(run: Trained, data: Any) -> None:
     p = torch.from_numpy(table[PS].to_numpy())
     undone = median_grade(undo_soft_labels(p, soft_label_matrix(4)))
     assert table["grade"].astype(int).tolist() == undone.tolist()
-    assert table.attrs["grade_rule"].startswith("the median after undoing the soft labels")
+    assert table.attrs["how"]["grade"].startswith("the median after undoing the soft labels")
     plain = predict(run, data.manifest, decoding="median", optimise="mae")  # the rule itself overrides
     assert plain["grade"].astype(int).tolist() == median_grade(p).tolist()
-    assert plain.attrs["grade_rule"] == "the median"
+    assert plain.attrs["how"]["grade"] == "the median"
 
 
 def test_each_network_has_thresholds_of_its_own(run: Trained) -> None:
@@ -96,7 +96,7 @@ def test_without_a_validation_side_no_threshold_is_fitted(run: Trained, data: An
     bare = replace(run, held_out={}, config=run.config.replace(optimise="mae"))
     rules = {purpose: grade_rule(bare, optimise=purpose).how for purpose in PURPOSES}
     assert rules == {"mae": "median", "accuracy": "argmax", "qwk": "median", "macro_f1": "argmax"}
-    assert predict(bare, data.manifest).attrs["grade_rule"].endswith("for the least absolute error")
+    assert predict(bare, data.manifest).attrs["how"]["grade"].endswith("for the least absolute error")
     argmax = predict(bare, data.manifest, decoding="argmax")
     assert argmax["grade"].astype(int).tolist() == argmax[PS].to_numpy().argmax(axis=1).tolist()
     assert evaluate_sides(bare) == {}
@@ -131,8 +131,8 @@ def test_onnx_decodes_as_predict(run: Trained, data: Any, tmp_path: Path, purpos
     onnxruntime = pytest.importorskip("onnxruntime")
     written = srjt.export(run, tmp_path / "model.onnx", samples=data.manifest.arrays, optimise=purpose)
     table = predict(run, data.manifest, optimise=purpose)
-    assert written.metadata["grade_rule"] == table.attrs["grade_rule"]
+    assert written.metadata["grade_rule"] == table.attrs["how"]["grade"]
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     _, grade, _ = session.run(None, {"images": data.manifest.arrays})
     assert [run.grades[g] for g in grade] == table["grade"].tolist()
-    assert session.get_modelmeta().custom_metadata_map["grade_rule"] == table.attrs["grade_rule"]
+    assert session.get_modelmeta().custom_metadata_map["grade_rule"] == table.attrs["how"]["grade"]

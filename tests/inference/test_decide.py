@@ -185,10 +185,13 @@ def test_abstention(run: Trained, refer: bool) -> None:
 def test_abstention_without_a_validation_side_uses_the_samples_themselves() -> None:
     run = made_run(held_out={"test": drawn_side(seed=2)})
     found = abstained(run, None, validation(run))
-    assert found.found.endswith("these samples: this run keeps no predictions for a validation side.")
+    assert (
+        "on these samples. The cut of abstention needs a validation side, and this run keeps no"
+        in found.found
+    )
     eyes = validation(made_run(held_out={"validation": drawn_side()}), per=("eye",))
     found = abstained(run, None, eyes)
-    assert found.found.endswith("these samples: of the validation side this run knows no eye.")
+    assert "on these samples. The cut of abstention per eye needs the validation side" in found.found
 
     assert found.share == pytest.approx(0.2)
 
@@ -236,7 +239,7 @@ def test_the_validation_side_may_lack_a_column(run: Trained) -> None:
     known = validation(run, per=("patient",))(why="It")
     assert len(known) == 40
     with pytest.raises(
-        SrjtError, match=r"It per patient and eye is .* of which this run knows no eye: leave"
+        SrjtError, match=r"It per patient and eye needs .* of which this run knows no eye: leave"
     ):
         validation(run, per=("patient", "eye"))(why="It")
     nobody = made_run(held_out={"validation": drawn_side(patients=None)})

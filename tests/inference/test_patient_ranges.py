@@ -17,7 +17,7 @@ from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
-from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges, rows_of, unit_evidence
+from srjt.inference.ranges import RangeRule, calibrate_ranges, rows_of, unit_evidence
 from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise
 from srjt.ordinal.decoding import highest_per_unit
 from srjt.training.folder import HeldOut
@@ -25,7 +25,7 @@ from srjt.training.trained import Trained
 
 CLASSES, CLINICS, PATIENTS, NEW, PROMISED = 4, 16, 50, 200, 0.8
 MATRIX = noise.transition_matrix("truncated", num_classes=CLASSES, rho=0.12)
-HIGHEST = Pooled(("patient",))
+HIGHEST = Answering(per="patient", coverage=0.8)
 
 
 @cache
@@ -60,7 +60,7 @@ def known(side: HeldOut) -> NoiseBounds:
 
 
 def coverages(
-    label_noise: LabelNoise, *, images: tuple[int, int], pooled: Pooled = HIGHEST, together: bool = False
+    label_noise: LabelNoise, *, images: tuple[int, int], together: bool = False
 ) -> tuple[np.ndarray, float]:
     """The coverage of new patients in each of CLINICS clinics, and the mean width."""
     found, widths = [], []
@@ -68,11 +68,9 @@ def coverages(
         side, units = clinic(PATIENTS + NEW, seed=seed, images=images, together=together)
         old = np.flatnonzero(units < PATIENTS)
         new = np.flatnonzero(units >= PATIENTS)
-        rule = calibrate_ranges(
-            rows_of(side, old), coverage=PROMISED, noise=known(side), label_noise=label_noise, units=units[old],
-            pooled=pooled,
-        )  # fmt: skip
-        low, high = rule.ranges(side.probabilities[0, new], units=units[new] - PATIENTS)
+        options = Answering(per="patient", coverage=PROMISED, label_noise=label_noise)
+        rule = calibrate_ranges(rows_of(side, old), options, noise=known(side))
+        low, high = rule.ranges(side.probabilities[0, new], side.table.iloc[new])
         assert side.true_labels is not None
         truth = highest_per_unit(side.true_labels, units)[PATIENTS:]
         found.append(((low <= truth) & (truth <= high)).mean())
@@ -114,26 +112,19 @@ def test_the_highest_of_many_noisy_labels_taken_as_right_breaks_the_promise() ->
 
 @pytest.mark.parametrize("label_noise", ["unknown", "class-conditional", "none"])
 @pytest.mark.parametrize("how", ["highest", "mean"])
-@pytest.mark.parametrize("by", ["", "grade"])
-def test_one_image_per_patient_is_the_range_of_the_image(label_noise: LabelNoise, how: Any, by: str) -> None:
-    side, units = clinic(150, seed=1, images=(1, 1))
+@pytest.mark.parametrize("by", [None, "grade"])
+def test_one_image_per_patient_is_the_range_of_the_image(label_noise: LabelNoise, how: Any, by: Any) -> None:
+    side, _ = clinic(150, seed=1, images=(1, 1))
+    options = Answering(coverage=0.9, label_noise=label_noise, coverage_by=by, pool=how)
     some = np.where(np.arange(150) % 30 == 0, side.true_labels, -1)
     for one in (side, replace(side, verified_labels=some)):
-        settings: dict[str, Any] = {
-            "coverage": 0.9,
-            "noise": known(side),
-            "label_noise": label_noise,
-            "by": by,
-        }
-        images = calibrate_ranges(one, **settings)
-        patients = calibrate_ranges(one, units=units, pooled=Pooled(("patient",), how), **settings)
+        images = calibrate_ranges(one, options, noise=known(side))
+        patients = calibrate_ranges(one, replace(options, per=("patient",)), noise=known(side))
         assert patients.thresholds == pytest.approx(images.thresholds, abs=1e-6)
         assert (patients.basis, patients.patients, patients.samples) == (images.basis, images.patients, 150)
-        new, new_units = clinic(300, seed=2, images=(1, 1))
-        expected = images.ranges(new.probabilities[0])
-        assert [ends.tolist() for ends in patients.ranges(new.probabilities[0], units=new_units)] == [
-            ends.tolist() for ends in expected
-        ]
+        new, _ = clinic(300, seed=2, images=(1, 1))
+        found, expected = (rule.ranges(new.probabilities[0], new.table) for rule in (patients, images))
+        assert np.array_equal(found, expected)
 
 
 def test_without_noise_the_highest_label_is_the_truth() -> None:
@@ -149,10 +140,9 @@ def test_without_noise_the_highest_label_is_the_truth() -> None:
 def test_eyes_of_one_patient_share_its_weight() -> None:
     side, eyes = clinic(40, seed=4, images=(2, 4))
     patients = [f"p{eye // 2}" for eye in eyes]
-    both = replace(side, patients=patients, groups=patients)
-    rule = calibrate_ranges(
-        both, coverage=0.9, noise=None, label_noise="none", units=eyes, pooled=Pooled(("patient", "eye"))
-    )
+    both = replace(side, patients=patients, groups=patients, columns={"eye": [str(eye % 2) for eye in eyes]})
+    options = Answering(per=("patient", "eye"), coverage=0.9, label_noise="none")
+    rule = calibrate_ranges(both, options, noise=None)
     assert (rule.patients, rule.answers) == (20, 40)
     assert "of random eyes of new patients, each by the highest of its images," in str(rule)
     assert f"Calibrated on 20 patients (40 answers of {len(side)} samples)" in str(rule)
@@ -162,17 +152,13 @@ def test_verified_patients_are_used_alone_only_if_they_are_a_random_sample() -> 
     side, units = clinic(80, seed=5, images=(1, 4))
     assert side.true_labels is not None
     whole = np.where(units % 2 == 0, side.true_labels, -1)  # every other patient
-    rule = calibrate_ranges(
-        replace(side, verified_labels=whole), coverage=0.8, noise=known(side), units=units, pooled=HIGHEST
-    )
+    rule = calibrate_ranges(replace(side, verified_labels=whole), HIGHEST, noise=known(side))
     assert (rule.basis, rule.patients, rule.samples) == ("verified", 40, int((units % 2 == 0).sum()))
     assert "if the verified ones were drawn at random" in str(rule)
     # of images that were verified at random, small patients are complete more often
     rng = np.random.default_rng(0)
     scattered = np.where(rng.random(len(side)) < 0.6, side.true_labels, -1)
-    rule = calibrate_ranges(
-        replace(side, verified_labels=scattered), coverage=0.8, noise=known(side), units=units, pooled=HIGHEST
-    )
+    rule = calibrate_ranges(replace(side, verified_labels=scattered), HIGHEST, noise=known(side))
     assert rule.basis == "corrected"
 
 
@@ -180,15 +166,15 @@ def test_the_conservative_range_allows_for_every_label_of_a_patient() -> None:
     side, units = clinic(50, seed=6, images=(4, 4))
     assert unit_evidence(side, units, known(side), "unknown").labels_each == pytest.approx(4.0)
     few = replace(known(side), samples=80)
-    rule = calibrate_ranges(side, coverage=0.8, noise=few, units=units, pooled=HIGHEST)
+    rule = calibrate_ranges(side, HIGHEST, noise=few)
     assert rule.basis == "conservative"
-    corrected = calibrate_ranges(side, coverage=0.8, noise=known(side), units=units, pooled=HIGHEST)
+    corrected = calibrate_ranges(side, HIGHEST, noise=known(side))
     assert (rule.thresholds >= corrected.thresholds).all()
     never = (
         np.diag([1.0, 1.0, 1.0, 0.0]) + np.eye(CLASSES)[[3]].T @ np.eye(CLASSES)[[2]]
     )  # label 3 cannot occur
     impossible = NoiseBounds(joint=never / 4, rates=(0.2, 0.2), determined=True)
-    rule = calibrate_ranges(side, coverage=0.8, noise=impossible, units=units, pooled=HIGHEST)
+    rule = calibrate_ranges(side, HIGHEST, noise=impossible)
     assert rule.basis == "conservative"
     assert "labels of one patient contradict the estimated noise" in str(rule)
 

@@ -15,6 +15,7 @@ import srjt
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
+from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare, recalibration_of
 from srjt.inference.ranges import (
     RangeRule,
@@ -30,6 +31,7 @@ from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 CLASSES = 4
+NINETY = Answering(coverage=0.9)
 MATRIX = noise.transition_matrix("truncated", num_classes=CLASSES, rho=0.2)
 
 
@@ -61,7 +63,7 @@ def known(side: HeldOut) -> NoiseBounds:
 
 
 def covered(rule: RangeRule, side: HeldOut, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    low, high = rule.ranges(side.probabilities[0])
+    low, high = rule.ranges(side.probabilities[0], side.table)
     return (low <= true) & (true <= high), high - low + 1
 
 
@@ -80,7 +82,9 @@ def test_the_true_grade_is_covered_despite_wrong_labels(label_noise: LabelNoise,
     for seed in range(clinics):
         side, true = drawn(81, seed=seed)
         calibration = rows_of(side, np.arange(160))
-        rule = calibrate_ranges(calibration, coverage=0.8, noise=known(side), label_noise=label_noise)
+        rule = calibrate_ranges(
+            calibration, Answering(coverage=0.8, label_noise=label_noise), noise=known(side)
+        )
         inside, width = covered(rule, side, true)
         new = int(rng.integers(160, 162))
         hits += int(inside[new])
@@ -99,7 +103,7 @@ def test_without_noise_it_is_split_conformal_prediction() -> None:
     expected = np.sort(scores)[int(np.ceil(0.9 * 61)) - 1]
     clean = given_noise(np.eye(CLASSES), np.bincount(side.labels, minlength=CLASSES) / 60)
     for label_noise in ("none", "unknown", "class-conditional"):
-        rule = calibrate_ranges(side, coverage=0.9, noise=clean, label_noise=label_noise)
+        rule = calibrate_ranges(side, Answering(coverage=0.9, label_noise=label_noise), noise=clean)
         assert rule.thresholds.tolist() == [expected] * CLASSES
 
 
@@ -110,7 +114,7 @@ def test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_pro
     noisy = NoiseBounds(joint=joint, rates=(0.0, 0.03), determined=True)
     scores = range_scores(side.probabilities[0])
     evidence = image_evidence(side, noisy, "unknown")
-    found = conservative_thresholds(scores, evidence, noisy, coverage=0.9, by_grade=False)
+    found = conservative_thresholds(scores, evidence, noisy, coverage=0.9)
     own = np.sort(scores[np.arange(200), side.labels])
     expected = own[int(np.ceil(0.93 * 201)) - 1]
     assert expected > own[int(np.ceil(0.9 * 201)) - 1]
@@ -137,15 +141,14 @@ def test_the_default_takes_as_many_labels_for_wrong_as_are_plausible() -> None:
 def test_verified_grades_are_used_alone_if_they_suffice() -> None:
     side, true = drawn(100, seed=1)
     some = np.where(np.arange(len(side)) % 2 == 0, true, -1)  # one of the two images of each patient
-    rule = calibrate_ranges(replace(side, verified_labels=some), coverage=0.9, noise=known(side))
+    rule = calibrate_ranges(replace(side, verified_labels=some), NINETY, noise=known(side))
     assert rule.temperature is not None
     scores = range_scores(rule.temperature(side.probabilities[0]))[np.arange(0, 200, 2), true[::2]]
     assert rule.thresholds[0] == np.sort(scores)[int(np.ceil(0.9 * 101)) - 1]
     assert (rule.basis, rule.samples, rule.patients) == ("verified", 100, 100)
     few = np.where(np.arange(len(side)) < 8, true, -1)  # a promise of 0.9 takes nine patients
     assert (
-        calibrate_ranges(replace(side, verified_labels=few), coverage=0.9, noise=known(side)).basis
-        == "corrected"
+        calibrate_ranges(replace(side, verified_labels=few), NINETY, noise=known(side)).basis == "corrected"
     )
 
 
@@ -157,7 +160,7 @@ def test_more_noise_and_more_coverage_widen_the_ranges() -> None:
             covered(
                 calibrate_ranges(
                     side,
-                    coverage=coverage,
+                    Answering(coverage=coverage),
                     noise=NoiseBounds(joint=joint, rates=(0.0, high), determined=False),
                 ),
                 side,
@@ -177,16 +180,15 @@ def test_for_each_grade() -> None:
     found = []
     for seed in range(20):
         side, _ = drawn(300, seed=seed)
-        rule = calibrate_ranges(
-            side, coverage=0.9, noise=known(side), label_noise="class-conditional", by="grade"
-        )
+        options = replace(NINETY, label_noise="class-conditional", coverage_by="grade")
+        rule = calibrate_ranges(side, options, noise=known(side))
         inside, _ = covered(rule, new, true)
         found.append([inside[true == grade].mean() for grade in range(CLASSES)])
     error = np.std(found, axis=0) / 20**0.5
     assert (np.mean(found, axis=0) > 0.9 - 3 * error).all()
     assert "for each true grade" in str(rule)
     rare = replace(side, labels=np.where(side.labels == 3, 2, side.labels))
-    without = calibrate_ranges(rare, coverage=0.9, noise=None, label_noise="none", by="grade")
+    without = calibrate_ranges(rare, replace(options, label_noise="none"), noise=None)
     assert np.isinf(without.thresholds[3])
     assert "Too few samples of the grades at positions 3: they are in every range." in str(without)
 
@@ -194,13 +196,13 @@ def test_for_each_grade() -> None:
 def test_few_labels_give_a_conservative_or_a_trivial_range_and_say_so() -> None:
     side, _ = drawn(40, seed=5)
     uncertain = replace(known(side), samples=80)
-    rule = calibrate_ranges(side, coverage=0.8, noise=uncertain)
+    rule = calibrate_ranges(side, Answering(coverage=0.8), noise=uncertain)
     assert rule.basis == "conservative"
     assert "80 labels are too few" in str(rule)
-    corrected = calibrate_ranges(side, coverage=0.8, noise=known(side))
+    corrected = calibrate_ranges(side, Answering(coverage=0.8), noise=known(side))
     assert (rule.thresholds >= corrected.thresholds).all()
     tiny, _ = drawn(4, seed=6)
-    nothing = calibrate_ranges(tiny, coverage=0.9, noise=None, label_noise="none")
+    nothing = calibrate_ranges(tiny, replace(NINETY, label_noise="none"), noise=None)
     assert nothing.trivial
     assert str(nothing).endswith("Only the range of all grades keeps this promise here.")
     assert covered(nothing, side, side.labels)[1].tolist() == [CLASSES] * 80
@@ -210,9 +212,9 @@ def test_recalibration_says_what_its_probabilities_mean() -> None:
     side, true = drawn(400, seed=7)
     sharp = side.probabilities.astype(np.float64) ** 4
     confident = replace(side, probabilities=(sharp / sharp.sum(axis=2, keepdims=True)).astype(np.float32))
-    aware = recalibration_of(confident, noise=known(side))
-    checked = recalibration_of(replace(confident, verified_labels=true), noise=known(side))
-    by_label = recalibration_of(confident, noise=None)
+    aware = recalibration_of(confident, Answering(), noise=known(side))
+    checked = recalibration_of(replace(confident, verified_labels=true), Answering(), noise=known(side))
+    by_label = recalibration_of(confident, Answering(), noise=None)
     assert by_label.slope < aware.slope < 1.0
     assert aware.slope == pytest.approx(checked.slope, rel=0.3)
     assert "probabilities of the label" in str(by_label)
@@ -224,13 +226,14 @@ def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands
     side, _ = drawn(400, seed=7)
     uncertain = replace(known(side), rates=(0.0, 0.3))
     assert (
-        recalibration_of(side, noise=uncertain) is None
+        recalibration_of(side, Answering(), noise=uncertain) is None
     )  # without noise too sure, with noise not sure enough
     sharp = side.probabilities.astype(np.float64) ** 4
     confident = replace(side, probabilities=(sharp / sharp.sum(axis=2, keepdims=True)).astype(np.float32))
-    found = recalibration_of(confident, noise=uncertain)
-    ends = [recalibration_of(confident, noise=replace(uncertain, rates=(rate, rate), joint=joint, determined=False))
-            for rate, joint in ((0.0, uncertain.lowest()), (0.3, uncertain.highest()))]  # fmt: skip
+    found = recalibration_of(confident, Answering(), noise=uncertain)
+    bounds = [replace(uncertain, rates=(rate, rate), joint=joint, determined=False)
+              for rate, joint in ((0.0, uncertain.lowest()), (0.3, uncertain.highest()))]  # fmt: skip
+    ends = [recalibration_of(confident, Answering(), noise=one) for one in bounds]
     slopes = [one.slope for one in ends if one is not None]
     assert len(slopes) == 2
     assert found.slope == max(slopes) < 1.0
@@ -261,7 +264,7 @@ def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Man
     fitted = prepare(run)
     assert fitted.recalibration is not None
     off, on = (srjt.predict(run, features, recalibrate=how) for how in (False, True))
-    assert (off.attrs["recalibration"], on.attrs["recalibration"]) == ("", str(fitted.recalibration))
+    assert [table.attrs["how"]["recalibration"] for table in (off, on)] == ["none", str(fitted.recalibration)]
     assert on[ps].to_numpy() == pytest.approx(fitted.recalibration(off[ps].to_numpy()), abs=1e-6)
     test = features.select(folds(features)[0].test)
     before, after = (srjt.evaluate(run, test, recalibrate=how, resamples=10) for how in (False, True))
@@ -271,7 +274,7 @@ def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Man
 
 def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features: Manifest) -> None:
     bare = replace(run, held_out={})
-    assert srjt.predict(bare, features).attrs["recalibration"] == ""
+    assert srjt.predict(bare, features).attrs["how"]["recalibration"] == "none"
     with pytest.raises(SrjtError, match="keeps no predictions for one: give `calibrate_on`"):
         srjt.predict(bare, features, coverage=0.9)
     validation = features.select(folds(features)[0].validation)

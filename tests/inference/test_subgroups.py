@@ -46,7 +46,7 @@ def simulated(
 
 def judged(*, by: tuple[str, ...] = ("site",), resamples: int = 200, **how: object) -> Subgroups:
     answers, table = simulated(**how)  # type: ignore[arg-type]
-    return judge_subgroups(answers, group_by(table, by), resamples=resamples)
+    return judge_subgroups(answers, [group_by(table, text) for text in by], resamples=resamples)
 
 
 def test_the_site_whose_labels_are_a_grade_too_high_is_the_worst() -> None:
@@ -78,7 +78,7 @@ def test_holm_keeps_its_level_where_no_site_differs() -> None:
 def test_scores_are_those_of_the_samples_of_the_group() -> None:
     answers, table = simulated()
     ranged = replace(answers, ranges=(answers.grades, answers.grades))
-    found = judge_subgroups(ranged, group_by(table, ["site"]), resamples=50)
+    found = judge_subgroups(ranged, [group_by(table, "site")], resamples=50)
     for group in found.groups:
         own = (table["site"] == group.name).to_numpy()
         confusion, rest = np.zeros((5, 5)), np.zeros((5, 5))
@@ -101,7 +101,7 @@ def test_two_eyes_of_a_patient_are_paired() -> None:
     answers, table = simulated(images=2)
     wrong = np.repeat(np.arange(80) % 3 == 0, 2)
     same = replace(answers, grades=(answers.labels + wrong).clip(0, 4))
-    for group in judge_subgroups(same, group_by(table, ["eye"]), resamples=50).groups:
+    for group in judge_subgroups(same, [group_by(table, "eye")], resamples=50).groups:
         assert group.gaps["mae"].difference == (0.0, 0.0, 0.0)
         assert group.gaps["mae"].p_value == 1.0
 
@@ -110,7 +110,7 @@ def test_small_groups_are_shown_and_say_nothing() -> None:
     answers, table = simulated()
     table["site"] = np.where(np.arange(240) < 3 * (TOO_FEW - 1), "small", "large")
     small, large = sorted(
-        judge_subgroups(answers, group_by(table, ["site"]), resamples=20).groups,
+        judge_subgroups(answers, [group_by(table, "site")], resamples=20).groups,
         key=lambda group: group.patients,
     )
     assert (small.name, small.patients, small.too_few, small.gaps) == ("small", TOO_FEW - 1, True, {})
@@ -123,8 +123,7 @@ def test_small_groups_are_shown_and_say_nothing() -> None:
 
 
 def names(values: list[object], by: str, units: list[int] | None = None) -> list[str]:
-    grouping = group_by(pd.DataFrame({"x": values}), [by], None if units is None else np.array(units))[0]
-    return [grouping.names[code] for code in grouping.codes]
+    return list(group_by(pd.DataFrame({"x": values}), by, None if units is None else np.array(units)))
 
 
 def test_the_names_of_groups() -> None:
@@ -133,8 +132,8 @@ def test_the_names_of_groups() -> None:
     assert names([0.1, 0.3], "x:.25") == ["0 to 0.25", "0.25 to 0.5"]
     assert names(["a", "a", "a", "b"], "x", [0, 0, 1, 1]) == ["a", "(several)"]
     table = pd.DataFrame({"x": ["10", "9", None], "x:1": ["p", "q", "r"]})
-    assert group_by(table, ["x"])[0].names == ["9", "10", "(missing)"]  # by number
-    assert group_by(table, ["x:1"])[0].names == ["p", "q", "r"]  # a column of that name
+    assert group_by(table, "x").cat.categories.tolist() == ["9", "10", "(missing)"]  # by number
+    assert group_by(table, "x:1").cat.categories.tolist() == ["p", "q", "r"]  # a column of that name
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ from scipy.stats import t as student  # type: ignore[import-untyped]
 import srjt
 from reports.page_text import all_sections
 from srjt.data import Manifest
+from srjt.inference.answers import Answers
+from srjt.inference.decide import ReferralRule
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.quality import NoiseBounds, given_noise
 from srjt.noise.verified import exact_interval
@@ -39,6 +42,11 @@ def images() -> tuple[Ints, Ints, Ints]:
     return true, label, answer
 
 
+def judged(answer: Ints, label: Ints, *, groups: list[str] | None = None, **how: Any) -> TrueScores | None:
+    answers = Answers(probabilities=np.eye(3)[answer], grades=answer, labels=label, groups=groups)
+    return true_scores(answers, **how)
+
+
 def known(found: TrueScores | None) -> TrueScores:
     assert found is not None
     return found
@@ -48,9 +56,9 @@ def test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone() -> None:
     _, label, answer = images()
     bounds = given_noise(P, np.bincount(label) / len(label))
     found = known(
-        true_scores(
-            answer, label, num_classes=3, noise=bounds, label_noise="class-conditional", resamples=100,
-            referred=answer >= 1, refer_from=1,
+        judged(
+            answer, label, noise=bounds, label_noise="class-conditional", resamples=100,
+            refer=ReferralRule(position=1, threshold=None, found=""),
         )
     )  # fmt: skip
     truth = summary(JOINT)
@@ -62,7 +70,7 @@ def test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone() -> None:
     assert found.apart == found.scores
     assert not found.alike
     # Where the network may repeat the labels' errors, it may be as good as p(true grade | label) says.
-    both = known(true_scores(answer, label, num_classes=3, noise=bounds, resamples=100))
+    both = known(judged(answer, label, noise=bounds, resamples=100))
     posterior = bounds.joint / bounds.joint.sum(axis=0)
     alike = np.mean(posterior[answer, label])
     assert both.alike["accuracy"].value == pytest.approx(alike)
@@ -73,17 +81,15 @@ def test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone() -> None:
 def test_without_a_determined_noise_there_are_bounds_of_accuracy_and_error() -> None:
     _, label, answer = images()
     one_off = NoiseBounds(joint=np.diag([0.3, 0.4, 0.3]), rates=(0.0, 0.1), determined=False)
-    found = known(true_scores(answer, label, num_classes=3, noise=one_off, resamples=200))
-    exact = known(
-        true_scores(answer, label, num_classes=3, noise=replace(one_off, rates=(0.0, 0.0)), resamples=200)
-    )
+    found = known(judged(answer, label, noise=one_off, resamples=200))
+    exact = known(judged(answer, label, noise=replace(one_off, rates=(0.0, 0.0)), resamples=200))
     for name in ("accuracy", "mae"):  # errors by one grade: both change by their share at most
         assert found.scores[name].low == pytest.approx(exact.scores[name].low - 0.1)
         assert found.scores[name].high == pytest.approx(exact.scores[name].high + 0.1)
     assert np.isnan(found.scores["qwk"].low)
     assert found.wrong == (0.0, 0.1)
-    assert true_scores(answer, label, num_classes=3) is None
-    assert true_scores(answer, label, num_classes=3, noise=one_off, label_noise="none") is None
+    assert judged(answer, label) is None
+    assert judged(answer, label, noise=one_off, label_noise="none") is None
 
 
 def test_all_verified_is_a_plain_mean_with_the_usual_interval() -> None:
@@ -91,7 +97,7 @@ def test_all_verified_is_a_plain_mean_with_the_usual_interval() -> None:
     rng = np.random.default_rng(0)
     true, _, answer = images()
     label = rng.integers(3, size=len(true))
-    scores = known(true_scores(answer, label, num_classes=3, verified=true)).scores
+    scores = known(judged(answer, label, verified=true)).scores
     size = len(true)
     error = np.abs(true - answer)
     assert scores["mae"].value == pytest.approx(error.mean(), abs=0.01)
@@ -107,13 +113,13 @@ def test_labels_of_all_make_the_interval_of_a_few_verified_ones_shorter() -> Non
     answer = np.where(rng.random(4000) < 0.4, rng.integers(3, size=4000), true)
     label = np.where(rng.random(4000) < 0.02, (true + 1) % 3, true)
     verified = np.where(np.arange(4000) < 200, true, -1)
-    scores = known(true_scores(answer, label, num_classes=3, verified=verified)).scores
-    alone = known(true_scores(answer[:200], label[:200], num_classes=3, verified=true[:200])).scores
+    scores = known(judged(answer, label, verified=verified)).scores
+    alone = known(judged(answer[:200], label[:200], verified=true[:200])).scores
     for name in ("mae", "qwk", "accuracy"):
         assert scores[name].high - scores[name].low < 0.6 * (alone[name].high - alone[name].low)
         assert scores[name].low < summary(_counts(true, answer))[name] < scores[name].high
     few = np.where(np.arange(4000) < 19, true, -1)
-    assert true_scores(answer, label, num_classes=3, verified=few) is None
+    assert judged(answer, label, verified=few) is None
 
 
 def _counts(true: Ints, answer: Ints) -> npt.NDArray[np.float64]:
@@ -127,10 +133,10 @@ def test_copies_of_an_image_tell_nothing_new() -> None:
     order = np.random.default_rng(0).permutation(len(true))[:300]
     true, label, answer = true[order], label[order], answer[order]
     verified = np.where(np.arange(300) < 100, true, -1)
-    once = known(true_scores(answer, label, num_classes=3, verified=verified)).scores
+    once = known(judged(answer, label, verified=verified)).scores
     twice = known(
-        true_scores(
-            np.tile(answer, 2), np.tile(label, 2), num_classes=3, verified=np.tile(verified, 2),
+        judged(
+            np.tile(answer, 2), np.tile(label, 2), verified=np.tile(verified, 2),
             groups=[str(k) for k in range(300)] * 2,
         )
     ).scores  # fmt: skip
@@ -160,7 +166,7 @@ def simulated(images: int, readers: int, *, seed: int, copies: bool = False) -> 
 @pytest.mark.parametrize("copies", [False, True])
 def test_readings_bound_the_score_of_a_network(copies: bool) -> None:
     true, answer, readings = simulated(300, 3, seed=2, copies=copies)
-    found = known(true_scores(answer, answer, num_classes=3, readings=readings, resamples=8))
+    found = known(judged(answer, answer, readings=readings, resamples=8))
     assert found.basis == "readings"
     truth = summary(_counts(true, answer))
     for name in ("accuracy", "mae", "qwk"):
@@ -173,7 +179,7 @@ def test_readings_bound_the_score_of_a_network(copies: bool) -> None:
 
 def test_one_reading_of_each_image_says_nothing() -> None:
     _, answer, readings = simulated(60, 1, seed=0)
-    assert true_scores(answer, answer, num_classes=3, readings=readings, resamples=20) is None
+    assert judged(answer, answer, readings=readings, resamples=20) is None
 
 
 @pytest.mark.slow
@@ -187,7 +193,7 @@ def test_intervals_from_verified_grades_hold() -> None:
         answer = np.where(np.repeat(rng.random(200) < 0.25, 2), (true + 2) % 3, true)
         verified = np.where(np.repeat(rng.random(200) < 0.4, 2), true, -1)
         groups = [str(k // 2) for k in range(400)]
-        scores = known(true_scores(answer, label, num_classes=3, verified=verified, groups=groups)).scores
+        scores = known(judged(answer, label, verified=verified, groups=groups)).scores
         truth = {"accuracy": 0.75, "mae": 1 / 3, "recall_0": 0.75}
         hits.append([scores[name].low <= value <= scores[name].high for name, value in truth.items()])
     assert (np.mean(hits, axis=0) > 0.9).all()

@@ -14,8 +14,10 @@ from srjt.errors import SrjtError
 from srjt.noise import estimate, model
 from srjt.noise.estimate import NoiseEstimate, estimate_noise, explain
 from srjt.noise.model import ONE_SIDED, family, fit_model, pool, rank_images
+from srjt.noise.verified import read_verified
 
 SHARES = np.array([0.4, 0.25, 0.2, 0.15])
+UNVERIFIED = read_verified(None, samples=0, classes=4)
 
 
 def graded(samples: int, *, blur: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +125,7 @@ def test_most_labels_of_a_grade_may_be_wrong_to_one_side_where_clear_images_show
 def test_a_form_without_limit_must_gain_ten_units_of_held_out_likelihood(samples: int) -> None:
     grade, p = graded(samples, blur=0.1)
     label = np.maximum(grade - (np.random.default_rng(9).random(samples) < 0.6), 0)
-    found = explain(label, p)
+    found = explain(label, p, np.arange(samples), UNVERIFIED)
     fit = fit_model(found.cells, family("lowered", num_classes=4))
     alone = model.held_out_likelihood(fit, label, np.arange(samples) % 5).sum()
     gain = alone - samples * max(mean for form, mean in found.held_out.items() if form not in ONE_SIDED)
@@ -283,7 +285,7 @@ def test_the_parts_of_an_estimate_agree_and_survive_json(quasi) -> None:
     assert again.to_dict() == found.to_dict()
     assert isinstance(again.rate_interval, tuple)
     assert "not determined: too few" in str(_estimate(identifiable=False, reason="too few"))
-    explained = explain(*quasi)
+    explained = explain(*quasi, np.arange(len(quasi[0])), UNVERIFIED)
     assert sum(explained.form_weights.values()) == pytest.approx(1.0)
     assert explained.form_weights[found.form] == found.form_weight <= 1.0
 

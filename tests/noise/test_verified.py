@@ -49,7 +49,7 @@ def test_repeated_values_of_a_patient_count_once() -> None:
     assert repetition(np.zeros(5), np.arange(5)) == 1.0
 
 
-def checked(true: np.ndarray, rows: np.ndarray, *, classes: int = 4) -> Verified | None:
+def checked(true: np.ndarray, rows: np.ndarray, *, classes: int = 4) -> Verified:
     """The true grades of these rows are known."""
     grades = np.full(len(true), -1)
     grades[rows] = true[rows]

@@ -53,7 +53,7 @@ def test_the_published_example() -> None:
     assert found.ac2.value == pytest.approx(0.914001, abs=1e-6)
     assert found.alpha.value == pytest.approx(0.815, abs=5e-4)
     # binary: 1 − (n − 1) · o_01 / (n_0 n_1)
-    assert krippendorff_alpha([6, 2, 2, 10]) == pytest.approx(1 - 19 * 2 / (8 * 12))
+    assert krippendorff_alpha([[6, 2], [2, 10]]) == pytest.approx(1 - 19 * 2 / (8 * 12))
 
 
 # Six items, four readers (Shrout and Fleiss, Psychological Bulletin 1979, table 2), each row a reader

@@ -11,7 +11,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
-from srjt.readers import Readings, compare_network, consensus, next_readings
+from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
 from srjt.readers.consensus import expected_gain
 
 # A network as one more reader.
@@ -80,14 +80,18 @@ def readings() -> Readings:
     return readings_of(item, reader, table[reader, item], classes=4, readers=["a", "b", "c", "coin"])
 
 
+@pytest.fixture(scope="module")
+def found(readings: Readings) -> Consensus:
+    return consensus(readings)
+
+
 def least_error(posterior: np.ndarray) -> np.ndarray:
     """(I,) the expected absolute error of the best grade."""
     grades = np.arange(posterior.shape[1])
     return (posterior @ np.abs(np.subtract.outer(grades, grades))).min(axis=1)
 
 
-def test_the_gain_is_the_mean_over_all_possible_readings(readings: Readings) -> None:
-    found = consensus(readings)
+def test_the_gain_is_the_mean_over_all_possible_readings(found: Consensus) -> None:
     items = np.arange(5)
     known = [
         weight * fit.by_state(found.variants.evidence, items)
@@ -109,8 +113,7 @@ def test_the_gain_is_the_mean_over_all_possible_readings(readings: Readings) -> 
             assert gain[item, reader] == pytest.approx(max(before[item] - after, 0.0), abs=1e-9)
 
 
-def test_the_list_is_by_gain_and_asks_nobody_twice(readings: Readings) -> None:
-    found = consensus(readings)
+def test_the_list_is_by_gain_and_asks_nobody_twice(readings: Readings, found: Consensus) -> None:
     wanted = next_readings(found, readings, count=30)
     assert len(wanted) == 30
     assert wanted["item"].is_unique

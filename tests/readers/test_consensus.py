@@ -310,8 +310,8 @@ def test_copies_of_an_image_tell_nothing_new_of_the_readers() -> None:
 
 
 def test_one_image_per_patient_changes_nothing() -> None:
-    readings = make(items=40)[0]
-    names = [f"patient {i:02d}" for i in range(40)]
+    readings = make(items=20)[0]
+    names = [f"patient {i:02d}" for i in range(20)]
     assert width(replace(readings, groups=names)) == pytest.approx(width(readings))
 
 
@@ -420,11 +420,10 @@ def read(*grades: np.ndarray, pairs: list[tuple[int, int]] | None = None) -> Rea
     return of(item, reader, np.stack(grades)[reader, item], classes=4, readers=names)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_of_two_readers_either_may_be_the_one_who_is_right(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    true = rng.integers(0, 4, size=600)
-    grades = [off_by_one(true, rng.random(600) > right, rng) for right in (0.9, 0.6)]
+def test_of_two_readers_either_may_be_the_one_who_is_right() -> None:
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 4, size=400)
+    grades = [off_by_one(true, rng.random(400) > right, rng) for right in (0.9, 0.6)]
     result = consensus(read(*grades))
     rates = np.array([(one != true).mean() for one in grades])
     low, high = result.noise_rate_interval

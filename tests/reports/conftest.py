@@ -27,6 +27,7 @@ def make_study(
     epochs: int = 12,
     grades: Sequence[str] = ("Mayo 0", "Mayo 1", "Mayo 2", "Mayo 3"),
     statuses: dict[str, str] | None = None,
+    source: str = "labels.csv",
     **facts: Any,
 ) -> StudyResults:
     """methods: with their variants, as on the command line. statuses: key → status of runs that are not done; keys
@@ -36,15 +37,16 @@ def make_study(
     metrics, runs, noise_rows, confusions = [], [], [], {}
     for noise in noises:
         kind, _, rate_text = noise.partition(":")
-        known: dict[str, Any] = dict.fromkeys(("rho", "nominal_rate", "condition_number"), np.nan) | {
-            "matrix": None
-        }
+        known: dict[str, Any] = dict.fromkeys(
+            ("rho", "nominal_rate", "condition_number", "estimated_rate"), np.nan
+        )
+        known |= {"matrix": None, "matrix_estimated": False}
         rate = 0.3
         if kind != "none":
             rate = float(rate_text)
             rho = ordinal_noise.rho_for_rate(kind, rate=rate, class_counts=counts)
             matrix = ordinal_noise.transition_matrix(kind, num_classes=len(grades), rho=rho)
-            known = {"rho": rho, "nominal_rate": rate, "condition_number": np.linalg.cond(matrix)}
+            known |= {"rho": rho, "nominal_rate": rate, "condition_number": np.linalg.cond(matrix)}
             known["matrix"] = matrix.tolist()
         for fold in range(folds):
             realised = np.nan if kind == "none" else rate + rng.normal(0, 0.004)
@@ -106,7 +108,7 @@ def make_study(
         facts={
             "name": "colitis",
             "study": {
-                "source": "labels.csv",
+                "source": source,
                 "noise_rate": None,
                 "seeds": [0],
                 "preset": None,

@@ -93,7 +93,7 @@ def test_the_page_of_an_audit_is_true(
     tables = {table.slug: table for section in page.sections for table in section.tables}
     assert ("rates-patient" in tables) == (patients and learnt)
     assert ("error rate" in [column.label for column in tables["rates-grade"].columns]) == learnt
-    assert ("worst" in tables) == features
+    assert ("worst-audit" in tables) == features
     tiles = [tile for section in page.sections for tile in section.tiles]
     assert any("→" in tile.title for tile in tiles) == (learnt and not features)
     assert all((tile.share is None) == (not learnt) for tile in tiles)

@@ -60,18 +60,32 @@ def test_every_item_is_there_once_and_names_facts_that_exist(name: str) -> None:
     assert set(numbers) == set(range(1, ITEMS[name] + 1))
 
 
-def test_every_fact_is_used_and_exists() -> None:
+def test_every_fact_is_used_and_exists(folder: Path, tmp_path: Path) -> None:
     text = (resources.files("srjt.reports") / "checklists.csv").read_text()
     table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
     named = {fact for cell in table["facts"] for fact in cell.split()}
-    assert named == set(checklist.FACTS) >= set(checklist.SENTENCES)
+    evaluation(folder, abstention={"wanted": 0.1, "share": 0.125})
+    audited(tmp_path)
+    readers = tmp_path / "readers"
+    readers.mkdir()
+    (readers / "readers.json").write_text(json.dumps({
+        "format": 3, "grades": ["0", "1", "2", "3"], "readers": [{"name": "a"}, {"name": "b"}], "source": "labels.csv",
+        "probabilities_sha256": None, "number_of_readings": 1200, "items": 600, "noun": "image",
+        "agreement": {"alpha": {"value": 0.5, "low": 0.25, "high": 0.75}, "exact": {"value": 1, "low": 1, "high": 1}},
+    }))  # fmt: skip
+    edit_json(folder / "run.json", noise={"requested": 0.2, "used": 0.25, "estimated": None, "why": ""})
+    known, _ = known_facts(folder)
+    assert named == set(known)
     assert {*checklist.METHODS.split(), *checklist.RESULTS.split()} <= named
+    assert known["readers"] == ("2 readers gave 1,200 grades to 600 images.", "readers/readers.json")
+    agreement = "Krippendorff's α 0.500 (95 % CI 0.250 to 0.750), share of equal pairs 1.000"
+    assert known["agreement"].text == f"Agreement of the readers: {agreement}."
+    assert known["noise"] == ("The share of wrong labels was given as 25%.", "run.json")
+    assert known["unsure"].text == "12% of the samples, the least sure, were left to a person."
 
 
 def test_what_is_not_known_is_left_to_the_authors() -> None:
     assert {item.authors for item in checklist_items("claim", {}).itertuples()} == {f"{AUTHORS}."}
-    assert checklist.answer("source", {"what": "images"}) == ""
-    assert checklist.answer("weights", {"seed": 3}) == "Seed: 3."
 
 
 def test_the_numbers_are_those_of_the_files(folder: Path) -> None:
@@ -79,14 +93,14 @@ def test_the_numbers_are_those_of_the_files(folder: Path) -> None:
     facts = json.loads((folder / "run.json").read_text())["data"]
     held_out = pd.read_csv(folder / "held_out.csv")
     test = held_out[held_out["side"] == "test"]
-    assert f"{facts['samples']['test']} for test ({test['patient'].nunique()} patients)" in known["sides"]
-    assert known["disjoint"] == "No patient is on two sides."
-    assert known["left_out"] == "No row of the table was left out."
+    assert f"{facts['samples']['test']} for test ({test['patient'].nunique()} patients)" in known["flow"].text
+    assert known["disjoint"].text == "No patient is on two sides."
+    assert known["left_out"].text == "Left out, by reason: no row of the table."
     networks = np.stack([test[[f"p{k}_{grade}" for grade in range(4)]] for k in (1,)]).mean(axis=0)
     median = (networks.cumsum(axis=1) < 0.5).sum(axis=1)
     wrong = np.abs(median - test["grade"].to_numpy())
-    assert f"{(wrong > 0).sum()} are wrong, {(wrong > 1).sum()} by more" in known["failures"]
-    assert f"mean absolute error {wrong.mean():.3f} (" in known["performance"]
+    assert f"{(wrong > 0).sum()} are wrong, {(wrong > 1).sum()} by more" in known["failures"].text
+    assert f"mean absolute error {wrong.mean():.3f} (" in known["performance"].text
     assert [int(cell.text) for row in table.rows for cell in row.cells[1:]] == [
         int(((test["grade"] == true) & (median == given)).sum()) for true in range(4) for given in range(4)
     ]
@@ -99,7 +113,7 @@ def test_each_answer_names_a_file_that_is_there(folder: Path) -> None:
         assert [item.item for item in items if bool(item.known) != bool(item.files)] == []
         files = {file for item in items for file in item.files.split(", ") if file}
         missing = {file for file in files if not any((at / file).exists() for at in (folder, folder.parent))}
-        assert missing <= {"noise.json"}  # of a method that estimates it
+        assert missing == set()
 
 
 def test_rows_that_were_left_out_and_shared_patients_are_said(folder: Path) -> None:
@@ -107,8 +121,8 @@ def test_rows_that_were_left_out_and_shared_patients_are_said(folder: Path) -> N
     sides = {name: count + 1 for name, count in data["side_patients"].items()}
     edit_json(folder / "run.json", data={**data, "side_patients": sides, "left_out": {"missing-grade": 2}})
     known, _ = known_facts(folder)
-    assert known["left_out"] == "Left out, by reason: missing grade: 2."
-    assert known["disjoint"] == "3 patients are on more than one side."
+    assert known["left_out"].text == "Left out, by reason: missing grade: 2."
+    assert known["disjoint"].text == "3 patients are on more than one side."
     unknown = {name: data[name] for name in data if name not in ("side_patients", "left_out")}
     edit_json(folder / "run.json", data=unknown)
     assert not {"left_out", "disjoint"} & set(known_facts(folder)[0])
@@ -117,15 +131,20 @@ def test_rows_that_were_left_out_and_shared_patients_are_said(folder: Path) -> N
 def test_evaluations_beside_the_run_are_found_and_others_are_not(folder: Path) -> None:
     path = evaluation(folder)
     known, _ = known_facts(folder)
-    assert known["external"].startswith(
+    assert known["external"].text.startswith(
         "80 other samples of 20 patients, judged by true grades: mean absolute error 0.500"
     )
-    assert known["external_file"] == path.name
-    assert known["sites"] == "Mean absolute error by site: Lyon 0.500 (95 % CI 0.250 to 0.750) (12 patients)."
-    assert known["centres"] == "Evaluated by site: Lyon (12 patients)."
-    assert known["true_scores"].startswith("Against the true grades, by readings: mean absolute error 0.500")
-    assert "f has too few (3 patients)" in known["subgroups"]
-    assert "sensitivity 0.500" in known["decision"]
+    assert known["external"].files == path.name
+    assert (
+        known["sites"].text
+        == "Mean absolute error by site: Lyon 0.500 (95 % CI 0.250 to 0.750) (12 patients)."
+    )
+    assert known["centres"].text == "Evaluated by site: Lyon (12 patients)."
+    assert known["true_scores"].text.startswith(
+        "Against the true grades, by readings: mean absolute error 0.500"
+    )
+    assert "f has too few (3 patients)" in known["subgroups"].text
+    assert "sensitivity 0.500" in known["decision"].text
     evaluation(folder, own_samples=80)
     assert "external" not in known_facts(folder)[0]
     evaluation(folder, run="another")
@@ -146,7 +165,8 @@ def test_a_file_that_does_not_fit_is_one_sentence(folder: Path, changes: dict[st
         known_facts(folder, [evaluation(folder, **changes)])
 
 
-def test_the_audit_of_the_same_table_is_found(folder: Path, tmp_path: Path) -> None:
+def audited(tmp_path: Path) -> Path:
+    """An audit of the run's table."""
     audit = make_audit(tmp_path / "audit", images=16, grades=["0", "1", "2", "3"])
     summary = {
         "samples": 16, "caveat": "", "learnt": True, "rate": 0.25, "rate_interval": [0.125, 0.5], "identifiable": True,
@@ -155,11 +175,16 @@ def test_the_audit_of_the_same_table_is_found(folder: Path, tmp_path: Path) -> N
         "verified": {"labels": 9, "wrong": 2, "rate": 0.2, "interval": [0.1, 0.4]},
     }  # fmt: skip
     (audit / "summary.json").write_text(json.dumps(summary))
+    return audit
+
+
+def test_the_audit_of_the_same_table_is_found(folder: Path, tmp_path: Path) -> None:
+    audit = audited(tmp_path)
     known, _ = known_facts(folder)
-    assert known["audit_rate"] == "25% (95 % CI 12% to 50%)"
-    assert known["verified"] == "9 labels of a random sample were verified: 2 were wrong."
+    assert known["audit_noise"].text == "An audit puts the share of wrong labels at 25% (95 % CI 12% to 50%)."
+    assert known["verified"].text == "9 labels of a random sample were verified: 2 were wrong."
     edit_json(audit / "audit.json", source="elsewhere/other.csv")
-    assert "audit_rate" not in known_facts(folder)[0]
+    assert "audit_noise" not in known_facts(folder)[0]
 
 
 def test_the_files_for_a_journal_are_plain(folder: Path) -> None:

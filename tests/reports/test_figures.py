@@ -335,7 +335,7 @@ def decided(highest: int = 3, **rule: Any) -> tuple[Any, Any]:
     chosen = ReferralRule(**{"position": 2, "threshold": 0.4, "found": "", **rule})
 
     def nothing(why: str) -> Any:
-        raise NoValidationError(why, reason="there is none")
+        raise NoValidationError(why)
 
     rules = chosen, doubt_rule(chosen, 0.1, nothing)
     decision, abstention = (rule.judge(run, answers, resamples=20) for rule in rules)

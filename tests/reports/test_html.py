@@ -59,9 +59,9 @@ def test_hostile_text_stays_text_wherever_it_comes_from(study) -> None:
     evil = "</style></script><script>alert(1)</script>\"'"
     made = study(
         **{**FEW, "methods": ("standard", evil)}, grades=(evil, "b", "c"), name=evil, command=evil,
-        versions={evil: evil}, splits_hash=evil,
+        versions={evil: evil}, splits_hash=evil, source=evil,
     )  # fmt: skip
-    made.facts["study"] |= {"source": evil, "train": {evil: evil}}
+    made.facts["study"]["train"] = {evil: evil}
     tree = Tree(render(study_page(made)))
     assert tree.wrong == []
     assert len(tree.all("script")) == 1

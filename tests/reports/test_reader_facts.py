@@ -64,11 +64,11 @@ SINGLE = FACTS["consensus"] | {"single": 9}
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, {"nothing_learnt": False, "no_overlap": False, "wrong": 0.3, "consensus_wrong": 0.2, "few": ""}),
+        ({}, {"nothing_learnt": False, "no_overlap": False, "wrong": 0.3, "consensus_wrong": 0.2}),
         ({"consensus": SINGLE}, {"nothing_learnt": True}),
         ({"consensus": SINGLE, "probabilities": "p.csv"}, {"nothing_learnt": False}),
         ({"consensus": SINGLE, "reference": {"items": 2}}, {"nothing_learnt": False}),
-        ({"readers": READERS}, {"constant": "bo (1)", "few": "2 readers of 3", "no_overlap": True}),
+        ({"readers": READERS}, {"constant": "bo (1)", "no_overlap": True}),
         ({"readers": READERS, "agreement": {"exact": {"value": 0.5}}}, {"no_overlap": False, "exact": 0.5}),
         ({"problems": [{"kind": "a"}, {"kind": "b"}, {"kind": "a"}]}, {"problems": "2 a, 1 b"}),
     ],

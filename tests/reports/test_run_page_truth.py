@@ -22,19 +22,19 @@ pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 MATRIX = tuple(tuple(0.7 if i == j else 0.1 for j in range(4)) for i in range(4))
 LABEL_MATRIX = [list(row) for row in MATRIX]
 
-# settings, the estimated rate, number of networks
-METHODS: list[tuple[dict[str, Any], float | None, int]] = [
-    ({"method": "standard"}, None, 1),
-    ({"method": "standard", "noise_rate": 0.3}, None, 1),
-    ({"method": "sord", "transition": MATRIX}, None, 1),
-    ({"method": "co-teaching+ours", "noise_rate": 0.25}, None, 2),
-    ({"method": "jocor", "noise_rate": 0.25, "convention": "published-code"}, None, 2),
-    ({"method": "co-teaching", "noise_rate": 0.25}, 0.25, 2),
-    ({"method": "jocor+ours", "noise_rate": 0.3}, 0.02, 2),
-    ({"method": "garg", "transition": MATRIX}, None, 1),
-    ({"method": "srjt", "transition": MATRIX, "noise_rate": 0.25}, 0.25, 2),
+# settings, the estimated rate
+METHODS: list[tuple[dict[str, Any], float | None]] = [
+    ({"method": "standard"}, None),
+    ({"method": "standard", "noise_rate": 0.3}, None),
+    ({"method": "sord", "transition": MATRIX}, None),
+    ({"method": "co-teaching+ours", "noise_rate": 0.25}, None),
+    ({"method": "jocor", "noise_rate": 0.25, "convention": "published-code"}, None),
+    ({"method": "co-teaching", "noise_rate": 0.25}, 0.25),
+    ({"method": "jocor+ours", "noise_rate": 0.3}, 0.02),
+    ({"method": "garg", "transition": MATRIX}, None),
+    ({"method": "srjt", "transition": MATRIX, "noise_rate": 0.25}, 0.25),
     ({"method": "sord", "soft_labels": "estimated", "noise_rate": 0.25,
-      "method_options": {"label_matrix": LABEL_MATRIX}}, 0.25, 1),
+      "method_options": {"label_matrix": LABEL_MATRIX}}, 0.25),
 ]  # fmt: skip
 NETWORKS: list[dict[str, Any]] = [
     {"network": "tiny"},
@@ -79,7 +79,7 @@ def check_sentences(page: Page, facts: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("number", range(len(COMBINATIONS)))
 def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
-    (settings, estimated, networks), network, sides, length, truth = COMBINATIONS[number]
+    (settings, estimated), network, sides, length, truth = COMBINATIONS[number]
     chosen = {**settings, **network, **length}
     folder = make_run(tmp_path / "run", sides=sides, truth=truth, estimated=estimated, **chosen)
     finished, epochs = length.get("finished", True), length.get("epochs", 12)
@@ -91,7 +91,6 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
     assert facts.state == ("finished" if finished else "unfinished")
     assert (facts.reached, facts.planned, facts.training, facts.sides) == (reached, epochs, 40, set(sides))
     assert (facts.side, facts.kept, facts.averaged) == (side, 0, min(10, reached) if evaluated else 0)
-    assert not evaluated or (facts.networks, facts.pooled) == (networks, pooled and networks == 2)
     assert (facts.answers, facts.truth, facts.starved) == (False, truth and reached > 0, "")
     np.testing.assert_equal(facts.wrong, 0.25 if truth and finished else math.nan)
     if evaluated:
@@ -123,7 +122,7 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
 
 
 PLAIN = SimpleNamespace(
-    state="finished", reached=12, planned=12, left="", problem="", training=40, networks=2, pooled=False, kept=0,
+    state="finished", reached=12, planned=12, left="", problem="", training=40, kept=0,
     sides=frozenset({"train", "validation", "test"}), averaged=10, answers=False, side="test", metric="MAE",
     first_words="MAE", score=0.5, naive=0.8, beaten=True, clear=True, samples="it", truth=True, wrong=0.25, starved="",
 )  # fmt: skip
@@ -147,8 +146,6 @@ RULES: list[tuple[dict[str, Any], str | None]] = [  # what differs from PLAIN, a
     ({"starved": "2"}, "The selection hardly keeps grade 2"),
     ({"kept": 7}, "those of epoch 7"),
     ({"answers": True}, None),
-    ({"pooled": True}, "The networks are pooled"),
-    ({"networks": 1}, None),
     ({"truth": False}, None),
     ({"naive": math.nan}, "MAE 0.500 on it. How one grade for all would do is not known."),
     ({"side": ""}, "All 40 samples were used for training"),

@@ -163,7 +163,7 @@ def pictures(audit: Path, names: dict[int, str]) -> list[int]:
     for line, name in names.items():
         table.loc[line, "image"] = name
     table.to_csv(audit / "audit.csv", index=False)
-    [section] = [part for part in audit_page(audit).sections if part.slug == "doubtful"]
+    [section] = [part for part in audit_page(audit).sections if part.slug == "audit"]
     return [line for line, tile in enumerate(section.tiles) if tile.picture]
 
 

@@ -15,7 +15,7 @@ from fixtures.noisy_features import counted
 from srjt import methods, noise
 from srjt.data import Split, from_arrays
 from srjt.data.synthetic import generate
-from srjt.inference.prepare import label_noise_of
+from srjt.inference.prepare import prepare
 from srjt.noise import expected_rate
 from srjt.training.config import TrainConfig
 from srjt.training.folder import read_facts
@@ -61,7 +61,7 @@ def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
     assert "noise unknown, 0% to 60%; trained as if 0%" in recorded["why"]
     # the ranges of a prediction reach up to the same rate
     side = run.held_out["validation"]
-    bounds = label_noise_of(side, config=run.config, estimate=run.noise_estimate)
+    bounds = prepare(run).noise_of(side)
     assert bounds.rates == run.noise_estimate.rate_interval
     assert (recorded["estimated"], recorded["used"]) == (None, 0.0)
     informed = replace(run.noise_estimate, informed=True, reason="too few of grade 3.")

@@ -49,9 +49,9 @@ _LOCK = threading.Lock()  # one map at a time: each uses all cores
 
 def map_problem(audit: AuditFolder) -> str | None:
     """Why there can be no maps, in one sentence; None if there can."""
-    if audit.features:
+    if audit.facts["features"]:
         return "Features were audited: without images there are no places to show."
-    if audit.folds is None or not _fold_folder(audit, 0).is_dir():
+    if not _fold_folder(audit, 0).is_dir():
         return "The networks of this audit are no longer in its folder: run srjt audit again to see where they look."
     return None
 
@@ -60,7 +60,6 @@ def look_maps(audit: AuditFolder, line: int) -> tuple[Image.Image, list[Image.Im
     """The image of a sample, and the same with the map of each network that was not trained on it."""
     if (problem := map_problem(audit)) is not None:
         raise SrjtError(problem)
-    assert audit.folds is not None
     path = image_file(audit.folder, audit.images[line])
     with _LOCK:
         run = _open_run(_fold_folder(audit, int(audit.folds[line])))
@@ -209,8 +208,7 @@ class Audit(Reported):
 
 def with_noise_rate(config: TrainConfig) -> TrainConfig:
     """``config`` with ``noise_rate="auto"`` if its method needs a noise rate or a matrix that is not given."""
-    given = {"noise_rate": config.noise_rate, "transition": config.transition}
-    if any(given[need] is None for need in methods.lookup(config.method).method.needs):
+    if any(getattr(config, need) is None for need in methods.lookup(config.method).method.needs):
         return config.replace(noise_rate="auto")
     return config
 
@@ -318,37 +316,25 @@ def audit(
         unverified = replace(manifest, table=manifest.table.drop(columns="verified_grade", errors="ignore"))
         warm_up = None if folder is None else folder / "warmup"
         config, _ = resolve_noise_rate(unverified, config=config, setup=setup, out=warm_up)
+        fits = None if folder is None else folder / "fits"
         fitted = cross_fit(
-            manifest,
-            config=config,
-            folds=folds,
-            out=None if folder is None else folder / "fits",
-            setup=setup,
-            jobs=jobs,
-            neighbours=NEIGHBOURS,
+            manifest, config=config, folds=folds, out=fits, setup=setup, jobs=jobs, neighbours=NEIGHBOURS
         )
-        samples = fitted.manifest
+        samples, seed = fitted.manifest, config.seed
         watching.note("Estimating the noise and scoring every label.")
-        estimate = estimate_noise(
-            samples.labels,
-            fitted.probabilities,
-            groups=samples.groups,
-            verified=samples.verified_labels,
-            seed=config.seed,
-        )
-        posterior, reading_scores = None, None
+        about: dict[str, Any] = {"groups": samples.groups, "verified": samples.verified_labels}
+        estimate = estimate_noise(samples.labels, fitted.probabilities, seed=seed, **about)
+        posterior, reading_scores, images = None, None, image_names(samples, folder)
         if readings is not None:
             own = select_readings(readings, samples.ids)
             posterior = scoring.combined_posterior(own, fitted)
             reading_scores = scoring.score_readings(own, posterior)
-        scores = scoring.score(
-            fitted, estimate, images=image_names(samples, folder), reader=reader, posterior=posterior
-        )
+        scores = scoring.score(fitted, estimate, images=images, reader=reader, posterior=posterior)
         summary = scoring.summarise(scores, estimate, grades=samples.grades, readings=readings is not None)
         if reading_scores is not None:
             summary["readers"] = scoring.error_rates(reading_scores, "reader")
             summary["readings"] = len(reading_scores)
-        elif not scoring.judges_labels(summary):
+        if not (judged := scoring.judges_labels(summary)):
             scores["caveat"] = "the networks have not learnt to tell the grades apart"
         facts = {
             "version": __version__,
@@ -361,10 +347,10 @@ def audit(
             "network": config.for_data(features=samples.are_features).network,
             "epochs": config.epochs,
             "folds": folds,
-            "seed": config.seed,
+            "seed": seed,
             "estimate": estimate.to_dict(),
             "notice": scoring.review_notice(summary),
-            "judged": scoring.judges_labels(summary),
+            "judged": judged,
             "trusted": not summary["caveat"],
             "label_column": label_column,
             "read_with": list(read_options),
@@ -416,8 +402,7 @@ def write_audit(folder: Path, found: Audit) -> None:
         warn_about_formulas(found.scores, folder / "audit.csv")
         for name, table in (("audit.csv", found.scores), ("readings.csv", found.readings)):
             if table is not None:
-                content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
-                files.write_atomically(folder / name, content)
+                files.write_atomically(folder / name, files.as_csv(table))
         files.save_arrays(folder / "neighbours.npz", {"rows": line_of_row[neighbours[order]]})
         files.write_json(folder / "summary.json", found.summary)
         files.write_json(folder / "audit.json", {"format": FORMAT, **found.facts})

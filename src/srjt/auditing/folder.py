@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,11 +16,7 @@ from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveI
 from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError
 from srjt.errors import SrjtError
-from srjt.files import (
-    check_regular_file,
-    is_inside,
-    read_json,
-)
+from srjt.files import check_regular_file, is_inside, read_json
 
 # The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it.
 #
@@ -57,22 +54,18 @@ class AuditFolder:
     patients: list[str] | None
     readers: list[str] | None
     neighbours: npt.NDArray[np.int32] | None  # (N, C, 4) lines of similar samples of each grade, -1: none
-    table: Path | None  # the audited table of labels
-    label_column: str
-    source: str = ""  # what was audited
-    read_with: list[str] = field(
-        default_factory=list
-    )  # the command-line options with which the source was read
-    features: bool = False  # features were audited, not images
-    notice: str = ""  # what a reviewer must know first
-    judged: bool = True  # whether grades are suggested: not by networks that have learnt nothing
-    trusted: bool = True  # whether the networks beat a naive prediction
-    twins: Ints | None = None  # (N,) equal numbers: identical images with different labels; 0: none
-    folds: Ints | None = None  # (N,) the fold in which each sample was held out
-    line_of: dict[str, int] = field(init=False, repr=False)
+    twins: Ints | None  # (N,) equal numbers: identical images with different labels; 0: none
+    folds: Ints  # (N,) the fold in which each sample was held out
+    facts: dict[str, Any]  # of ``audit.json``: what was audited, and how
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "line_of", {name: line for line, name in enumerate(self.ids)})
+    @cached_property
+    def line_of(self) -> dict[str, int]:
+        return {name: line for line, name in enumerate(self.ids)}
+
+    @property
+    def table(self) -> Path | None:
+        """The audited table of labels."""
+        return None if self.facts["table"] is None else Path(self.facts["table"])
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -84,7 +77,7 @@ class AuditFolder:
         At least as many as contradict a twin, which come first: a pair is not cut in half. All labels, if the networks
         have learnt nothing: then any may be wrong.
         """
-        if not self.judged:
+        if not self.facts["judged"]:
             return len(self)
         twins = 0 if self.twins is None else int(np.count_nonzero(self.twins))
         return min(len(self), max(1, twins, round(float((1 - self.quality).sum()))))
@@ -104,7 +97,6 @@ def read_audit(folder: Path) -> AuditFolder:
 def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> AuditFolder:
     """Raises ``ValueError`` or ``KeyError`` where the table does not fit."""
     grades = Grades(facts["grades"], facts.get("grade_names"))
-    probabilities = [f"p_{grade}" for grade in range(len(grades))]
     if (repeated := scores["id"].duplicated()).any():
         raise ValueError(f"the id {scores['id'][repeated].iloc[0]!r} twice")
 
@@ -123,7 +115,6 @@ def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> Au
             raise ValueError(f"a value of {columns} is not between 0 and 1")
         return values
 
-    about = ("label_column", "source", "read_with", "features", "notice", "judged", "trusted")
     return AuditFolder(
         folder=folder,
         grades=grades,
@@ -132,18 +123,15 @@ def _open_audit(folder: Path, facts: dict[str, Any], scores: pd.DataFrame) -> Au
         labels=codes("grade"),
         suggested=codes("suggested", **{"": -1}),
         quality=shares("quality"),
-        probabilities=shares(probabilities),
+        probabilities=shares([f"p_{grade}" for grade in range(len(grades))]),
         network_grades=tuple(codes(name) for name in ("network_1", "network_2") if name in scores),
-        selected=(
-            shares("selected", optional=True) if "selected" in scores else np.full(len(scores), np.nan)
-        ),
+        selected=shares("selected", optional=True),
         patients=scores["patient"].tolist() if "patient" in scores else None,
         readers=scores["reader"].tolist() if "reader" in scores else None,
         neighbours=_read_neighbours(folder / "neighbours.npz", (len(scores), len(grades))),
-        table=None if facts["table"] is None else Path(facts["table"]),
         twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
-        folds=np.nan_to_num(numbers("fold")).astype(np.int64) if "fold" in scores else None,
-        **{name: facts[name] for name in about},
+        folds=np.nan_to_num(numbers("fold")).astype(np.int64),
+        facts=facts,
     )
 
 
@@ -276,9 +264,7 @@ def read_scores(folder: Path, facts: Mapping[str, Any], *, encoding_errors: str 
     path = folder / "audit.csv"
     check_regular_file(path)
     try:
-        scores = pd.read_csv(
-            path, dtype=str, keep_default_na=False, encoding="utf-8", encoding_errors=encoding_errors
-        )
+        scores = pd.read_csv(path, dtype=str, keep_default_na=False, encoding_errors=encoding_errors)
     except (OSError, ValueError) as problem:
         raise SrjtError(f"{path} cannot be read: {problem}.") from None
     if len(scores) != facts["samples"]:

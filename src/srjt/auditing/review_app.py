@@ -22,10 +22,12 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
+import uvicorn
+from PIL import Image
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
@@ -41,10 +43,6 @@ from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
 from srjt.files import read_limited
-
-if TYPE_CHECKING:
-    import uvicorn
-    from PIL import Image
 
 # The review page's security rules: who may use the server, and what its pages may load.
 #
@@ -167,9 +165,8 @@ def _login_or_refusal(request: Request, server: Server) -> Response | None:
             return None
         if request.headers.get("origin") not in (f"http://{host}", f"https://{host}"):
             return PlainTextResponse("Only the review page itself may send decisions.", 403)
-        if (
-            int(request.headers.get("content-length", "0")) > MAX_BODY
-        ):  # the server has checked that it is a number
+        # the server has checked that it is a number
+        if int(request.headers.get("content-length", "0")) > MAX_BODY:
             return PlainTextResponse("The request is too long.", 413)
         return None
     return PlainTextResponse(
@@ -186,8 +183,6 @@ Source = AuditFolder | ReadersFolder
 
 
 def _decoded(path: Path) -> Image.Image:
-    from PIL import Image
-
     try:
         return Image.fromarray(read_image(path))
     except MemoryError:  # the header of an array file may promise any size
@@ -234,8 +229,6 @@ def _cached_thumbnail(path: Path) -> bytes:
 
 def _where_they_look(audit: AuditFolder, line: int) -> Response:
     """The image, once for each network side by side, and below it the same with the map of each network."""
-    from PIL import Image
-
     from srjt.auditing.audit import look_maps  # loads torch: only on demand
 
     plain, maps = look_maps(audit, line)
@@ -263,6 +256,7 @@ class ReviewSession:
     reviewer: str
     queue: int  # number of labels to review, the most doubtful ones
     files: ClassVar = ("index.html", "review.js", "audit.js", *SHARED_FILES)
+    noun: ClassVar = "decision"
 
     @cached_property
     def samples_json(self) -> bytes:
@@ -272,9 +266,7 @@ class ReviewSession:
             "reviewer": self.reviewer,
             "folder": str(audit.folder),
             "queue": self.queue,
-            "notice": audit.notice,
-            "judged": audit.judged,
-            "trusted": audit.trusted,
+            **{name: audit.facts[name] for name in ("notice", "judged", "trusted")},
             "grades": audit.grades,
             "names": audit.grades.shown if audit.grades.names else None,
             "keys": grade_keys(audit.grades),
@@ -300,13 +292,9 @@ class ReviewSession:
                 "revision": current.revision,
                 "progress": asdict(review_progress(self.audit, current, queue=self.queue)),
                 "changes": [
-                    {
-                        "line": line_of[sample],
-                        "seen": seen,
-                        "decision": self.decision_json(current.get(sample)),
-                    }
-                    for sample, seen in current.last_revision.items()
-                    if seen > since and sample in line_of
+                    {"line": line_of[name], "seen": seen, "decision": self.decision_json(current.get(name))}
+                    for name, seen in current.last_revision.items()
+                    if seen > since and name in line_of
                 ],
             }
 
@@ -321,11 +309,9 @@ class ReviewSession:
         """A decision as the page reads it, with the position of the grade; None for a grade of another audit."""
         if entry is None:
             return None
+        grades = self.audit.grades
         shown = {name: getattr(entry, name) for name in ("revision", "reviewer", "at", "action")}
-        return {
-            **shown,
-            "grade": {name: code for code, name in enumerate(self.audit.grades)}.get(entry.to_grade),
-        }
+        return {**shown, "grade": grades.index(entry.to_grade) if entry.to_grade in grades else None}
 
     def decide(self, body: dict[str, Any]) -> dict[str, Any]:
         audit = self.audit
@@ -369,10 +355,7 @@ class ReviewSession:
 
         def updates(request: Request) -> Response:
             since = _number(request.query_params.get("since", "0"), below=2**53)
-            try:
-                self.decisions.refresh()
-            except SrjtError as problem:
-                raise HTTPException(503, str(problem)) from None
+            self.decisions.refresh()
             answer = self.updates(since)
             return JSONResponse(answer if since else {**answer, "undoable": self.undoable()})
 
@@ -385,10 +368,7 @@ class ReviewSession:
 
         def image(path: str, show: Callable[[AuditFolder, int], Response]) -> Route:
             def handler(request: Request) -> Response:
-                try:
-                    return show(audit, _number(request.path_params["line"], below=len(audit)))
-                except SrjtError as problem:
-                    raise HTTPException(404, str(problem)) from None
+                return show(audit, _number(request.path_params["line"], below=len(audit)))
 
             return Route(path, handler)
 
@@ -400,7 +380,7 @@ class ReviewSession:
                     updates = self.updates(_integer(body, "since"))
                     return JSONResponse({**updates, "current": self.decision_json(conflict.current)}, 409)
 
-            return _post(path, unless_decided, what="decision")
+            return _post(path, unless_decided)
 
         return [
             image("/image/{line}", _full_image),
@@ -425,13 +405,18 @@ def create_app(session: ReviewSession | BlindSession, server: Server) -> ASGIApp
         content = (resources.files("srjt.auditing") / "page" / name).read_bytes()
         return Response(content, media_type=MEDIA_TYPES[Path(name).suffix])
 
-    return secured(
-        Starlette(routes=[Route("/", page), Route("/page/{name}", page), *session.routes()]), server
-    )
+    def refused(request: Request, problem: Exception) -> Response:
+        """An image that cannot be shown; a full disk, or a log that another process has locked."""
+        if request.method == "POST":
+            return PlainTextResponse(f"{problem} The {session.noun} was not saved.", 503)
+        return PlainTextResponse(str(problem), 503 if request.url.path.startswith("/api/") else 404)
+
+    routes = [Route("/", page), Route("/page/{name}", page), *session.routes()]
+    return secured(Starlette(routes=routes, exception_handlers={SrjtError: refused}), server)
 
 
-def _post(path: str, work: Callable[[dict[str, Any]], Response], *, what: str) -> Route:
-    """A request with a JSON object. what: is not saved on a full disk, or if another process has locked the log."""
+def _post(path: str, work: Callable[[dict[str, Any]], Response]) -> Route:
+    """A request with a JSON object."""
 
     async def handler(request: Request) -> Response:
         try:
@@ -440,10 +425,7 @@ def _post(path: str, work: Callable[[dict[str, Any]], Response], *, what: str) -
             body = None
         if not isinstance(body, dict):
             raise HTTPException(400, "The request is not a JSON object.")
-        try:
-            return await run_in_threadpool(work, body)
-        except SrjtError as problem:
-            return PlainTextResponse(f"{problem} The {what} was not saved.", 503)
+        return await run_in_threadpool(work, body)
 
     return Route(path, handler, methods=["POST"])
 
@@ -504,6 +486,7 @@ class BlindSession:
     lines: Sequence[int]  # the sample, or this reviewer's part of the worklist
     purpose: Purpose = "verify"
     files: ClassVar = ("sample.html", "sample.js", *SHARED_FILES)
+    noun: ClassVar = "answer"
 
     def answers(self) -> list[int | None]:
         """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there is none yet."""
@@ -526,12 +509,8 @@ class BlindSession:
         grades = self.audit.grades
 
         def sample(request: Request) -> Response:
-            try:
-                answers = self.answers()
-            except SrjtError as problem:
-                raise HTTPException(503, str(problem)) from None
             about = {"grades": grades.shown, "keys": grade_keys(grades), "purpose": self.purpose}
-            return JSONResponse({**about, "answers": answers})
+            return JSONResponse({**about, "answers": self.answers()})
 
         def image(request: Request) -> Response:
             position = _number(request.path_params["position"], below=len(self.lines))
@@ -546,11 +525,7 @@ class BlindSession:
             self.answer(position, grade)
             return JSONResponse({"position": position, "grade": grade})
 
-        return [
-            Route("/image/{position}", image),
-            Route("/api/sample", sample),
-            _post("/api/answer", answer, what="answer"),
-        ]
+        return [Route("/image/{position}", image), Route("/api/sample", sample), _post("/api/answer", answer)]
 
 
 # The web server of the review: open a port, run until Ctrl-C, open the browser.
@@ -560,9 +535,7 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     """Listen on ``port`` (0: any free one). Addresses that other machines reach need ``allow_remote``."""
     local = host == "localhost" or _is_address(host, loopback=True)
     if not local and not allow_remote:
-        raise SrjtError(
-            f"--host {host} lets other machines reach the page: add --allow-remote if that is intended."
-        )
+        raise SrjtError(f"--host {host} lets other machines reach the page: add --allow-remote if they may.")
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         dualstack = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
@@ -583,8 +556,6 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
 
 def create_web_server(session: ReviewSession | BlindSession, server: Server) -> uvicorn.Server:
     """The web server of a review, which runs with ``run(sockets=[server.socket])``."""
-    import uvicorn
-
     # a client that repeats an error, such as too many open files, must not fill the disk
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     config = uvicorn.Config(

@@ -3,47 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import posixpath
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
-from srjt.auditing.review_log import CurrentDecisions, LogEntry, replay
+from srjt.auditing.review_log import CurrentDecisions, LogEntry
 from srjt.data.grades import grade_values
 from srjt.data.manifest import neutralise_formula, warn_about_formulas
 from srjt.data.sources.table import load_table
 from srjt.errors import SrjtError, count_of
-from srjt.files import exists_already, write_output
+from srjt.files import as_csv, exists_already, write_output
 from srjt.ordinal.metrics import METRICS
 
 
-@dataclass(frozen=True, kw_only=True)
-class CorrectedTable:
-    table: pd.DataFrame
-    changed: int  # rows
-    reviewed: int
-    skipped: int
-    notes: tuple[str, ...]  # sentences for the user
-
-
-@dataclass(frozen=True, kw_only=True)
-class Agreement:
-    """How two reviewers agree on the samples that both have graded."""
-
-    reviewers: tuple[str, str]
-    both: int
-    share: float
-    kappa: float  # quadratically weighted
-
-
-def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> CorrectedTable:
-    """The audited table, or the audit's samples in the order of their ids if there is no table.
+def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> tuple[pd.DataFrame, list[str], str]:
+    """The audited table, or the audit's samples in the order of their ids if there is no table; notes; and how many
+    are reviewed.
 
     The grade column holds the decided grades; the last decision about a sample counts. Four columns are added:
     original_grade and, for reviewed samples, reviewed_by, reviewed_at (UTC) and decision.
@@ -74,13 +56,8 @@ def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> CorrectedT
         unused = next(candidate for candidate in candidates if candidate not in corrected)
         corrected[unused] = [neutralise_formula(value) for value in values]
     actions = [decision.action for decision in decided if decision is not None]
-    return CorrectedTable(
-        table=corrected,
-        changed=sum(new != old for new, old in zip(grades, original, strict=True)),
-        reviewed=len(actions) - actions.count("skip"),
-        skipped=actions.count("skip"),
-        notes=tuple(notes),
-    )
+    changed, skipped = sum(map(operator.ne, grades, original)), actions.count("skip")
+    return corrected, notes, f"{len(actions) - skipped:,} reviewed, {changed:,} changed, {skipped:,} skipped"
 
 
 def verified_table(audit: AuditFolder, verified: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:
@@ -101,7 +78,7 @@ def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwr
     if out.exists() and not overwrite:
         raise exists_already(out)
     warn_about_formulas(table, out)
-    write_output(out, table.to_csv(index=False).encode("utf-8"))
+    write_output(out, as_csv(table))
 
 
 def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = ()) -> str:
@@ -110,12 +87,15 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     columns: of the table. Without a split of its own it is trained with a fold: the same patients as before, because
     folds do not depend on labels.
     """
-    options = dict(zip(audit.read_with[::2], audit.read_with[1::2], strict=False))
+    read_with, audited = audit.facts["read_with"], audit.facts["source"]
+    options = dict(zip(read_with[::2], read_with[1::2], strict=False))
     if options.get("--images") == str(out.parent.absolute()):
         del options["--images"]
     source = [str(out)]
-    if audit.features and audit.table != Path(audit.source).absolute():  # features and labels in two files
-        source = [audit.source, "--labels", str(out)]
+    if (
+        audit.facts["features"] and audit.table != Path(audited).absolute()
+    ):  # features and labels in two files
+        source = [audited, "--labels", str(out)]
     elif audit.table is None:  # the exported table has its own columns, and absolute paths
         options = {name: value for name, value in options.items() if name == "--grades"}
     fold = [] if "split" in map(str.casefold, columns) else ["--fold", "0"]
@@ -128,7 +108,7 @@ def reviewers_decisions(audit: AuditFolder, log: Sequence[LogEntry]) -> pd.DataF
 
     Columns: id, reviewer, grade, decision, reviewed_at.
     """
-    own = [e for name in {e.reviewer for e in log} for e in replay(log, only_reviewer=name).all()]
+    own = [e for name in {e.reviewer for e in log} for e in CurrentDecisions(log, only_reviewer=name).all()]
     rows = [
         (entry.id, entry.reviewer, entry.to_grade, entry.action, entry.at)
         for entry in sorted(own, key=lambda entry: entry.revision)
@@ -137,29 +117,23 @@ def reviewers_decisions(audit: AuditFolder, log: Sequence[LogEntry]) -> pd.DataF
     return pd.DataFrame(rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"], dtype=object)
 
 
-def agreements(audit: AuditFolder, decisions: pd.DataFrame) -> list[Agreement]:
-    """One entry for every two reviewers who have graded some of the same samples. decisions: of the reviewers.
+def agreements(audit: AuditFolder, decisions: pd.DataFrame) -> Iterator[str]:
+    """A sentence for every two reviewers who have graded some of the same samples. decisions: of the reviewers.
 
     Decisions for grades that this audit does not have, as after a change of the grades, do not count.
     """
     codes = decisions["grade"].map({name: code for code, name in enumerate(audit.grades)})
     graded = decisions.assign(grade=codes).pivot(index="id", columns="reviewer", values="grade")
-    pairs = []
     for one, other in itertools.combinations(graded, 2):
         both = graded[[one, other]].dropna().to_numpy(dtype=np.int64)
         if not len(both):
             continue
         confusion = np.zeros((len(audit.grades), len(audit.grades)))
         np.add.at(confusion, tuple(both.T), 1)
-        pairs.append(
-            Agreement(
-                reviewers=(str(one), str(other)),
-                both=len(both),
-                share=float(np.trace(confusion)) / len(both),
-                kappa=METRICS["qwk"](confusion),
-            )
+        yield (
+            f"{one} and {other} both graded {len(both):,}: they agree on "
+            f"{100 * METRICS['accuracy'](confusion):.1f} %, quadratically weighted κ {METRICS['qwk'](confusion):.2f}."
         )
-    return pairs
 
 
 def disagreements(decisions: pd.DataFrame) -> pd.DataFrame:
@@ -188,7 +162,7 @@ def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[i
     if not path.exists():
         raise SrjtError(f"The audited table {path} does not exist any more: restore it.")
     loaded = load_table(path)
-    frame, column = loaded.frame, audit.label_column
+    frame, column = loaded.frame, audit.facts["label_column"]
     if column not in frame:
         raise SrjtError(f"{path} has no column {column!r} any more: restore the audited table.")
     lines = _match_rows(audit, frame, path)

@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -32,9 +32,8 @@ from srjt.readers.consensus import NEW_READER
 # Several servers may write to one log; each reads the entries of the others before it adds its own.
 
 Action = Literal["set", "accept", "keep", "skip", "undo"]
-Purpose = Literal[
-    "verify", "read"
-]  # of a grade given without seeing the label: a random sample, or a worklist
+# of a grade given without seeing the label: a random sample, or a worklist
+Purpose = Literal["verify", "read"]
 
 _SCHEMA = """
 BEGIN;
@@ -102,14 +101,16 @@ class ConflictError(Exception):
         self.current = current
 
 
-@dataclass
 class CurrentDecisions:
     """The decisions in force after the entries applied so far. ``only_reviewer`` ignores all other reviewers."""
 
-    only_reviewer: str | None = None
-    revision: int = 0  # of the last entry applied
-    active: dict[str, list[LogEntry]] = field(default_factory=dict)  # per id, not undone, oldest first
-    last_revision: dict[str, int] = field(default_factory=dict)  # per id, of the last entry about it
+    def __init__(self, log: Iterable[LogEntry] = (), *, only_reviewer: str | None = None) -> None:
+        self.only_reviewer = only_reviewer
+        self.revision = 0  # of the last entry applied
+        self.active: dict[str, list[LogEntry]] = {}  # per id, not undone, oldest first
+        self.last_revision: dict[str, int] = {}  # per id, of the last entry about it
+        for entry in log:
+            self.apply(entry)
 
     def apply(self, entry: LogEntry) -> None:
         self.revision = entry.revision
@@ -135,14 +136,6 @@ class CurrentDecisions:
         """The decisions of one reviewer that are not undone, oldest first."""
         own = (entry for entries in self.active.values() for entry in entries if entry.reviewer == reviewer)
         return sorted(own, key=lambda entry: entry.revision)
-
-
-def replay(log: Iterable[LogEntry], *, only_reviewer: str | None = None) -> CurrentDecisions:
-    """The current decisions after the whole log."""
-    current = CurrentDecisions(only_reviewer=only_reviewer)
-    for entry in log:
-        current.apply(entry)
-    return current
 
 
 class Decisions:
@@ -210,11 +203,9 @@ class Decisions:
 
     def add_answer(self, sample: str, *, purpose: Purpose, reviewer: str, grade: str | None) -> None:
         """Record the grade of a sample, given without seeing its label; None: it cannot be graded."""
+        values = (purpose, sample, reviewer, _now(), grade)
         with self._transaction():
-            self._connection.execute(
-                "INSERT INTO answers (purpose, id, reviewer, at, grade) VALUES (?,?,?,?,?)",
-                (purpose, sample, reviewer, _now(), grade),
-            )
+            self._insert("answers (purpose, id, reviewer, at, grade)", values)
 
     def answers(self, purpose: Purpose, *, reviewer: str | None = None) -> list[Answer]:
         """The last answer about each sample by each reviewer, or by this one, oldest first."""
@@ -232,11 +223,12 @@ class Decisions:
         before = self.current.get(sample)
         from_grade = label if before is None else before.to_grade
         values = (sample, reviewer, _now(), action, from_grade, grade, undoes)
-        added = self._connection.execute(
-            "INSERT INTO log (id, reviewer, at, action, from_grade, to_grade, undoes) VALUES (?,?,?,?,?,?,?)",
-            values,
-        )
-        return LogEntry(int(added.lastrowid or 0), *values)
+        columns = "log (id, reviewer, at, action, from_grade, to_grade, undoes)"
+        return LogEntry(self._insert(columns, values), *values)
+
+    def _insert(self, columns: str, values: tuple[str | int | None, ...]) -> int:
+        marks = ",".join("?" * len(values))
+        return self._connection.execute(f"INSERT INTO {columns} VALUES ({marks})", values).lastrowid or 0
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -378,7 +370,7 @@ def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int
         counts["reviewed" if line < queue else "beyond"] += 1
         counts["changed"] += decision.to_grade != audit.grades[audit.labels[line]]
         doubt -= 1 - float(audit.quality[line])
-    remaining = max(0.0, doubt / len(audit)) if audit.judged else None
+    remaining = max(0.0, doubt / len(audit)) if audit.facts["judged"] else None
     return Progress(queue=queue, remaining_noise=remaining, **counts)
 
 

@@ -53,9 +53,9 @@ def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequ
         elsewhere = float(answered[:, ~own].mean()) if not own.all() else 0.0
         often = float(answered.mean())
         error = (often * (1 - often) * (1 / max(own.sum(), 1) + 1 / max((~own).sum(), 1))) ** 0.5
-        recognised = bool(recall > elsewhere + 2 * error)
+        clear = bool(recall > elsewhere + 2 * error)
         rows.append(
-            {"grade": name, "labels": int(own.sum()), "recall": round(recall, 4), "recognised": recognised}
+            {"grade": name, "labels": int(own.sum()), "recall": round(recall, 4), "recognised": clear}
         )
     scores = {
         "accuracy": float((answers == labels).mean()),
@@ -141,21 +141,16 @@ def score(
     manifest, names = fitted.manifest, np.array(fitted.manifest.grades, dtype=object)
     labels = manifest.labels
     twins = contradictory_twins(manifest)
-    together = {"same_image": np.where(twins > 0, twins, -np.arange(len(twins)))} if twins.any() else {}
+    together: dict[str, Any] = {}
+    if twins.any():
+        together["same_image"] = np.where(twins > 0, twins, -np.arange(len(twins)))
     right, withheld = None, np.zeros(len(labels), dtype=bool)
     if posterior is None:
-        posterior = true_grade_posterior(
-            labels,
-            fitted.probabilities,
-            groups=manifest.groups,
-            verified=manifest.verified_labels,
-            rate=estimate.rate,
-            **together,
-        )
+        p, groups = fitted.probabilities, manifest.groups
+        together |= {"groups": groups, "verified": manifest.verified_labels, "rate": estimate.rate}
+        posterior = true_grade_posterior(labels, p, **together)
         best = posterior.argmax(axis=1)
-        right = suggestion_shares(
-            labels, fitted.probabilities, best, estimate=estimate, groups=manifest.groups
-        )
+        right = suggestion_shares(labels, p, best, estimate=estimate, groups=groups)
         seen = network_scores(labels, list(fitted.grades), grades=manifest.grades)["grades"]
         known = np.array([row["recognised"] for row in seen])
         certain = twins > 0  # one label of a pair is wrong for certain, and a verified grade is known
@@ -245,8 +240,8 @@ def summarise(
         "readers": error_rates(scores, "reader") if "reader" in scores else None,
         "verify_more": _verify_more(estimate),
     }
+    offered = scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
     if "right" in scores:
-        offered = scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
         share = float(offered["right"].mean()) if len(offered) else 0.0
         summary["suggestions"] = {"count": len(offered), "expected_right": round(share, 4)}
     if "verified_grade" in scores:
@@ -259,7 +254,7 @@ def summarise(
             "labels": int((scores["twins"] != "").sum()),
         }
     if "true_grade" in scores:
-        summary["known"] = _against_truth(scores)
+        summary["known"] = _against_truth(scores, offered)
     return summary
 
 
@@ -292,12 +287,11 @@ def _verify_more(estimate: NoiseEstimate) -> int:
     return max(0, math.ceil(needed / (gain + needed / labels)) - verified)
 
 
-def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
-    """How well the ranking finds the labels that are known to be wrong."""
+def _against_truth(scores: pd.DataFrame, offered: pd.DataFrame) -> dict[str, Any]:
+    """How well the ranking finds the labels that are known to be wrong. offered: rows with a suggestion."""
     from sklearn.metrics import average_precision_score
 
     wrong = (scores["grade"] != scores["true_grade"]).to_numpy()
-    offered = scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
     right = offered["suggested"] == offered["true_grade"]
     count = int(wrong.sum())
     if not 0 < count < len(wrong):

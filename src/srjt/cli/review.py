@@ -232,13 +232,12 @@ def export(
     else:
         with closing(review_log.Decisions(folder / LOG)) as decisions:
             log = decisions.log()
-        made = review_export.corrected_table(source, review_log.replay(log))
-        table = made.table
-        reviewed = f"{made.reviewed:,} reviewed, {made.changed:,} changed, {made.skipped:,} skipped"
-        write(table, made.notes, f"{count_of(len(table), 'row')}, {reviewed}")
+        table, notes, reviewed = review_export.corrected_table(source, review_log.CurrentDecisions(log))
+        write(table, notes, f"{count_of(len(table), 'row')}, {reviewed}")
         _print_agreement(source, log, conflicts, force)
     command = review_export.training_command(source, out, columns=map(str, table.columns))
-    typer.echo(f"Next: {' '.join([command, *machine_options(len(table), features=source.features)])}")
+    words = [command, *machine_options(len(table), features=source.facts["features"])]
+    typer.echo(f"Next: {' '.join(words)}")
 
 
 def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
@@ -246,12 +245,8 @@ def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | N
     from srjt.data.manifest import neutralise_formula
 
     decisions = reviewers_decisions(audit, log)
-    for pair in agreements(audit, decisions):
-        one, other = pair.reviewers
-        say(
-            f"{one} and {other} both graded {pair.both:,}: they agree on {100 * pair.share:.1f} %, "
-            f"quadratically weighted κ {pair.kappa:.2f}."
-        )
+    for sentence in agreements(audit, decisions):
+        say(sentence)
     unknown = decisions[~decisions["grade"].isin(audit.grades)]
     if len(unknown):
         first = unknown.iloc[0]

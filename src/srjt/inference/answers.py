@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,8 @@ from srjt.errors import SrjtError, unknown_name
 from srjt.inference.options import WhichNetwork
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.calibration import Recalibration
-from srjt.ordinal.metrics import Interval, bootstrap_metrics
+from srjt.ordinal.metrics import Floats, Interval, Ints, bootstrap_metrics
 from srjt.training.trained import Trained
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 def probabilities_of(
@@ -50,6 +48,8 @@ class Answers:
         (N,) the unit of every resampling.
     outputs : pair of arrays, shape (K, N, C) and (K, N), or None
         The networks' probabilities of images, and grades by the method's own rule.
+    samples : DataFrame or None
+        The table of the images; without it there are no ranges.
     ranges : pair of arrays of int64, shape (N,), or None
         The lowest and the highest grade of each answer's range.
     disagreement : array, shape (N,), or None
@@ -61,6 +61,7 @@ class Answers:
     labels: Ints
     groups: list[str] | None
     outputs: tuple[npt.NDArray[np.float32], Ints] | None = None
+    samples: pd.DataFrame | None = None
     ranges: tuple[Ints, Ints] | None = None
     disagreement: npt.NDArray[np.floating] | None = None
 
@@ -80,13 +81,8 @@ class Answers:
 
     def intervals(self, *, resamples: int) -> dict[str, Interval]:
         """Every metric, with its interval over the groups; without ends where one group, or no draw, says nothing."""
-        intervals = bootstrap_metrics(
-            self.labels,
-            self.grades,
-            num_classes=self.classes,
-            groups=self.groups,
-            resamples=max(resamples, 1),
-        )
+        how: dict[str, Any] = {"num_classes": self.classes, "groups": self.groups}
+        intervals = bootstrap_metrics(self.labels, self.grades, resamples=max(resamples, 1), **how)
         if resamples and len(set(self.groups or range(len(self)))) > 1:
             return intervals
         return {name: Interval(interval.value, np.nan, np.nan) for name, interval in intervals.items()}
@@ -147,11 +143,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
 
 
 class NoValidationError(SrjtError):
-    """The validation side is missing, or lacks a column. ``reason``: the end of a sentence."""
-
-    def __init__(self, message: str, *, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    """The validation side is missing, or lacks a column."""
 
 
 def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:

@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.manifest import Manifest, drop_unusable
-from srjt.data.sources import read
-from srjt.errors import SrjtError, count_of
+from srjt.data.manifest import Manifest
+from srjt.errors import SrjtError, count_of, few
 from srjt.inference.options import Answering, Grading
-from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare
-from srjt.ordinal import Purpose
-from srjt.ordinal.metrics import METRICS, Interval, holm, percentile_interval, resampled_metrics, t_interval
+from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare, read_labelled
+from srjt.ordinal import Purpose, metrics
+from srjt.ordinal.metrics import Floats, Interval
 from srjt.progress import Plain, Reported
 from srjt.settings import from_names
 from srjt.training.folder import HeldOut
@@ -32,8 +30,11 @@ class Tested:
 
     name: str
     table: pd.DataFrame
-    judged_by: str
-    patients: int | None
+    samples: HeldOut | Manifest
+
+    @property
+    def judged_by(self) -> str:
+        return judging_labels(self.samples)[1]
 
 
 def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
@@ -48,12 +49,8 @@ def answer_test(name: str, prepared: Prepared, data: Manifest | None) -> Tested:
             raise SrjtError(f"{name} keeps no predictions for a test side: give labelled images with `test`.")
         samples, answers = side, prepared.side_answers(side, judging_labels(side)[0])
     table = pd.DataFrame({"grade": answers.grades, "label": answers.labels}, index=samples.ids)
-    return Tested(
-        name=name,
-        table=table if answers.groups is None else table.assign(group=answers.groups),
-        judged_by=judging_labels(samples)[1],
-        patients=None if samples.patients is None else len(set(samples.patients)),
-    )
+    table = table if answers.groups is None else table.assign(group=answers.groups)
+    return Tested(name=name, table=table, samples=samples)
 
 
 def in_order_of(other: Tested, first: Tested) -> Tested:
@@ -69,11 +66,7 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     }
     if "true grades" in (first.judged_by, other.judged_by):
         parts["with another grade"] = both[first.table["label"][both] != other.table["label"][both]]
-    differing = [
-        f"{len(samples):,} {where} ({', '.join(samples[:3])}{', …' if len(samples) > 3 else ''})"
-        for where, samples in parts.items()
-        if len(samples)
-    ]
+    differing = [f"{len(ids):,} {where} ({few(ids)})" for where, ids in parts.items() if len(ids)]
     if differing:
         raise SrjtError(
             f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
@@ -84,8 +77,6 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
 
 
 # ``srjt.compare``: runs on the same images, with intervals of their differences by patient.
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,13 +202,9 @@ def compare(
                 f"{name} has the grades {', '.join(run.grades)} and {names[0]} has {', '.join(opened[0].grades)}: "
                 "only runs with the same grades can be compared."
             )
-    if test is not None and not isinstance(test, Manifest):
-        reading = read(test, grades=list(opened[0].grades))
-        test = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
-    answering = Answering(**vars(grading))
-    tested = [
-        answer_test(name, prepare(run, answering), test) for name, run in zip(names, opened, strict=True)
-    ]
+    test = None if test is None else read_labelled(opened[0], test)
+    asked = Answering(**vars(grading))
+    tested = [answer_test(name, prepare(run, asked), test) for name, run in zip(names, opened, strict=True)]
     first = tested[0]
     tested = [first, *(in_order_of(other, first) for other in tested[1:])]
     # identical images may have been found for one run only: the larger groups are used
@@ -227,8 +214,8 @@ def compare(
     last = tested[-1]
     labels = last.table["label"].to_numpy()
     corrected = max(int((one.table["label"] != labels).sum()) for one in tested)
-    metrics = [
-        resampled_metrics(
+    drawn = [
+        metrics.resampled_metrics(
             labels, one.table["grade"].to_numpy(), num_classes=len(opened[0].grades), groups=groups,
             resamples=resamples, seed=seed,
         )
@@ -237,25 +224,20 @@ def compare(
     methods = _same_but_seed(opened)
     if len(methods) == 1:  # trainings of one method: each is compared with the first
         methods = [[place] for place in range(len(opened))]
-    units = len(set(groups or first.table.index))
+    units, patients = len(set(groups or first.table.index)), first.samples.patients
+    learnt = [0 if test is None else len(run.trained_on(test)) for run in opened]
+    by_last = f" of {last.name}, {corrected:,} of which others have not" if corrected else ""
     shown = [names[rows[0]] + (f" ({len(rows)} seeds)" if len(rows) > 1 else "") for rows in methods]
-    draws = [[metrics[place] for place in rows] for rows in methods]
+    draws = [[drawn[place] for place in rows] for rows in methods]
     return Comparison(
         runs=tuple(shown),
         samples=len(labels),
-        patients=first.patients,
-        judged_by=last.judged_by
-        + (f" of {last.name}, {corrected:,} of which others have not" if corrected else ""),
+        patients=None if patients is None else len(set(patients)),
+        judged_by=f"{last.judged_by}{by_last}",
         level=level,
         differences=_differences(shown, draws, patients=units, level=level),
         purpose=grading.optimise or opened[0].config.optimise,
-        trained_on={}
-        if test is None  # no run was trained on its own test side
-        else {
-            name: count
-            for name, run in zip(names, opened, strict=True)
-            if (count := len(run.trained_on(test)))
-        },
+        trained_on={name: count for name, count in zip(names, learnt, strict=True) if count},
         trainings=tuple(map(len, methods)),
     )
 
@@ -283,19 +265,19 @@ def _differences(
 ) -> list[Difference]:
     """methods: for each the draws of every training."""
     found = []
-    for metric in METRICS:
+    for metric in metrics.METRICS:
         means = [np.mean([draws[metric] for draws in trainings], axis=0) for trainings in methods]
         scores = [[draws[metric][0] for draws in trainings] for trainings in methods]
         rows = []
         for name, mean, own in zip(names[1:], means[1:], scores[1:], strict=True):
             off, trainings = mean - means[0], [scores[0], own]
             if max(map(len, trainings)) > 1:
-                tested = t_interval(off, patients=patients, trainings=trainings, level=level)
+                tested = metrics.t_interval(off, patients=patients, trainings=trainings, level=level)
             else:
-                tested = percentile_interval(off, level=level), _p_value(off[1:])
+                tested = metrics.percentile_interval(off, level=level), _p_value(off[1:])
             ends = {"value": float(mean[0]), "first": float(means[0][0]), "adjusted": np.nan}
             rows.append(Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends))
-        adjusted = holm([row.p_value for row in rows])
+        adjusted = metrics.holm([row.p_value for row in rows])
         found += [replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
     return sorted(found, key=lambda row: names.index(row.run))
 

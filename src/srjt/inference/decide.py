@@ -18,11 +18,11 @@ from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import Answers, NoValidationError, describe_labels
 from srjt.inference.options import Answering
 from srjt.ordinal import decisions
-from srjt.ordinal.metrics import Interval
+from srjt.ordinal.metrics import Floats, Interval
+from srjt.progress import plain
 from srjt.training.trained import Trained
 
 Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 Validation = Callable[[str], Answers]  # makes the answers for the validation side, given what needs them
 
 
@@ -45,18 +45,10 @@ class Judged:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON: nan is None, long curves are thinned."""
-        values: dict[str, Any] = _plain(vars(self))
+        curves = {name: curve for name, curve in vars(self).items() if hasattr(curve, "_make")}
+        thinned = {name: curve._make(map(decisions.thin, curve)) for name, curve in curves.items()}
+        values: dict[str, Any] = plain({**vars(self), **thinned})
         return values
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):  # of a curve; the first threshold of a ROC curve is infinite
-        return [_plain(one) for one in decisions.thin(value).tolist()]
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 # Refer or not.
@@ -229,7 +221,7 @@ class DoubtRule:
         cut, found = self.cut, "The confidence is found on the validation side."
         if self.problem is not None and self.share is not None:
             cut = decisions.abstention_cut(confidence, share=self.share)
-            found = f"The confidence is found on these samples: {self.problem.reason}."
+            found = f"The confidence is found on these samples. {self.problem}"
         kept = confidence >= (-np.inf if cut is None else cut)
         scores: dict[str, Interval] = {}
         if cut is not None and kept.any():

@@ -178,20 +178,15 @@ def embed(
         facts = [store.path.name, store.skipped, settings, batch_size, target.type, "fp32"]
         key = hashlib.sha256(json.dumps(facts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
         folder = (Path(cache) if cache is not None else files.cache_folder()).expanduser() / "features" / key
-    features = _compute(batches, total=len(store), folder=folder, progress=embedded)
+    features = _compute(batches, total=len(store), folder=folder, report=embedded or (lambda *_: None))
     manifest = replace(store.manifest, arrays=features, made=json.dumps(settings))
     return manifest, store.skipped
 
 
 def _compute(
-    batches: Callable[[int], Iterator[Features]],
-    *,
-    total: int,
-    folder: Path | None,
-    progress: Progress | None,
+    batches: Callable[[int], Iterator[Features]], *, total: int, folder: Path | None, report: Progress
 ) -> Features:
     """All batches, (N, F). With ``folder`` they are saved there now and then, and a second call continues."""
-    report = progress or (lambda done, total: None)
     with ExitStack() as stack:
         made: list[Features] = []
         if folder is not None:

@@ -4,7 +4,6 @@ beside the readers who graded them, and without samples that the run has learnt 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -33,7 +32,7 @@ from srjt.progress import ProgressOption, Reported, plain, progress_bar
 from srjt.readers.agreement import NetworkComparison, compare_network
 from srjt.readers.readings import Readings
 from srjt.settings import from_names
-from srjt.training.folder import baseline_from, same_samples
+from srjt.training.folder import HeldOut, baseline_from, same_samples
 from srjt.training.trained import Trained
 
 # Which of the evaluated samples the run knows, by what they show: scores on them look too good.
@@ -119,18 +118,14 @@ def _against_true_grades(
     prepared: Prepared, answers: Answers, manifest: Manifest, readings: Readings | None, *, resamples: int
 ) -> TrueScores | None:
     """What the verified grades, the readings or the noise of the run's labels tell; None if nothing does."""
-    side, rule, noise = prepared.run.held_out.get("validation"), prepared.refer, None
+    side, noise = prepared.run.held_out.get("validation"), None
     if readings is not None and len(readings.readers) > MOST_READERS:
         readings = None
     elif readings is None and side is not None and len(side) >= SMALLEST[0]:
         noise = prepared.noise_of(side, promise=True)
     return true_scores(
-        answers.grades,
-        answers.labels,
-        num_classes=manifest.num_classes,
-        groups=answers.groups,
-        referred=None if rule is None else rule.applies(answers),
-        refer_from=None if rule is None else rule.position,
+        answers,
+        refer=prepared.refer,
         verified=manifest.verified_labels,
         readings=readings,
         noise=noise,
@@ -340,7 +335,8 @@ def evaluate(
         part = share_of_patients(data, asked.calibrate_on)
         prepared = prepare(run, replace(asked, calibrate_on=data.select(part)))
         data = data.select(~part)
-    populations.group_by(data.table, asked.by)  # an error before images are decoded
+    for text in asked.by:
+        populations.group_by(data.table, text)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
@@ -361,9 +357,7 @@ def evaluate(
             readings = replace(readings, groups=manifest.groups)
         try:  # what else is known of the network does not depend on it
             if len(readings.readers) > MOST_READERS:
-                raise SrjtError(
-                    f"The network is compared with at most {MOST_READERS} readers; there are more."
-                )
+                raise SrjtError(f"The network is compared with at most {MOST_READERS} readers.")
             compared = compare_network(readings, images.grades, resamples=max(resamples, 1))
         except SrjtError as problem:
             reason = str(problem)
@@ -371,19 +365,16 @@ def evaluate(
     if manifest.true_labels is None and units is None:
         truly = _against_true_grades(prepared, images, manifest, readings, resamples=resamples)
     if units is not None:
-        answers = prepared.pool(images, units.codes, samples=manifest.table)
+        answers = prepared.pool(images, units.codes)
         who = units.keys.assign(images=np.bincount(units.codes))
-    groupings = populations.group_by(manifest.table, asked.by, None if units is None else units.codes)
+    own = seen or (known and sum(known.values()) > OWN_SHARE * len(manifest))
+    codes = None if units is None else units.codes
+    groupings = [populations.group_by(manifest.table, text, codes) for text in asked.by]
     return replace(
-        judge(
-            prepared, answers, who, judged_by=judged_by, patients=manifest.patients, images=len(manifest),
-            resamples=resamples,
-        ),
+        judge(prepared, answers, manifest, who, judged_by=judged_by, resamples=resamples),
         views=prepared.views,
         unknown_units=0 if units is None else units.unknown,
-        external=None
-        if seen or (known and sum(known.values()) > OWN_SHARE * len(manifest))
-        else populations.beside_own_test_side(prepared, images, resamples=resamples),
+        external=None if own else populations.beside_own_test_side(prepared, images, resamples=resamples),
         trained_on=leak,
         overlaps=find_overlaps(prepared, manifest, known),
         subgroups=populations.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
@@ -391,41 +382,37 @@ def evaluate(
         not_compared=reason,
         true_scores=truly,
         own_samples=None if known is None else sum(known.values()),
-    )  # fmt: skip
+    )
 
 
 def judge(
     prepared: Prepared,
     answers: Answers,
+    samples: Manifest | HeldOut,
     who: pd.DataFrame,
     *,
     judged_by: str,
-    patients: Sequence[str] | None,
-    images: int,
     resamples: int,
     side: str = "",
 ) -> Evaluation:
     """The scores of answers beside their labels.
 
-    who: what identifies each answer. patients: of the images. resamples: 0 for no intervals. side: of the run, if the
-    samples are its own.
+    samples: images. who: what identifies each answer. resamples: 0 for no intervals. side: of the run, if the samples
+    are its own.
     """
-    run, per = prepared.run, prepared.options.per
+    run, per, rules = prepared.run, prepared.options.per, prepared.decisions
     labels, p, grades = answers.labels, answers.probabilities, run.grades
-    counts, uncalibrated = answers.confusion.sum(axis=1), list[CalibrationBin]()
+    patients, counts = samples.patients, answers.confusion.sum(axis=1)
+    uncalibrated: list[CalibrationBin] = []
     if answers.outputs is not None and prepared.recalibration is not None:
         uncalibrated = calibration.calibration_bins(
             probabilities_of(answers.outputs[0], prepared.options.network), labels
         )
-    # the run knows how many images of each grade it was trained on, not how many patients
-    naive = naive_baseline(counts, counts) if per else baseline_from(run.facts, counts)
     rows = who.reset_index(drop=True).assign(
         **{name: [grades[g] for g in of] for name, of in (("label", labels), ("grade", answers.grades))},
         **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},
     )
-    decided: dict[str, Any] = {
-        rule.field: rule.judge(run, answers, resamples=resamples) for rule in prepared.decisions
-    }
+    decided: dict[str, Any] = {rule.field: rule.judge(run, answers, resamples=resamples) for rule in rules}
     return Evaluation(
         samples=len(answers),
         judged_by=judged_by,
@@ -436,7 +423,7 @@ def judge(
         ranked_probability_score=calibration.ranked_probability_score(p, labels),
         recalibration=str(prepared.recalibration or ""),
         ranges=evaluate_ranges(answers, prepared.ranges, resamples=resamples),
-        images=images,
+        images=len(samples),
         per=per,
         pool=prepared.options.pool if per else "",
         learned_pooling=prepared.learned,
@@ -446,7 +433,8 @@ def judge(
         grades=grades,
         features=len(run.in_shape) == 1,
         patients=None if patients is None else len(set(patients)),
-        naive=naive,
+        # the run knows how many images of each grade it was trained on, not how many patients
+        naive=naive_baseline(counts, counts) if per else baseline_from(run.facts, counts),
         uncalibrated=uncalibrated,
         answers=rows,
         **decided,
@@ -471,17 +459,14 @@ def evaluate_sides(
         side = run.held_out[name]
         if per and side.patients is None:
             continue
-        labels, judged_by = judging_labels(side) if name == "test" else (side.labels, "given grades")
+        labels, by = judging_labels(side) if name == "test" else (side.labels, "given grades")
         answers, who = prepared.side_answers(side, labels), side.table.rename(columns={"id": "image"})
         if side.images is not None:
             who["file"] = side.images
         if per:
             codes, patients = pd.factorize(np.asarray(side.patients))
             answers, who = prepared.pool(answers, codes), pd.DataFrame({"patient": patients})
-        evaluations[name] = judge(
-            prepared, answers, who, judged_by=judged_by, patients=side.patients, images=len(side),
-            resamples=resamples, side=name,
-        )  # fmt: skip
+        evaluations[name] = judge(prepared, answers, side, who, judged_by=by, resamples=resamples, side=name)
     return evaluations
 
 

@@ -18,10 +18,11 @@ from srjt.data.grades import Grades
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.manifest import Manifest
-from srjt.data.sources import LabelledData, UnlabelledData, labelled_samples
+from srjt.data.sources import LabelledData, UnlabelledData
 from srjt.errors import SrjtError, count_of
+from srjt.inference.options import Answering
 from srjt.inference.predict import usable_samples
-from srjt.inference.prepare import RunLike, open_run, prepare, store_for
+from srjt.inference.prepare import RunLike, open_run, prepare, read_labelled
 from srjt.ordinal.decoding import expected_grade
 from srjt.progress import ProgressOption, Reported, progress_bar
 from srjt.training.crossfit import features, nearest
@@ -109,9 +110,8 @@ def overlay(image: npt.NDArray[np.uint8], heat: npt.NDArray[np.float32], *, side
     smooth = Image.fromarray((heat / scale).astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
     value = np.clip(np.asarray(smooth, dtype=np.float64), -1.0, 1.0)[..., None]
     strength = STRONGEST * np.abs(value)
-    return Image.fromarray(
-        ((1 - strength) * grey + strength * np.where(value > 0, RAISES, LOWERS)).astype(np.uint8)
-    )
+    mixed = (1 - strength) * grey + strength * np.where(value > 0, RAISES, LOWERS)
+    return Image.fromarray(mixed.astype(np.uint8))
 
 
 def resized_square(image: npt.NDArray[np.uint8], side: int) -> Image.Image:
@@ -206,22 +206,24 @@ def explain(
     """
     run = open_run(run)
     if len(run.in_shape) == 1:
-        raise SrjtError(
-            "This run was trained on rows of features, which have no places: there are no maps to show."
-        )
+        raise SrjtError("This run was trained on features, which have no places: there are no maps to show.")
     data, left_out = usable_samples(run, data, on_bad_image=on_bad_image)
-    store = store_for(run, data, on_bad_image=on_bad_image)
+    prepared = prepare(run, Answering(on_bad_image=on_bad_image))
+    store = prepared.open_store(data)
     if not len(store.pixels):
         raise SrjtError("There is no image to explain.")
-    prepared = prepare(run)
     table = prepared.table(prepared.answer_store(store))  # as srjt.predict
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     with progress_bar("Explaining", progress) as explained:
         maps = network_maps(run, store.pixels, progress=explained)
     learnt, similar = None, None
     if training is not None:
-        samples = _training_samples(run, training, on_bad_image=on_bad_image, progress=progress is True)
-        learnt = store_for(run, samples, on_bad_image=on_bad_image)
+        samples = read_labelled(run, training, on_bad_image=on_bad_image, progress=progress is True)
+        if run.training_ids:  # those that the run learnt from, as far as its history tells them
+            samples = samples.select(np.isin(samples.ids, run.training_ids))
+        if not len(samples):
+            raise SrjtError("None of these samples has the id of a sample that the run was trained on.")
+        learnt = prepared.open_store(samples)
         similar = _most_similar(run, learnt.pixels, store.pixels, count=neighbours)
     return Explanation(
         predictions=table,
@@ -252,20 +254,6 @@ def network_maps(
         if progress is not None:
             progress(min(start + BATCH, len(pixels)), len(pixels))
     return torch.stack([torch.cat(maps) for maps in zip(*parts, strict=True)]).numpy()
-
-
-def _training_samples(
-    run: Trained, data: LabelledData, *, on_bad_image: OnBadImage, progress: bool
-) -> Manifest:
-    """The samples that the run learnt from, as far as its history tells them; else all."""
-    source = labelled_samples(data, grades=run.grades, on_bad_image=on_bad_image, progress=progress)
-    learnt = set(run.training_ids)
-    if not learnt:
-        return source
-    chosen = source.select(np.array([sample in learnt for sample in source.ids]))
-    if not len(chosen):
-        raise SrjtError("None of these samples has the id of a sample that the run was trained on.")
-    return chosen
 
 
 def _most_similar(run: Trained, training: Samples, queries: Samples, *, count: int) -> list[list[int]]:

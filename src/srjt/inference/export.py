@@ -27,7 +27,7 @@ from srjt._version import __version__
 from srjt.data.images.decode import resized
 from srjt.data.images.feed import Samples
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError, missing_extra, unknown_name
+from srjt.errors import SrjtError, missing_extra, reason_of, unknown_name
 from srjt.files import write_output
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
@@ -78,21 +78,20 @@ class ExportModule(nn.Module):
         self.networks = nn.ModuleList(run.networks.members)
         self.method = run.method
         self.rule, self.own_rule = prepared.grade_rule, prepared.own_rule
-        self.crop = run.config.crop
-        self.margin = (run.config.image_size - run.config.crop) // 2
-        self.scale: Tensor
-        self.shift: Tensor
+        margin = (run.config.image_size - run.config.crop) // 2
+        self.centre = slice(margin, margin + run.config.crop)
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-        self.register_buffer("scale", 1 / (255 * std))
-        self.register_buffer("shift", -mean / std)
+        self.scale, self.shift = nn.Buffer(1 / (255 * std)), nn.Buffer(-mean / std)
         self.recalibrates = recalibration is not None
-        self.slope = 1.0 if recalibration is None else recalibration.slope
-        self.offsets: Tensor
-        offsets = np.zeros(1) if recalibration is None else recalibration.offsets
-        self.register_buffer("offsets", torch.tensor(offsets, dtype=torch.float32))
+        if recalibration is not None:
+            self.slope = recalibration.slope
+            self.offsets = nn.Buffer(torch.tensor(recalibration.offsets, dtype=torch.float32))
 
     def forward(self, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x = samples if samples.ndim == 2 else self.normalise_centre(samples)
+        x = samples
+        if samples.ndim == 4:  # the centre crop, as in evaluation: (N, H, W, 3) uint8 → (N, 3, crop, crop)
+            x = samples[:, self.centre, self.centre].permute(0, 3, 1, 2).to(torch.float32)
+            x = x * self.scale + self.shift
         logits = torch.stack([network(x) for network in self.networks])
         probabilities = self.method.probabilities(logits).mean(dim=0)
         if self.recalibrates:
@@ -100,11 +99,6 @@ class ExportModule(nn.Module):
             probabilities = torch.softmax(self.slope * log_p + self.offsets, dim=-1)
         grade = self.method.grades(logits)[0] if self.own_rule else self.rule.grades(probabilities)
         return probabilities, grade, expected_grade(probabilities)
-
-    def normalise_centre(self, images: Tensor) -> Tensor:
-        """(N, H, W, 3) uint8 → (N, 3, crop, crop): the centre crop, as in evaluation."""
-        centre = slice(self.margin, self.margin + self.crop)
-        return images[:, centre, centre].permute(0, 3, 1, 2).to(torch.float32) * self.scale + self.shift
 
 
 # ``srjt.export``: one file for deployment, written only if it predicts what the run predicts.
@@ -205,8 +199,7 @@ def export(
     run = open_run(run)
     config, run = run.config, on_cpu(run)
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
-    options = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
-    prepared = prepare(run, options)
+    prepared = prepare(run, Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate))
     metadata = _metadata(prepared, checked, config)
     module = ExportModule(prepared).eval()
     with _quiet(), torch.no_grad():
@@ -217,10 +210,9 @@ def export(
         except SrjtError:
             raise
         except Exception as problem:  # the exporters raise many types
-            reason = next(iter(str(problem).strip().splitlines()), type(problem).__name__)
             (other,) = (name for name in get_args(Format) if name != format)
             raise SrjtError(
-                f"This network cannot be written as {format} ({reason}): try the format {other}."
+                f"This network cannot be written as {format} ({reason_of(problem)}): try the format {other}."
             ) from problem
         difference = _compare(_READERS[format](content), prepared, checked)
     write_output(target, content)
@@ -313,7 +305,7 @@ def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples
     parts = [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]
     for part in parts:
         outputs = prepared.run.probabilities(samples[part])
-        answers = prepared.answer(*outputs, np.zeros(len(outputs[1][0]), np.int64), groups=None)
+        answers = prepared.answer(outputs, np.zeros(len(outputs[1][0]), np.int64), None)
         expected = answers.probabilities
         probabilities, grade, severity = exported(samples[part])
         difference = np.abs(probabilities - expected).max()

@@ -259,10 +259,7 @@ class Planning:
     half_width: float = setting(0.05, "Half the width of its 95 % interval.", gt=0, lt=1)
     value: float | None = setting(None, "What it will probably be. Needed without a pilot.", le=10)
     spread: float | None = setting(
-        None,
-        "Standard deviation of one absolute error, for mae.",
-        gt=0,
-        shown="that of errors by one grade",
+        None, "Standard deviation of one absolute error, for mae.", gt=0, shown="that of errors by one grade"
     )
     images_per_patient: float = setting(1.0, "Images of one patient.", gt=0)
     correlation: float = setting(0.0, "Correlation of the errors of a patient's images.", ge=0, le=1)
@@ -298,10 +295,7 @@ class Execution:
     )
     executor: Literal["local", "ray"] = setting("local", "Run on this machine, or on a Ray cluster.")
     address: str | None = setting(
-        None,
-        "Address of the Ray cluster, or auto.",
-        shown="$RAY_ADDRESS, else this machine",
-        metavar="TEXT",
+        None, "Address of the Ray cluster, or auto.", shown="$RAY_ADDRESS, else this machine", metavar="TEXT"
     )
     gpus_per_run: float | None = setting(
         None, "Ray: share of a GPU for each run; 0.5 runs two on one.", ge=0, le=1

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.grades import MISSING, as_text
@@ -20,11 +19,8 @@ from srjt.inference.prepare import Prepared, judging_labels, prepare
 from srjt.ordinal import calibration, metrics
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.metrics import METRICS, Interval, holm
+from srjt.ordinal.metrics import METRICS, Floats, Interval, Ints, holm
 from srjt.progress import Plain, plain
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Fewer patients (or samples, where patients are not known) than this are too few: a bootstrap of so few has intervals
 # that are much too short, and their scores differ from the rest by chance alone.
@@ -130,25 +126,12 @@ def _test_of(group: Subgroup, groups: Sequence[Subgroup]) -> tuple[str, str]:
 # The group of every answer.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grouping:
-    """The groups of one column: their names, in order, and the group (N,) of each answer."""
+def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Series[Any]:
+    """(N,) the group of each sample by a column, as categories in their order; ``"age:10"`` has one for ten years.
 
-    column: str
-    names: list[str]
-    codes: Ints
-
-
-def group_by(table: pd.DataFrame, by: Sequence[str], units: Ints | None = None) -> list[Grouping]:
-    """The groups by each column; ``"age:10"`` has one for every ten years.
-
-    units: (N,) the unit of each sample, from 0, if units are grouped. An error, in one sentence, if a column does not
+    units: (N,) the unit of each sample, from 0, if units are grouped. An error, in one sentence, if the column does not
     exist, has too many values, or has no numbers where a width is given.
     """
-    return [_grouping(table, text, units) for text in by]
-
-
-def _grouping(table: pd.DataFrame, text: str, units: Ints | None) -> Grouping:
     column, _, width = (text, "", "") if text in table or ":" not in text else text.rpartition(":")
     own = f"{column}_source" if f"{column}_source" in table else column  # srjt has one of that name, too
     if own not in table:
@@ -176,19 +159,14 @@ def _grouping(table: pd.DataFrame, text: str, units: Ints | None) -> Grouping:
     if len(names) > MOST_GROUPS:
         hint = "" if words else f" Numbers need a width, or a larger one: `by='{column}:10'`."
         raise SrjtError(f"{text} gives {len(names):,} groups; at most {MOST_GROUPS} can be shown.{hint}")
-    codes = pd.Index(names).get_indexer(pd.Index(cells)).astype(np.int64)
-    return Grouping(column=column, names=names, codes=codes)
+    return pd.Series(pd.Categorical(cells, names), name=column)
 
 
 # Their scores.
 
 
 def judge_subgroups(
-    answers: Answers,
-    groupings: Sequence[Grouping],
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
+    answers: Answers, groupings: Sequence[pd.Series[Any]], *, resamples: int = 1000
 ) -> Subgroups:
     """The scores of every group, with intervals over the patients, and its gaps to all other samples.
 
@@ -199,9 +177,9 @@ def judge_subgroups(
     ----------
     answers : Answers
         N answers beside their labels; where they have ranges, their coverage is a score, too.
-    groupings : sequence of Grouping
+    groupings : sequence of Series
         From ``group_by``.
-    resamples, seed : int
+    resamples : int
         Of the bootstrap.
 
     Returns
@@ -227,15 +205,15 @@ def judge_subgroups(
         return members, own
 
     parts = [
-        (grouping.column, name, np.flatnonzero(grouping.codes == code))
+        (str(grouping.name), name, np.flatnonzero(grouping == name))
         for grouping in groupings
-        for code, name in enumerate(grouping.names)
+        for name in grouping.cat.categories
     ]
     own = [sums(rows) for _, _, rows in parts]
     whole = sums(np.arange(count))[1]
     drawn: list[list[Floats]] = [[] for _ in parts]
     totals = []
-    for weights in metrics.patient_draws(patients, max(resamples, 2), seed=seed):
+    for weights in metrics.patient_draws(patients, max(resamples, 2), seed=0):
         totals.append(weights @ whole)
         for place, (members, of_group) in enumerate(own):
             drawn[place].append(weights[:, members] @ of_group)
@@ -259,11 +237,8 @@ def judge_subgroups(
                 for metric, found in values.items():
                     tested = metrics.t_interval(found - rest[metric], patients=min(len(members), outside))
                     gaps[metric] = Gap(difference=tested[0], p_value=tested[1], adjusted=math.nan)
-        groups.append(
-            Subgroup(
-                column=column, name=name, samples=len(rows), patients=len(members), scores=scores, gaps=gaps
-            )
-        )
+        counts = {"samples": len(rows), "patients": len(members)}
+        groups.append(Subgroup(column=column, name=name, scores=scores, gaps=gaps, **counts))
     _correct(groups)
     return Subgroups(groups=tuple(groups))
 
@@ -285,15 +260,12 @@ def _calibration_error(sums: Floats, cells: int) -> Interval:
 
 def _correct(groups: list[Subgroup]) -> None:
     """Holm's correction, metric by metric, for the tests of all groups."""
-    tests = [_test_of(group, groups) for group in groups]
+    tested = [(_test_of(group, groups), group) for group in groups if group.gaps]
     for metric in METRICS:
-        p_values = {
-            test: group.gaps[metric].p_value for test, group in zip(tests, groups, strict=True) if group.gaps
-        }
+        p_values = {test: group.gaps[metric].p_value for test, group in tested}
         adjusted = dict(zip(p_values, holm(list(p_values.values())).tolist(), strict=True))
-        for test, group in zip(tests, groups, strict=True):
-            if group.gaps:
-                group.gaps[metric] = replace(group.gaps[metric], adjusted=adjusted[test])
+        for test, group in tested:
+            group.gaps[metric] = replace(group.gaps[metric], adjusted=adjusted[test])
 
 
 # Samples from elsewhere, beside the run's own test side.
@@ -368,7 +340,7 @@ def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int 
     trained = prepared
     if fitted is not None:
         trained = prepare(run, replace(options, calibrate_on=None, coverage=None, coverage_by=None))
-    answers = trained.answer(*images.outputs, images.labels, groups=images.groups)
+    answers = trained.answer(images.outputs, images.labels, images.groups)
     here = scores_of(answers, resamples=resamples)
     home = scores_of(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count

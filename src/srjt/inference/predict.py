@@ -81,6 +81,12 @@ def _features_command(path: Path, settings: str) -> str:
 
 # How answers came about, in words: what every option that was given, or not given, amounts to.
 
+POOLING = {
+    "highest": "the highest grade of the images",
+    "mean": "the mean of the images' probabilities",
+    "learned": "a pooling that is fitted on the validation side",
+}
+
 
 def how_answered(prepared: Prepared) -> dict[str, str]:
     """What was done → how, for a person who reads the answers."""
@@ -101,21 +107,15 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
         how["calibrated on"] = f"{where}: {count_of(len(side), 'sample')}{of}"
     how["grade"] = prepared.grade_in_words
     if options.per:
-        pooling = {
-            "highest": "the highest grade of the images",
-            "mean": "the mean of the images' probabilities",
-        }
+        how["one answer per"] = f"{' and '.join(options.per)}: {POOLING[options.pool]}"
         if prepared.learned is not None:
-            pooling["learned"] = (
-                "a pooling that is fitted on the validation side, exponent {:.2g}, weight {:.2g}"
-            )
-            pooling["learned"] = pooling["learned"].format(*prepared.learned)
-        how["one answer per"] = f"{' and '.join(options.per)}: {pooling[options.pool]}"
+            how["one answer per"] += ", exponent {:.2g}, weight {:.2g}".format(*prepared.learned)
     if rule is not None:
-        each = {"": "", "grade": ", for each true grade"}.get(rule.by, f", for each value of {rule.by}")
         # images that mislead about the true grade given the label are what the correction cannot see
         less = "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
-        how["range"] = f"contains the true grade with a probability of at least {rule.coverage:g}{each}{less}"
+        how["range"] = (
+            f"contains the true grade with a probability of at least {rule.coverage:g}{rule.whom}{less}"
+        )
     for decision in prepared.decisions:
         if words := decision.in_words(run):
             how[decision.column] = words
@@ -208,10 +208,7 @@ def predict(
     if not asked.per:
         _identify(run, table, samples, keep)
     table.attrs |= {
-        "grade_rule": prepared.grade_in_words,
-        "views": prepared.views,
         "per": asked.per,
-        "recalibration": str(prepared.recalibration or ""),
         "ranges": str(prepared.ranges or ""),
         "how": how_answered(prepared),
         "threshold": None,
@@ -244,9 +241,7 @@ def usable_samples(
 def _check_columns(samples: pd.DataFrame, per: Sequence[str], keep: Sequence[str]) -> None:
     """Raise an error for a column that the data do not have, or that cannot be pooled by."""
     if per and keep:
-        raise SrjtError(
-            "With `per` there is one row per patient: `keep` is for rows of images; leave it out."
-        )
+        raise SrjtError("With `per` there is one row per patient: `keep` is for rows of images.")
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
             known = [str(column) for column in samples.columns if column not in ("id", "grade")]
@@ -273,7 +268,7 @@ def _identify(run: Trained, table: pd.DataFrame, samples: pd.DataFrame, keep: Se
 def _pooled_table(prepared: Prepared, images: Answers, samples: pd.DataFrame) -> pd.DataFrame:
     """One row per patient, or per other unit."""
     units = units_of(samples, prepared.options.per)
-    table = prepared.table(prepared.pool(images, units.codes, samples=samples))
+    table = prepared.table(prepared.pool(images, units.codes))
     # the image of each unit with the highest grade; of several, that with the highest expected grade
     severity = prepared.table(images)["expected_grade"].to_numpy()
     order = np.lexsort((severity, images.grades, units.codes))  # the last of each unit

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from srjt.data.grades import as_text
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest
@@ -28,12 +27,12 @@ from srjt.errors import SettingError, SrjtError
 from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
 from srjt.inference.decide import DECISION_COLUMNS, DecisionRule, ReferralRule, decision_rules
 from srjt.inference.options import Answering, WhichNetwork
-from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
+from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.methods import lookup
 from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import largest_rho, transition_matrix, transition_of
-from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise, highest_grade_posterior
+from srjt.noise.quality import NoiseBounds, estimated_noise, given_noise, highest_grade_posterior
 from srjt.ordinal import decoding
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.training.config import TrainConfig
@@ -41,8 +40,8 @@ from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
 from srjt.training.folder import HeldOut, held_out_side
 from srjt.training.trained import Trained, load_run
 
-Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+Outputs = tuple[npt.NDArray[np.float32], Ints]  # of K networks: probabilities (K, N, C), grades (K, N)
 
 # The samples that something is fitted to, and what is known about their labels.
 
@@ -61,56 +60,6 @@ def read_labelled(
             "with srjt.data.read(path, grades=run.grades)."
         )
     return found
-
-
-def store_for(run: Trained, data: Manifest, **options: Any) -> ImageStore:
-    """The samples as the run takes them. options: of ``open_store``."""
-    config = run.config
-    return open_store(run.match_features(data), size=config.image_size, resize=config.resize, **options)
-
-
-def predict_side(
-    run: Trained, source: LabelledData, *, views: int = 1, on_bad_image: OnBadImage = "error"
-) -> tuple[HeldOut, Manifest]:
-    """Labelled samples that the run has not seen, with its predictions for them."""
-    manifest = read_labelled(run, source, on_bad_image=on_bad_image, progress=False)
-    store = store_for(run, manifest, on_bad_image=on_bad_image, find_duplicates=True)
-    if len(seen := run.trained_on(store.manifest)):
-        raise SrjtError(
-            f"The run was trained on {len(seen):,} of the {len(store.manifest):,} samples to calibrate on, such as "
-            f"{store.manifest.ids[seen[0]]}: what is fitted to them does not hold for new samples. Calibrate on "
-            "others, or leave out `calibrate_on` for the validation side."
-        )
-    scores = run.probabilities(store.pixels, views=views)[0]
-    side = held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None)
-    return side, store.manifest
-
-
-def label_noise_of(
-    side: HeldOut,
-    *,
-    config: TrainConfig,
-    estimate: NoiseEstimate | None = None,
-    network: WhichNetwork = "ensemble",
-    promise: bool = False,
-) -> NoiseBounds:
-    """What is known about the noise of the labels of a side.
-
-    The run's estimate; else a matrix that was given for training; else an estimate from these labels and predictions,
-    with the rate that was given for training. promise: such a rate is a guess, and the matrix of errors by one grade
-    that a recipe makes of it a guess, too: labels and predictions say which other rates are plausible, and which
-    grades are confused.
-    """
-    if estimate is not None:
-        return estimated_noise(estimate)
-    rate, matrix = config.known_noise_rate, config.transition
-    guess = rate if promise and (matrix is None or is_assumed_matrix(config)) else None
-    if matrix is not None and guess is None:
-        shares = np.bincount(side.labels, minlength=side.probabilities.shape[2]) / len(side)
-        return given_noise(np.asarray(matrix), shares)
-    noise = estimated_noise(_side_estimate(side, network), rate=rate if guess is None else None)
-    low, high = noise.rates
-    return noise if guess is None else replace(noise, rates=(min(low, guess), max(high, guess)))
 
 
 @lru_cache(maxsize=8)  # an estimate takes seconds, and every prediction with the same run needs it
@@ -133,13 +82,7 @@ def is_assumed_matrix(config: TrainConfig) -> bool:
     )
 
 
-def recalibration_of(
-    side: HeldOut,
-    *,
-    noise: NoiseBounds | None,
-    network: WhichNetwork = "ensemble",
-    label_noise: LabelNoise = "unknown",
-) -> Recalibration | None:
+def recalibration_of(side: HeldOut, options: Answering, *, noise: NoiseBounds | None) -> Recalibration | None:
     """The recalibration that a side supports; None if it is too small or nothing is gained.
 
     Verified grades are used alone if there are enough. Else the temperature depends on how many labels are wrong: many
@@ -147,30 +90,24 @@ def recalibration_of(
     The temperature changes only as much as every plausible noise demands, so that for none of them the probabilities
     become worse. noise: of the labels; None if they are right.
     """
-    p = probabilities_of(side.probabilities, network)
+    p = probabilities_of(side.probabilities, options.network)
+    choose = partial(choose_recalibration, p, side.labels, groups=side.groups)
     verified = side.verified_labels
     if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
         groups = None if side.groups is None else [side.groups[row] for row in rows]
         found = choose_recalibration(p[rows], verified[rows], groups=groups)
         meaning = "they are probabilities of the true grade, by verified grades"
     elif noise is None:
-        found = choose_recalibration(p, side.labels, groups=side.groups)
-        meaning = "they are probabilities of the label"
-    elif label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
-        matrix, wrong = transition_of(noise.joint), 1.0 - float(np.trace(noise.joint))
-        found = choose_recalibration(
-            p, side.labels, transition=matrix, groups=side.groups, vector=noise.determined
-        )
+        found, meaning = choose(), "they are probabilities of the label"
+    elif options.label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
+        wrong = 1.0 - float(np.trace(noise.joint))
+        found = choose(transition=transition_of(noise.joint), vector=noise.determined)
         meaning = (
             f"they are probabilities of the true grade, if a share of {wrong:.2f} of the labels is wrong"
         )
     else:
-        ends = [
-            choose_recalibration(
-                p, side.labels, transition=transition_of(joint), groups=side.groups, vector=False
-            )
-            for joint in (noise.lowest(), noise.highest())
-        ]
+        joints = noise.lowest(), noise.highest()
+        ends = [choose(transition=transition_of(joint), vector=False) for joint in joints]
         # the temperature nearest to 1, if both are on one side of it: for none of the noises it goes too far
         useful = [end for end in ends if end is not None]
         both = len(useful) == 2 and len({end.slope > 1.0 for end in useful}) == 1
@@ -192,8 +129,7 @@ def validation_side(
     side = run.held_out.get("validation")
     if side is None or not len(side):
         raise NoValidationError(
-            f"{why} is found on the validation side, and this run keeps no predictions for one: {otherwise}.",
-            reason="this run keeps no predictions for a validation side",
+            f"{why} needs a validation side, and this run keeps no predictions for one: {otherwise}."
         )
     return side
 
@@ -225,10 +161,9 @@ def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
     """The units of the validation side. why: for the error if it has no such column."""
     if missing := [name for name in per if name not in side.table]:
         raise NoValidationError(
-            f"{why} per {' and '.join(per)} is found on the validation side, of which this run knows no "
+            f"{why} per {' and '.join(per)} needs the validation side, of which this run knows no "
             f"{' and no '.join(missing)}: leave out `pool='learned'`, `sensitivity` and `abstain`, or "
-            f"{keep_at_training(missing)}.",
-            reason=f"of the validation side this run knows no {' and no '.join(missing)}",
+            f"{keep_at_training(missing)}."
         )
     return units_of(side.table, per).codes
 
@@ -298,16 +233,32 @@ class Prepared:
         return words.replace("the most likely grade", own, 1) if self.own_rule else words
 
     def noise_of(self, side: HeldOut, *, promise: bool = False) -> NoiseBounds | None:
-        """The noise of the labels of the validation side, or of other samples; None if they are taken as right."""
-        run, options = self.run, self.options
-        if options.label_noise == "none":
+        """What is known about the noise of the labels of the validation side, or of other samples; None if they are
+        right.
+
+        The run's estimate; else a matrix that was given for training; else an estimate from these labels and
+        predictions, with the rate that was given for training. promise: such a rate is a guess, and the matrix of
+        errors by one grade that a recipe makes of it a guess, too: labels and predictions say which other rates are
+        plausible, and which grades are confused.
+        """
+        config, estimate = self.run.config, self.run.noise_estimate
+        if self.options.label_noise == "none":
             return None
-        config, estimate = run.config, run.noise_estimate
-        if side is not run.held_out.get("validation"):  # the noise that the run knows is that of other labels
+        if side is not self.run.held_out.get(
+            "validation"
+        ):  # the noise that the run knows is that of other labels
             config, estimate = config.replace(noise_rate=None, transition=None), None
-        return label_noise_of(
-            side, config=config, estimate=estimate, network=options.network, promise=promise
-        )
+        if estimate is not None:
+            return estimated_noise(estimate)
+        rate, matrix = config.known_noise_rate, config.transition
+        guess = rate if promise and (matrix is None or is_assumed_matrix(config)) else None
+        if matrix is not None and guess is None:
+            shares = np.bincount(side.labels, minlength=side.probabilities.shape[2]) / len(side)
+            return given_noise(np.asarray(matrix), shares)
+        own = _side_estimate(side, self.options.network)
+        noise = estimated_noise(own, rate=rate if guess is None else None)
+        low, high = noise.rates
+        return noise if guess is None else replace(noise, rates=(min(low, guess), max(high, guess)))
 
     @cached_property
     def applied(self) -> Trained:
@@ -320,35 +271,42 @@ class Prepared:
 
     def open_store(self, data: Manifest, **options: Any) -> ImageStore:
         """The samples as the run takes them. options: of ``open_store``."""
-        return store_for(self.run, data, on_bad_image=self.options.on_bad_image, **options)
+        samples, config = self.run.match_features(data), self.run.config
+        options["on_bad_image"] = self.options.on_bad_image
+        return open_store(samples, size=config.image_size, resize=config.resize, **options)
+
+    def calibration_side(self) -> tuple[HeldOut, Manifest]:
+        """The samples of ``calibrate_on``, which the run has not seen, with its predictions for them."""
+        run, options = self.run, self.options
+        manifest = read_labelled(run, options.calibrate_on, on_bad_image=options.on_bad_image, progress=False)
+        store = self.open_store(manifest, find_duplicates=True)
+        if len(seen := run.trained_on(store.manifest)):
+            raise SrjtError(
+                f"The run was trained on {len(seen):,} of the {len(store.manifest):,} samples to calibrate on, such as "
+                f"{store.manifest.ids[seen[0]]}: what is fitted to them does not hold for new samples. Calibrate on "
+                "others, or leave out `calibrate_on` for the validation side."
+            )
+        scores = run.probabilities(store.pixels, views=options.views)[0]
+        return held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None), store.manifest
 
     def answer_store(self, store: ImageStore) -> Answers:
         """The answers for the images, beside their true grades where these are known, else their labels."""
-        probabilities, own = self.applied.probabilities(store.pixels, views=self.options.views)
-        labels, _ = judging_labels(store.manifest)
-        return self.answer(
-            probabilities, own, labels, groups=store.manifest.groups, samples=store.manifest.table
-        )
+        outputs, samples = self.applied.probabilities(store.pixels, views=self.options.views), store.manifest
+        return self.answer(outputs, judging_labels(samples)[0], samples.groups, samples.table)
 
     def side_answers(self, side: HeldOut, labels: Ints) -> Answers:
         """The answers for one of the run's own held-out sides, per image, beside these labels (N,), without ranges."""
         own = self.run.method.grades_of(torch.from_numpy(np.ascontiguousarray(side.probabilities))).numpy()
-        return self.answer(side.probabilities, own, labels, groups=side.groups)
+        return self.answer((side.probabilities, own), labels, side.groups)
 
     def answer(
-        self,
-        probabilities: Floats,
-        grades: Ints,
-        labels: Ints,
-        *,
-        groups: Sequence[str] | None,
-        samples: pd.DataFrame | None = None,
+        self, outputs: Outputs, labels: Ints, groups: list[str] | None, samples: pd.DataFrame | None = None
     ) -> Answers:
         """(K, N, C) probabilities and (K, N) grades by the method's own rule → answers for images.
 
         samples: the table of the samples; without it there are no ranges.
         """
-        network = self.options.network
+        (probabilities, grades), network = outputs, self.options.network
         chosen = probabilities_of(probabilities, network, self.recalibration)
         if self.own_rule:
             predicted = np.asarray(grades[0 if network == "ensemble" else int(network) - 1])
@@ -357,62 +315,55 @@ class Prepared:
         distance = None
         if len(probabilities) == 2:  # rounding can exceed 1
             distance = (0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)).clip(max=1.0)
-        return Answers(
+        answers = Answers(
             probabilities=chosen.astype(np.float64),
             grades=predicted,
             labels=labels,
-            groups=None if groups is None else list(groups),
-            outputs=(probabilities, grades),
-            ranges=self._ranges(probabilities, predicted, samples),
+            groups=groups,
+            outputs=outputs,
+            samples=samples,
             disagreement=distance,
         )
+        return answers if self.options.per else self._with_ranges(answers, answers)
 
-    def pool(self, answers: Answers, units: Ints, *, samples: pd.DataFrame | None = None) -> Answers:
-        """One answer per unit (N,) of the images, judged by the highest label. samples: as for ``answer``.
+    def pool(self, answers: Answers, units: Ints) -> Answers:
+        """One answer per unit (N,) of the images, judged by the highest label.
 
         The highest grade is that of the images' own grades, whichever way they were decoded; the other poolings decode
         the pooled probabilities.
         """
         how = self.options.pool
-        pooled = decoding.pool_probabilities(answers.probabilities, units, how=how, learned=self.learned)
+        p = decoding.pool_probabilities(answers.probabilities, units, how=how, learned=self.learned)
         if how == "highest":
             grades = decoding.highest_per_unit(answers.grades, units)
         else:
-            grades = self.grade_rule.grades(torch.from_numpy(pooled)).numpy()
-        ranges, disagreement = None, answers.disagreement
-        if answers.outputs is not None:
-            ranges = self._ranges(answers.outputs[0], grades, samples, units)
+            grades = self.grade_rule.grades(torch.from_numpy(p)).numpy()
+        disagreement = answers.disagreement
         if disagreement is not None:
             disagreement = np.bincount(units, weights=disagreement) / np.bincount(units)
-        return Answers(
-            probabilities=pooled,
+        pooled = Answers(
+            probabilities=p,
             grades=grades,
             labels=decoding.highest_per_unit(answers.labels, units),
             groups=answers.groups_of(np.unique(units, return_index=True)[1]),
-            ranges=ranges,
             disagreement=disagreement,
         )
+        return self._with_ranges(pooled, answers)
 
-    def _ranges(
-        self, probabilities: Floats, grades: Ints, samples: pd.DataFrame | None, units: Ints | None = None
-    ) -> tuple[Ints, Ints] | None:
-        """The lowest and the highest grade of each range, which holds the predicted grade; None without ranges.
+    def _with_ranges(self, answers: Answers, images: Answers) -> Answers:
+        """With the lowest and the highest grade of each range, which holds the predicted grade.
 
-        probabilities: (K, N, C) of images. grades: predicted, (N,) of images or (M,) of their units.
+        images: what the answers are pooled from, or the answers themselves.
         """
-        rule = self.ranges
-        if rule is None or samples is None or (rule.pooled is not None and units is None):
-            return None
-        if rule.parts and rule.by not in samples:
-            raise SrjtError(
-                f"Ranges for each value of {rule.by} need the column {rule.by} in the samples to predict."
-            )
-        parts = [as_text(value) for value in samples[rule.by]] if rule.parts else None
-        low, high = rule.ranges(
-            probabilities_of(probabilities, self.options.network), parts=parts, units=units
-        )
+        rule, samples = self.ranges, images.samples
+        if rule is None or samples is None or images.outputs is None:
+            return answers
+        if rule.parts and rule.options.coverage_by not in samples:
+            by = rule.options.coverage_by
+            raise SrjtError(f"Ranges for each value of {by} need the column {by} in the samples to predict.")
+        low, high = rule.ranges(probabilities_of(images.outputs[0], self.options.network), samples)
         # another decoding may leave the range; a wider range still keeps its promise
-        return np.minimum(low, grades), np.maximum(high, grades)
+        return replace(answers, ranges=(np.minimum(low, answers.grades), np.maximum(high, answers.grades)))
 
     def table(self, answers: Answers) -> pd.DataFrame:
         """The columns of the predictions: the grade, what is decided, p_<grade> …, expected_grade, entropy …"""
@@ -421,9 +372,7 @@ class Prepared:
         if grades.names:
             columns["grade_name"] = [grades.names[grade] for grade in columns["grade"]]
         if answers.ranges is not None:
-            columns["grade_low"], columns["grade_high"] = (
-                [grades[g] for g in ends] for ends in answers.ranges
-            )
+            columns["grade_low"], columns["grade_high"] = ([grades[g] for g in end] for end in answers.ranges)
         for rule in self.decisions:
             if (yes := rule.applies(answers)) is not None:
                 columns[rule.column] = np.where(yes, "yes", "no")
@@ -471,62 +420,46 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
 
 def _fitted(prepared: Prepared) -> Prepared:
     """With what is fitted to the validation side, or to ``calibrate_on``, and the rule of grades."""
-    run, options = prepared.run, prepared.options
-    network, per, elsewhere = options.network, options.per, options.calibrate_on is not None
+    run, options, elsewhere = prepared.run, prepared.options, prepared.options.calibrate_on is not None
+    network, per = options.network, options.per
     if isinstance(options.calibrate_on, float):
         raise SettingError("calibrate_on", "takes a share only to evaluate; give labelled samples.")
     validation = side = run.held_out.get("validation")
-    other: Manifest | None = None
     if elsewhere:
-        side, other = predict_side(
-            run, options.calibrate_on, views=options.views, on_bad_image=options.on_bad_image
-        )
+        side, other = prepared.calibration_side()
+        prepared = replace(prepared, calibrate_on=other)
     elif options.coverage is not None:
         side = validation_side(run, why="A range of grades", otherwise=f"give {OTHERS}")
         if options.views > 1:
             raise SrjtError(f"The validation side was predicted with one view: use one view, or {OTHERS}.")
-    recalibration = learned = ranges = None
     if side is not None and options.recalibrate and (elsewhere or options.views == 1):
         noise = prepared.noise_of(side) if len(side) >= SMALLEST[0] else None
-        recalibration = recalibration_of(side, noise=noise, network=network, label_noise=options.label_noise)
+        prepared = replace(prepared, recalibration=recalibration_of(side, options, noise=noise))
+    recalibration = prepared.recalibration
     if per and options.pool == "learned":
         why = "The learned pooling"
         own = validation_side(run, why=why)
         codes = units_of_side(own, per, why=why)
         p = probabilities_of(own.probabilities, network, recalibration)
         learned = decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
+        prepared = replace(prepared, learned=learned)
     if options.coverage is not None:
         assert side is not None
-        columns = side.table if other is None else other.table
+        columns = side.table if prepared.calibrate_on is None else prepared.calibrate_on.table
         if missing := [name for name in options.columns if name not in columns]:
             raise SrjtError(
                 f"Ranges need the column {' and the column '.join(missing)} of the calibration samples: give "
                 f"`calibrate_on` with it, or {keep_at_training(missing)}."
             )
-        by = options.coverage_by or ""
-        ranges = calibrate_ranges(
-            side, coverage=options.coverage, by=by, network=network, label_noise=options.label_noise,
-            noise=prepared.noise_of(side, promise=True),
-            parts=None if by in ("", "grade") else [as_text(value) for value in columns[by]],
-            units=units_of(columns, per).codes if per else None,
-            pooled=Pooled(per, options.pool, learned) if per else None,
-        )  # fmt: skip
-    rule = decoding.GradeRule(how=options.decoding or "argmax")
-    if options.decoding is None:
-        known = (
-            None if validation is None else probabilities_of(validation.probabilities, network, recalibration)
-        )
-        rule = decoding.grade_rule_for(
-            options.optimise or run.config.optimise,
-            validation=None if known is None else torch.from_numpy(known),
-            labels=None if validation is None else torch.from_numpy(validation.labels),
-            soft_labels=run.method.learnt_soft_labels() if recalibration is None else None,
-        )
-    return replace(
-        prepared,
-        recalibration=recalibration,
-        ranges=ranges,
-        learned=learned,
-        calibrate_on=other,
-        grade_rule=rule,
-    )
+        noise = prepared.noise_of(side, promise=True)
+        ranges = calibrate_ranges(side, options, noise=noise, table=columns, learned=prepared.learned)
+        prepared = replace(prepared, ranges=ranges)
+    if options.decoding is not None:
+        return replace(prepared, grade_rule=decoding.GradeRule(how=options.decoding))
+    seen: dict[str, Any] = {}
+    if validation is not None:
+        p = probabilities_of(validation.probabilities, network, recalibration)
+        seen = {"validation": torch.from_numpy(p), "labels": torch.from_numpy(validation.labels)}
+    soft = run.method.learnt_soft_labels() if recalibration is None else None
+    rule = decoding.grade_rule_for(options.optimise or run.config.optimise, soft_labels=soft, **seen)
+    return replace(prepared, grade_rule=rule)

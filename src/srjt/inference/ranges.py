@@ -6,38 +6,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from srjt.data.grades import as_text
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import Answers, probabilities_of
-from srjt.inference.options import WhichNetwork
+from srjt.inference.answers import Answers, probabilities_of, units_of
+from srjt.inference.options import Answering
 from srjt.noise import quality
 from srjt.noise.matrices import transition_of
 from srjt.noise.quality import LabelNoise, NoiseBounds, posterior_weights
 from srjt.ordinal import calibration
 from srjt.ordinal.calibration import range_scores, range_threshold
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.decoding import LearnedPooling, Pooling, highest_per_unit, pool_probabilities
-from srjt.ordinal.metrics import Interval, patient_codes, patient_draws, percentile_interval
+from srjt.ordinal.decoding import LearnedPooling, highest_per_unit, pool_probabilities
+from srjt.ordinal.metrics import Floats, Interval, Ints, patient_codes, patient_draws, percentile_interval
 from srjt.progress import plain
 from srjt.training.folder import HeldOut
 
 # How wide ranges of grades are, of images or of patients, and what they promise.
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Basis = Literal["verified", "labels", "corrected", "conservative"]
-
-
-class Pooled(NamedTuple):
-    """Ranges are those of patients, or of the values of other columns: how the images of each become one answer."""
-
-    per: tuple[str, ...]
-    how: Pooling = "highest"
-    learned: LearnedPooling | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +38,8 @@ class RangeRule:
 
     Attributes
     ----------
-    coverage : float
-        The promised probability.
+    options : Answering
+        The promised probability, for whom it holds, and how the images of a patient become one answer.
     thresholds : ndarray, shape (C,)
         Of each grade's score; infinite: the grade is in every range.
     patients, answers, samples : int
@@ -58,18 +50,16 @@ class RangeRule:
         What stands for the true grades of the calibration samples.
     why : str
         What the promise rests on, as the end of a sentence: "if …".
-    by : str
-        "", "grade", or the column whose values have thresholds of their own.
     parts : dict of str to RangeRule
-        The rules of the values of that column.
+        The rules of the values of a column, if each has its own.
     temperature : Recalibration or None
         Applied to images before the scores. It is fitted to the same samples: one number, which does not change the
         order in which grades enter the range of an image.
-    pooled : Pooled or None
-        None: each image has a range. A learned pooling is fitted to the same samples, too: two numbers.
+    learned : LearnedPooling or None
+        Fitted to the same samples, too: two numbers.
     """
 
-    coverage: float
+    options: Answering
     thresholds: Floats
     patients: int
     answers: int
@@ -77,51 +67,52 @@ class RangeRule:
     by_patient: bool
     basis: Basis
     why: str
-    by: str = ""
     parts: dict[str, RangeRule] = field(default_factory=dict)
     temperature: calibration.Recalibration | None = None
-    pooled: Pooled | None = None
+    learned: LearnedPooling | None = None
 
-    def ranges(
-        self,
-        probabilities: npt.ArrayLike,
-        *,
-        parts: Sequence[str] | None = None,
-        units: Ints | None = None,
-    ) -> tuple[Ints, Ints]:
+    @property
+    def coverage(self) -> float:
+        """The promised probability."""
+        return self.options.coverage or 0.0
+
+    @property
+    def whom(self) -> str:
+        """For whom the promise holds, as a part of a sentence; "" for all together."""
+        by = self.options.coverage_by
+        return {None: "", "grade": ", for each true grade"}.get(by, f", for each value of {by}")
+
+    def ranges(self, probabilities: npt.ArrayLike, table: pd.DataFrame) -> tuple[Ints, Ints]:
         """Lowest and highest grade of each range.
 
         Parameters
         ----------
         probabilities : array-like, shape (N, C)
             Of images, as the networks give them.
-        parts : sequence, length N, optional
-            The values of the column ``by``. A value without a rule gets the range of all grades.
-        units : ndarray of int, shape (N,), optional
-            The patient of each image, 0 … M − 1, for pooled ranges.
+        table : DataFrame
+            Of the same images: the columns that ``options`` name. A value without a rule gets the range of all grades.
 
         Returns
         -------
         low, high : ndarray of int64, shape (N,) or (M,)
+            Of the images, or of the M patients or other units.
         """
-        p = np.asarray(probabilities)
+        p, units = np.asarray(probabilities), _units(table, self.options)
         if not self.parts:
-            return calibration.grade_ranges(self.scores(p, units=units), self.thresholds)
-        codes = np.arange(len(p)) if self.pooled is None or units is None else units
-        values = values_of_units(parts, codes, by=self.by, pooled=self.pooled)
+            return calibration.grade_ranges(self.scores(p, units), self.thresholds)
+        values = _values(table, units, self.options)
         low, high = np.zeros(len(values), dtype=np.int64), np.full(len(values), p.shape[1] - 1)
         for value, rule in self.parts.items():
             of = values == value
-            if (rows := of[codes]).any():
-                low[of], high[of] = rule.ranges(p[rows], units=_renumbered(codes[rows]))
+            if (rows := of[units]).any():
+                low[of], high[of] = rule.ranges(p[rows], table[rows])
         return low, high
 
-    def scores(self, probabilities: npt.ArrayLike, *, units: Ints | None = None) -> Floats:
-        """(N, C) or (M, C) scores of all grades, from the probabilities of images."""
+    def scores(self, probabilities: npt.ArrayLike, units: Ints) -> Floats:
+        """(N, C) or (M, C) scores of all grades, from the probabilities of images and their units (N,)."""
         p = probabilities if self.temperature is None else self.temperature(np.asarray(probabilities))
-        if self.pooled is not None:
-            assert units is not None
-            p = pool_probabilities(p, units, how=self.pooled.how, learned=self.pooled.learned)
+        if self.options.per:
+            p = pool_probabilities(p, units, how=self.options.pool, learned=self.learned)
         return range_scores(p)
 
     @property
@@ -131,50 +122,47 @@ class RangeRule:
         return all(np.isinf(rule.thresholds).all() for rule in rules)
 
     def __str__(self) -> str:
-        each = {"": "", "grade": ", for each true grade"}.get(self.by, f", for each value of {self.by}")
-        samples = count_of(self.samples, "sample")
-        if self.pooled is not None and self.answers != (self.patients if self.by_patient else self.samples):
+        samples, per = count_of(self.samples, "sample"), self.options.per
+        if per and self.answers != (self.patients if self.by_patient else self.samples):
             samples = f"{count_of(self.answers, 'answer')} of {samples}"
-        text = f"Ranges hold for at least {self.coverage:.0%} of {self._what()}{each}, {self.why}. Calibrated on "
+        what = "random images of new patients" if self.by_patient else "new images"
+        if per:
+            names = " and ".join(f"{name}s" for name in per if name != "patient")
+            whom = f"random {names} of new patients" if self.by_patient else f"new {names}"
+            what = f"{whom if names else 'new patients'}, each by the highest of its images"
+        text = (
+            f"Ranges hold for at least {self.coverage:.0%} of {what}{self.whom}, {self.why}. Calibrated on "
+        )
         text += f"{count_of(self.patients, 'patient')} ({samples})" if self.by_patient else samples
         if self.basis in ("corrected", "conservative"):  # verified grades need no assumption
-            images = f"{REREAD} random images" if self.pooled is None else "all images of random patients"
+            images = "all images of random patients" if per else f"{REREAD} random images"
             text += f"; have {images} re-read to narrow it"
         if self.trivial:
             return f"{text}. Only the range of all grades keeps this promise here."
         if few := [name for name, rule in self.parts.items() if rule.trivial]:
-            return f"{text}. Too few samples, so all grades, for {self.by} {', '.join(few)}."
+            return f"{text}. Too few samples, so all grades, for {self.options.coverage_by} {', '.join(few)}."
         if not self.parts and (few := np.flatnonzero(np.isinf(self.thresholds)).astype(str).tolist()):
             return f"{text}. Too few samples of the grades at positions {', '.join(few)}: they are in every range."
         return f"{text}."
 
-    def _what(self) -> str:
-        if self.pooled is None:
-            return "random images of new patients" if self.by_patient else "new images"
-        names = " and ".join(f"{name}s" for name in self.pooled.per if name != "patient")
-        whom = f"random {names} of new patients" if self.by_patient else f"new {names}"
-        return f"{whom if names else 'new patients'}, each by the highest of its images"
+
+def _units(table: pd.DataFrame, options: Answering) -> Ints:
+    """(N,) the unit of each image, 0 … M − 1, in the order of their first image; without ``per`` each is its own."""
+    return units_of(table, options.per).codes if options.per else np.arange(len(table))
 
 
-def values_of_units(
-    values: Sequence[str] | None, units: Ints, *, by: str, pooled: Pooled | None
-) -> npt.NDArray[np.str_]:
-    """(M,) the value of each unit; an error if its images have different ones."""
-    assert values is not None
-    texts = np.array(values, dtype=str)
+def _values(table: pd.DataFrame, units: Ints, options: Answering) -> npt.NDArray[np.str_]:
+    """(M,) the value of each unit that its rule depends on; an error if its images have different ones."""
+    by = options.coverage_by
+    texts = np.array([as_text(value) for value in table[by]], dtype=str)
     first = texts[np.unique(units, return_index=True)[1]]
     if len(different := np.flatnonzero(texts != first[units])):
-        per, one = " and ".join(() if pooled is None else pooled.per), int(different[0])
+        one = int(different[0])
         raise SrjtError(
-            f"Ranges for each value of {by} need one value per {per}; one of them has "
+            f"Ranges for each value of {by} need one value per {' and '.join(options.per)}; one of them has "
             f"{str(first[units[one]])!r} and {str(texts[one])!r}."
         )
     return first
-
-
-def _renumbered(units: Ints) -> Ints:
-    """Some of the units, from 0."""
-    return np.unique(units, return_inverse=True)[1]
 
 
 # What stands for the true grades of the samples that ranges are calibrated on: weights, and what they rest
@@ -291,9 +279,8 @@ def unit_evidence(side: HeldOut, units: Ints, noise: NoiseBounds | None, label_n
         misled.append(np.where(every[:, None], right, together))
     wrong = f"if {_rate(noise)} of the calibration labels are wrong"
     if label_noise != "class-conditional":
-        return replace(
-            evidence, basis="corrected", why=f"{wrong}, one by one or together", candidates=[misled]
-        )
+        why = f"{wrong}, one by one or together"
+        return replace(evidence, basis="corrected", why=why, candidates=[misled])
     inverse = [quality.highest_grade_weights(labels, units, matrix, certain=certain) for matrix in matrices]
     why = f"{wrong}, by the image's true grade alone"
     return replace(evidence, basis="corrected", why=why, candidates=[_all_or_none(inverse), misled])
@@ -320,15 +307,11 @@ ANY_NEAR = "whichever near grade is the true one"
 
 def calibrate_ranges(
     side: HeldOut,
+    options: Answering,
     *,
-    coverage: float,
     noise: NoiseBounds | None,
-    by: str = "",
-    parts: Sequence[str] | None = None,
-    network: WhichNetwork = "ensemble",
-    label_noise: LabelNoise = "unknown",
-    units: Ints | None = None,
-    pooled: Pooled | None = None,
+    table: pd.DataFrame | None = None,
+    learned: LearnedPooling | None = None,
 ) -> RangeRule:
     """Calibrate ranges on samples that the networks have not seen.
 
@@ -336,49 +319,40 @@ def calibrate_ranges(
     ----------
     side : HeldOut
         The samples, with predictions and labels.
-    coverage : float
-        The promised probability.
+    options : Answering
+        The coverage, for whom it holds, what wrong labels depend on, and for whom there is one answer.
     noise : NoiseBounds or None
         Of the labels; None only if they are right.
-    by : str
-        "grade": the promise holds for each true grade. Another name: for each value in ``parts``.
-    parts : sequence, length N, optional
-        Values of the column ``by``.
-    network : {"ensemble", "1", "2"}
-        Whose probabilities are used.
-    label_noise : {"unknown", "class-conditional", "none"}
-        What wrong labels depend on: nothing is known; on the true grade alone, not on the image; no label is wrong.
-    units : ndarray of int, shape (N,), optional
-        The patient of each sample, 0 … M − 1, in the order of their first sample.
-    pooled : Pooled, optional
-        How the samples of a patient become one answer. Default: ranges are those of samples.
+    table : DataFrame, optional
+        The columns of the samples that ``options`` name. Default: those that the side has kept.
+    learned : LearnedPooling, optional
+        How the images of a patient become one answer, if that is fitted.
 
     Returns
     -------
     RangeRule
     """
-    if by not in ("", "grade"):
-        codes = np.arange(len(side)) if units is None else units
-        values, rules = values_of_units(parts, codes, by=by, pooled=pooled)[codes], {}
+    table = side.table if table is None else table
+    units, by = _units(table, options), options.coverage_by
+    p = probabilities_of(side.probabilities, options.network)
+    if by not in (None, "grade"):
+        values, rules = _values(table, units, options)[units], {}
         for value in np.unique(values).tolist():
             rows = np.flatnonzero(values == value)
+            part = replace(options, coverage_by=None)
             rules[value] = calibrate_ranges(
-                rows_of(side, rows), coverage=coverage, noise=noise, network=network, label_noise=label_noise,
-                units=_renumbered(codes[rows]), pooled=pooled,
-            )  # fmt: skip
-        answers = int(codes.max()) + 1
+                rows_of(side, rows), part, noise=noise, table=table.iloc[rows], learned=learned
+            )
+        answers = int(units.max()) + 1
         return replace(
             next(iter(rules.values())), why="; elsewhere ".join(dict.fromkeys(rule.why for rule in rules.values())),
-            by=by, parts=rules, temperature=None, thresholds=np.full(side.probabilities.shape[2], np.inf),
+            options=options, parts=rules, temperature=None, thresholds=np.full(p.shape[1], np.inf),
             patients=answers if side.groups is None else len(set(side.groups)), answers=answers, samples=len(side),
         )  # fmt: skip
-    p = probabilities_of(side.probabilities, network)
-    evidence = image_evidence(side, noise, label_noise)
-    if units is not None and pooled is not None:
-        evidence = unit_evidence(side, units, noise, label_noise)
+    evidence = unit_evidence(side, units, noise, options.label_noise)
     answers = len(evidence.labels)
     rule = RangeRule(
-        coverage=coverage,
+        options=options,
         thresholds=np.full(p.shape[1], np.inf),
         patients=round(float(calibration.patient_weights(evidence.groups, answers).sum())),
         answers=answers,
@@ -386,16 +360,15 @@ def calibrate_ranges(
         by_patient=side.patients is not None,
         basis=evidence.basis,
         why=evidence.why,
-        by=by,
         # of an over-confident network almost all scores are 1, and ranges would be needlessly wide
         temperature=calibration.choose_recalibration(p, side.labels, groups=side.groups, vector=False),
-        pooled=pooled,
+        learned=learned,
     )
-    scores = rule.scores(p, units=units)
+    scores = rule.scores(p, units)
     return _verified(rule, scores, evidence, units) or _corrected(rule, scores, evidence, noise)
 
 
-def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints | None) -> RangeRule | None:
+def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> RangeRule | None:
     """The rule by verified grades alone, if they suffice."""
     rows = np.flatnonzero(known.verified >= 0)
     if not len(rows):
@@ -412,7 +385,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints | No
         why="if the verified ones were drawn at random",
         patients=round(float(calibration.patient_weights(groups, len(rows)).sum())),
         answers=len(rows),
-        samples=len(rows) if units is None else int(np.isin(units, rows).sum()),
+        samples=int(np.isin(units, rows).sum()),
     )
 
 
@@ -428,8 +401,9 @@ def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBou
         thresholds = np.min([np.max(one, axis=0) for one in found], axis=0)
     if basis in ("corrected", "conservative"):
         assert noise is not None
-        by_grade = rule.by == "grade"
-        safe = conservative_thresholds(scores, known, noise, coverage=rule.coverage, by_grade=by_grade)
+        safe = rule.thresholds  # all infinite: nothing of the kind holds for each grade
+        if rule.options.coverage_by != "grade":
+            safe = conservative_thresholds(scores, known, noise, coverage=rule.coverage)
         if 0 < noise.samples < FEW:
             basis, thresholds = "conservative", safe
             why = f"{ANY_NEAR} ({noise.samples:,} labels are too few to say which are confused)"
@@ -438,12 +412,12 @@ def _corrected(rule: RangeRule, scores: Floats, known: Evidence, noise: NoiseBou
 
 
 def conservative_thresholds(
-    scores: Floats, known: Evidence, noise: NoiseBounds, *, coverage: float, by_grade: bool
+    scores: Floats, known: Evidence, noise: NoiseBounds, *, coverage: float
 ) -> Floats:
     """Thresholds (C,) that hold whatever wrong labels depend on.
 
     The worst of the grades up to ``far`` away from the label must enter. A label may be wrong by more than that with a
-    probability that is added to the promise. Nothing of the kind holds for each grade.
+    probability that is added to the promise.
     """
     classes = scores.shape[1]
     spare = (1.0 - coverage) / 2.0
@@ -452,16 +426,13 @@ def conservative_thresholds(
     beyond = wrong_by[far] if far < classes - 1 else 0.0
     near = np.abs(np.arange(classes) - known.labels[:, None]) <= far
     worst = np.where(near, scores, -np.inf).max(axis=1)
-    found = float("inf")
-    if not by_grade:
-        found = range_threshold(worst, coverage=coverage + beyond, groups=known.groups)
-    return np.full(classes, found)
+    return np.full(classes, range_threshold(worst, coverage=coverage + beyond, groups=known.groups))
 
 
 def _thresholds(rule: RangeRule, scores: Floats, weights: Floats, groups: Sequence[str] | None) -> Floats:
     """(C,) one threshold for all grades, or one for each."""
     how: dict[str, Any] = {"coverage": rule.coverage, "groups": groups}
-    if rule.by != "grade":
+    if rule.options.coverage_by != "grade":
         return np.full(scores.shape[1], range_threshold(scores, weights, **how))
     return np.array([range_threshold(*pair, **how) for pair in zip(scores.T, weights.T, strict=True)])
 
@@ -511,9 +482,7 @@ class RangeEvaluation:
         return {**plain(self, whole=True), "grades": grades}
 
 
-def evaluate_ranges(
-    answers: Answers, rule: RangeRule | None, *, resamples: int = 1000, seed: int = 0
-) -> RangeEvaluation | None:
+def evaluate_ranges(answers: Answers, rule: RangeRule | None, *, resamples: int) -> RangeEvaluation | None:
     """Compare the ranges of answers with their labels; None without ranges."""
     if rule is None or answers.ranges is None:
         return None
@@ -525,22 +494,17 @@ def evaluate_ranges(
         rows = np.flatnonzero(of)
         return proportion_interval(inside[rows], groups=answers.groups_of(rows), weights=weights[rows])
 
+    owner = patient_codes(groups, len(labels))
+    patients, widths = int(owner.max()) + 1, high - low + 1
+    times = np.concatenate([*patient_draws(patients, resamples, seed=0)])
+    sums, sizes = (times @ np.bincount(owner, w, minlength=patients) for w in (weights * widths, weights))
+    means = sums / sizes
     return RangeEvaluation(
         promised=rule.coverage,
         coverage=covered(np.ones(len(labels), dtype=bool)),
-        width=_mean_width(high - low + 1, weights, groups=groups, resamples=resamples, seed=seed),
+        width=percentile_interval(
+            means if patients > 1 else means[:1]
+        ),  # of one patient there is no interval
         grades=[(int((labels == c).sum()), covered(labels == c)) for c in range(answers.classes)],
         promise=str(rule),
     )
-
-
-def _mean_width(
-    widths: Ints, weights: Floats, *, groups: Sequence[str] | None, resamples: int, seed: int
-) -> Interval:
-    """The mean, and its interval by resampling the patients; without an end where there is one patient."""
-    owner = patient_codes(groups, len(widths))
-    patients = int(owner.max()) + 1
-    times = np.concatenate([*patient_draws(patients, resamples, seed=seed)])
-    sums, sizes = (times @ np.bincount(owner, w, minlength=patients) for w in (weights * widths, weights))
-    means = sums / sizes
-    return percentile_interval(means if patients > 1 else means[:1])

@@ -159,9 +159,7 @@ def _assumed(asked: Planning) -> SamplePlan:
         raise SrjtError("Without a pilot, `value` says what the score will probably be, such as 0.9.")
     if metric == "mae":
         if asked.spread is None and value >= 1.0:
-            raise SrjtError(
-                "An MAE of 1 or more has errors by several grades: give `spread`, their deviation."
-            )
+            raise SrjtError("An MAE of 1 or more has errors by several grades: give their `spread`.")
         variance = asked.spread**2 if asked.spread is not None else value * (1.0 - value)
     elif not 0.0 < value < 1.0:
         raise SrjtError(f"A {metric} to plan for lies between 0 and 1; got {value:g}.")
@@ -178,12 +176,8 @@ def _assumed(asked: Planning) -> SamplePlan:
 
 
 def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) -> SamplePlan:
-    rows = pilot.answers
-    classes = len(pilot.grades)
-    true, answer = (
-        np.array([pilot.grades.index(grade) for grade in rows[name]], dtype=np.int64)
-        for name in ("label", "grade")
-    )
+    rows, classes = pilot.answers, len(pilot.grades)
+    true, answer = (np.array([*map(pilot.grades.index, rows[name])]) for name in ("label", "grade"))
     owner = patient_codes(rows["patient"].tolist() if "patient" in rows else None, len(rows))
     patients = int(owner.max()) + 1
     tables = np.zeros((patients, classes * classes))
@@ -219,10 +213,9 @@ def _score(asked: Planning, pilot: Evaluation) -> Any:
     part = slice(cut, None) if asked.metric == "sensitivity" else slice(None, cut)
 
     def share(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        own = counts[..., part, :]
         with np.errstate(invalid="ignore"):
-            return np.asarray(
-                counts[..., part, part].sum(axis=(-2, -1)) / counts[..., part, :].sum(axis=(-2, -1))
-            )
+            return np.asarray(own[..., part].sum(axis=(-2, -1)) / own.sum(axis=(-2, -1)))
 
     return share
 

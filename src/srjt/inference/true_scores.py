@@ -34,16 +34,17 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
+from srjt.inference.answers import Answers
+from srjt.inference.decide import ReferralRule
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import exact_interval
-from srjt.ordinal.metrics import METRICS, Interval, divide, patient_codes, patient_draws, percentile_interval
+from srjt.ordinal import metrics
+from srjt.ordinal.metrics import Floats, Interval, Ints
 from srjt.progress import Plain
 from srjt.readers.consensus import consensus, true_given_seen
 from srjt.readers.model import Variants, fit_variants, refit
-from srjt.readers.readings import Evidence, Readings, evidence_of
+from srjt.readers.readings import Readings, evidence_of
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Score = Callable[[Floats], Floats]  # from tables (..., C, K) by true grade and answer
 Scores = dict[str, Interval]
 Basis = Literal["verified grades", "readings", "noise matrix", "share of wrong labels"]
@@ -82,34 +83,23 @@ class TrueScores(Plain):
 
 
 def true_scores(
-    predicted: npt.ArrayLike,
-    labels: npt.ArrayLike,
+    answers: Answers,
     *,
-    num_classes: int,
-    groups: Sequence[str] | None = None,
-    referred: npt.ArrayLike | None = None,
-    refer_from: int | None = None,
+    refer: ReferralRule | None = None,
     verified: npt.ArrayLike | None = None,
     readings: Readings | None = None,
     noise: NoiseBounds | None = None,
     label_noise: LabelNoise = "unknown",
     resamples: int = 1000,
-    seed: int = 0,
 ) -> TrueScores | None:
     """What can be known about the scores of answers against the true grades.
 
     Parameters
     ----------
-    predicted, labels : (N,) array of int
-        The answers, and labels that may be wrong.
-    num_classes : int
-        C, the number of grades.
-    groups : sequence of str, length N, optional
-        Patients, which the intervals resample. Default: each sample is its own.
-    referred : (N,) array of bool, optional
-        Whether each sample is referred.
-    refer_from : int, optional
-        The lowest true grade that should be.
+    answers : Answers
+        N answers beside labels that may be wrong. The intervals resample their groups.
+    refer : ReferralRule, optional
+        Which of them are referred.
     verified : (N,) array of int, optional
         True grades of a random part of the samples, −1 for the others; used if 20 patients or more have one.
     readings : Readings, optional
@@ -118,7 +108,7 @@ def true_scores(
         What is known of the noise of the labels.
     label_noise : {"unknown", "class-conditional", "none"}
         What wrong labels depend on. "class-conditional": on the true grade alone, so the network errs independently.
-    resamples, seed
+    resamples : int
         Of the bootstrap.
 
     Returns
@@ -132,21 +122,17 @@ def true_scores(
     >>> true = rng.integers(0, 3, size=2000)
     >>> labels = np.where(rng.random(2000) < 0.2, (true + 1) % 3, true)
     >>> verified = np.where(rng.random(2000) < 0.2, true, -1)
-    >>> found = true_scores(true, labels, num_classes=3, verified=verified)
+    >>> answers = Answers(probabilities=np.eye(3)[true], grades=true, labels=labels, groups=None)
+    >>> found = true_scores(answers, verified=verified)
     >>> bool((true == labels).mean() < 0.85), found.scores["accuracy"].high > 0.97
     (True, True)
     """
-    grade, label = np.asarray(predicted, dtype=np.int64), np.asarray(labels, dtype=np.int64)
-    owner = patient_codes(groups, len(grade))
-    answer = grade if referred is None else grade + num_classes * np.asarray(referred, dtype=np.int64)
-    table = _Table(
-        answer=answer,
-        owner=owner,
-        classes=num_classes,
-        refer_from=None if referred is None else refer_from,
-        resamples=resamples,
-        seed=seed,
-    )
+    grade, label, classes = answers.grades, answers.labels, answers.classes
+    owner = metrics.patient_codes(answers.groups, len(grade))
+    table = _Table(answer=grade, owner=owner, classes=classes, refer_from=None, resamples=resamples)
+    if refer is not None:
+        referred = grade + classes * refer.applies(answers)
+        table = replace(table, answer=referred, refer_from=refer.position)
     if verified is not None:
         known = np.asarray(verified, dtype=np.int64)
         if len(np.unique(owner[known >= 0])) >= ENOUGH:
@@ -155,7 +141,7 @@ def true_scores(
     if readings is not None:
         agreed = consensus(readings)
         if agreed.determined:
-            return _by_readings(table, grade, readings, agreed.variants.evidence, agreed.variants)
+            return _by_readings(table, grade, readings, agreed.variants)
     if noise is None or label_noise == "none":
         return None
     if noise.determined:
@@ -174,12 +160,14 @@ class _Table:
     classes: int
     refer_from: int | None
     resamples: int
-    seed: int
 
     @property
     def answers(self) -> int:
         """K, the number of different answers."""
         return self.classes * (1 if self.refer_from is None else 2)
+
+    def part(self, rows: Ints) -> _Table:
+        return replace(self, answer=self.answer[rows], owner=self.owner[rows])
 
     def scores(self) -> dict[str, Score]:
         """Functions of tables (..., C, K), which may hold small negative numbers."""
@@ -189,7 +177,7 @@ class _Table:
             return np.asarray(counts.reshape(*counts.shape[:-1], -1, classes).sum(axis=-2))
 
         def metric(name: str) -> Score:
-            return lambda counts: METRICS[name].function(by_grade(counts))
+            return lambda counts: metrics.METRICS[name].function(by_grade(counts))
 
         def share(rows: range, columns: Sequence[int]) -> Score:
             """Of the samples with one of these true grades, those with one of these answers."""
@@ -197,7 +185,7 @@ class _Table:
             def of(counts: Floats) -> Floats:
                 own = counts[..., rows.start : rows.stop, :]
                 part = own[..., list(columns)].sum(axis=(-2, -1))
-                return divide(part, np.maximum(own.sum(axis=(-2, -1)), 0.0), empty=np.nan)
+                return metrics.divide(part, np.maximum(own.sum(axis=(-2, -1)), 0.0), empty=np.nan)
 
             return of
 
@@ -220,16 +208,17 @@ class _Table:
         """Each score with its interval over patients."""
         own = self.by_patient(weights)
         flat = own.reshape(len(own), -1)
-        drawn = [draw @ flat for draw in patient_draws(len(own), max(self.resamples, 1), seed=self.seed)]
+        drawn = [draw @ flat for draw in metrics.patient_draws(len(own), max(self.resamples, 1), seed=0)]
         tables = np.concatenate(drawn).reshape(-1, *own.shape[1:])
         return {
-            name: _inside(name, percentile_interval(score(tables))) for name, score in self.scores().items()
+            name: _inside(name, metrics.percentile_interval(score(tables)))
+            for name, score in self.scores().items()
         }
 
 
 def _inside(name: str, interval: Interval) -> Interval:
     """An interval within the values that the score can have."""
-    least = METRICS[name].lowest if name in METRICS else 0.0
+    least = metrics.METRICS[name].lowest if name in metrics.METRICS else 0.0
     most = np.inf if name == "mae" else 1.0
     return Interval(*(float(np.clip(end, least, most)) for end in interval))
 
@@ -241,13 +230,12 @@ def _by_verified(table: _Table, labels: Ints, verified: Ints) -> Scores:
     one_hot = np.eye(table.classes)
     rows = np.flatnonzero(verified >= 0)
     size, total = len(rows), len(labels)
-    cells = table.answer, table.owner
     by_label = table.by_patient(one_hot[labels]).sum(axis=0) / total
-    part = replace(table, answer=cells[0][rows], owner=cells[1][rows])
+    part = table.part(rows)
     true_part, label_part = (
         part.by_patient(one_hot[grades]).sum(axis=0) / size for grades in (verified[rows], labels[rows])
     )
-    patients = len(np.unique(cells[1][rows]))
+    patients = len(np.unique(part.owner))
     quantile = float(stdtrit(patients - 1, 0.975))
     found: Scores = {}
     for name, score in table.scores().items():
@@ -307,9 +295,7 @@ def _hull(cases: list[Scores]) -> Scores:
     return hull
 
 
-def _by_readings(
-    table: _Table, predicted: Ints, readings: Readings, evidence: Evidence, variants: Variants
-) -> TrueScores:
+def _by_readings(table: _Table, predicted: Ints, readings: Readings, variants: Variants) -> TrueScores:
     items = np.arange(len(predicted))
     joined = replace(
         readings,
@@ -319,12 +305,9 @@ def _by_readings(
         grade=np.concatenate([readings.grade, predicted]),
         times=None,
     )
-    with_network = evidence_of(joined, repeats="one reading")
-    apart = _refitted(table, with_network, fit_variants(with_network))
-    alike = _refitted(table, evidence, variants)
-    mean = sum(
-        weight * fit.counts.sum(axis=0) for weight, fit in zip(variants.weights, variants.fits, strict=True)
-    )
+    apart = _refitted(table, fit_variants(evidence_of(joined, repeats="one reading")))
+    alike = _refitted(table, variants)
+    mean = variants.mean(lambda fit: fit.counts.sum(axis=0))
     mean = mean / mean.sum(axis=1, keepdims=True)
     never, misled, immune = np.eye(table.classes), true_given_seen(mean, 1.0), np.linalg.pinv(mean)
 
@@ -338,12 +321,12 @@ def _by_readings(
     return TrueScores(basis="readings", scores=_hull([*ends, *most]), apart=ends[0], alike=ends[1])
 
 
-def _refitted(table: _Table, evidence: Evidence, variants: Variants) -> Floats:
+def _refitted(table: _Table, variants: Variants) -> Floats:
     """(1 + draws, C, K) the expected table, and those of fits to patients drawn with replacement.
 
     A draw has one variant of the model, as often as the variant is likely: their differences are part of the doubt.
     """
-    rng = np.random.Generator(np.random.PCG64(table.seed))
+    rng = np.random.Generator(np.random.PCG64(0))
     posterior = variants.mean(lambda fit: fit.posterior)
     tables = [table.by_patient(posterior).sum(axis=0)]
     order = np.argsort(table.owner, kind="stable")
@@ -351,9 +334,8 @@ def _refitted(table: _Table, evidence: Evidence, variants: Variants) -> Floats:
     for _ in range(min(DRAWS, max(table.resamples, 2))):
         fit = variants.fits[int(rng.choice(len(variants.fits), p=variants.weights))]
         rows = np.concatenate([samples[one] for one in rng.integers(len(samples), size=len(samples))])
-        own = refit(evidence, fit, rows)
-        drawn = replace(table, answer=table.answer[rows], owner=table.owner[rows])
-        tables.append(drawn.by_patient(own.posterior).sum(axis=0))
+        own = refit(variants.evidence, fit, rows)
+        tables.append(table.part(rows).by_patient(own.posterior).sum(axis=0))
     return np.stack(tables)
 
 
@@ -373,13 +355,8 @@ def _by_matrix(table: _Table, labels: Ints, noise: NoiseBounds, label_noise: Lab
     alike = []
     if label_noise != "class-conditional" or not apart:
         alike = [table.resampled(posterior_weights(labels, joint)) for joint in joints]
-    return TrueScores(
-        basis="noise matrix",
-        scores=_hull([*apart, *alike]),
-        apart=_hull(apart),
-        alike=_hull(alike),
-        wrong=noise.rates,
-    )
+    scores, ends = _hull([*apart, *alike]), (_hull(apart), _hull(alike))
+    return TrueScores(basis="noise matrix", scores=scores, apart=ends[0], alike=ends[1], wrong=noise.rates)
 
 
 def _bounds(table: _Table, labels: Ints, noise: NoiseBounds) -> Scores:

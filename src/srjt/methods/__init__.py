@@ -326,58 +326,52 @@ _WHAT = {
 OURS = "Takezaki et al., WACV 2025"
 
 
-def _one(name: str, where: str, **about: Any) -> RegisteredMethod:
-    return RegisteredMethod(name=name, location=f"srjt.methods.{where}", **about)
+def _one(name: str, where: str, updates: str, paper: str, **about: Any) -> RegisteredMethod:
+    return RegisteredMethod(
+        name=name, location=f"srjt.methods.{where}", updates=updates, paper=paper, **about
+    )
 
 
-def _two(name: str, where: str, **about: Any) -> RegisteredMethod:
+def _two(name: str, where: str, scores: str, updates: str, paper: str) -> RegisteredMethod:
     defaults = {"update": "soft"} if name.endswith("+ours") else {}
-    return _one(name, where, networks=2, needs=("noise_rate",), defaults=defaults, **about)
+    needs = ("noise_rate",)
+    return _one(name, where, updates, paper, scores=scores, networks=2, needs=needs, defaults=defaults)
 
 
 METHODS = (
-    _one("standard", "single:Standard", updates="hard label", paper="baseline"),
-    _one("sord", "single:Sord", updates="soft label", paper="Díaz & Marathe, CVPR 2019"),
-    _one("label-smooth", "single:LabelSmooth", updates="label smoothed by 0.1",
-         paper="Szegedy et al., CVPR 2016"),
-    _one("f-correction", "single:ForwardCorrection", updates="−log (Pᵀp) at the label",
-         paper="Patrini et al., CVPR 2017", needs=("transition",)),
-    _one("reweight", "single:Reweight", scores="p / (Pᵀp), a weight", updates="weighted hard label",
-         paper="Liu & Tao, TPAMI 2016", needs=("transition",)),
-    _one("mixup", "single:Mixup", updates="blended hard labels", paper="Zhang et al., ICLR 2018"),
-    _one("cdr", "single:Cdr", scores="|w·g| of each weight", updates="hard label, critical weights",
-         paper="Xia et al., ICLR 2021", needs=("noise_rate",)),
-    _one("garg", "single:Garg", updates="Σ_j (P⁻¹)_ỹj ℓ_coral(j)", paper="Garg & Manwani, ACML 2020",
+    # the name, the class, how it judges samples (of two networks), what it learns from, where it was published
+    _one("standard", "single:Standard", "hard label", "baseline"),
+    _one("sord", "single:Sord", "soft label", "Díaz & Marathe, CVPR 2019"),
+    _one("label-smooth", "single:LabelSmooth", "label smoothed by 0.1", "Szegedy et al., CVPR 2016"),
+    _one("f-correction", "single:ForwardCorrection", "−log (Pᵀp) at the label", "Patrini et al., CVPR 2017",
          needs=("transition",)),
-    _two("co-teaching", "joint:CoTeaching", scores="ℓ_h", updates="hard label, peer's choice",
-         paper="Han et al., NeurIPS 2018"),
-    _two("jocor", "joint:JoCor", scores="ℓ_h1 + ℓ_h2 + λD", updates="hard label + λD, common choice",
-         paper="Wei et al., CVPR 2020"),
-    _two("codis", "joint:CoDis", scores="ℓ_h − λD", updates="hard label, peer's choice",
-         paper="Xia et al., ICCV 2023"),
-    _two("co-teaching+ours", "joint:CoTeaching", scores="ℓ_h(τ)", updates="soft label, peer's choice",
-         paper=OURS),
-    _two("jocor+ours", "joint:JoCor", scores="ℓ_h1(τ) + ℓ_h2(τ) + λD(τ)", updates="soft label + λD, common choice",
-         paper=OURS),
-    _two("codis+ours", "joint:CoDis", scores="ℓ_h(τ) − λD(τ)", updates="soft label, peer's choice",
-         paper=OURS),
+    _one("reweight", "single:Reweight", "weighted hard label", "Liu & Tao, TPAMI 2016", needs=("transition",),
+         scores="p / (Pᵀp), a weight"),
+    _one("mixup", "single:Mixup", "blended hard labels", "Zhang et al., ICLR 2018"),
+    _one("cdr", "single:Cdr", "hard label, critical weights", "Xia et al., ICLR 2021", needs=("noise_rate",),
+         scores="|w·g| of each weight"),
+    _one("garg", "single:Garg", "Σ_j (P⁻¹)_ỹj ℓ_coral(j)", "Garg & Manwani, ACML 2020", needs=("transition",)),
+    _two("co-teaching", "joint:CoTeaching", "ℓ_h", "hard label, peer's choice", "Han et al., NeurIPS 2018"),
+    _two("jocor", "joint:JoCor", "ℓ_h1 + ℓ_h2 + λD", "hard label + λD, common choice", "Wei et al., CVPR 2020"),
+    _two("codis", "joint:CoDis", "ℓ_h − λD", "hard label, peer's choice", "Xia et al., ICCV 2023"),
+    _two("co-teaching+ours", "joint:CoTeaching", "ℓ_h(τ)", "soft label, peer's choice", OURS),
+    _two("jocor+ours", "joint:JoCor", "ℓ_h1(τ) + ℓ_h2(τ) + λD(τ)", "soft label + λD, common choice", OURS),
+    _two("codis+ours", "joint:CoDis", "ℓ_h(τ) − λD(τ)", "soft label, peer's choice", OURS),
     # Baselines that the paper does not compare with; ``all`` in a study leaves them out.
-    _one("eae", "single:ExpectedAbsoluteError", updates="E_p |grade − label| after cross-entropy",
-         paper="this project", compared=False),
-    _one("gce", "single:GeneralisedCrossEntropy", updates="(1 − p^q) / q", paper="Zhang & Sabuncu, NeurIPS 2018",
+    _one("eae", "single:ExpectedAbsoluteError", "E_p |grade − label| after cross-entropy", "this project",
          compared=False),
-    _one("elr", "single:EarlyLearning", updates="hard label + λ log(1 − ⟨running average, p⟩)",
-         paper="Liu et al., NeurIPS 2020", compared=False),
-    _one("sce", "single:SymmetricCrossEntropy", updates="−α log p − βA (1 − p)", paper="Wang et al., ICCV 2019",
+    _one("gce", "single:GeneralisedCrossEntropy", "(1 − p^q) / q", "Zhang & Sabuncu, NeurIPS 2018", compared=False),
+    _one("elr", "single:EarlyLearning", "hard label + λ log(1 − ⟨running average, p⟩)", "Liu et al., NeurIPS 2020",
          compared=False),
-    _one("corn", "single:Corn", updates="Pr(grade > k | grade ≥ k) for all k ≤ label", paper="Shi et al., PAA 2023",
+    _one("sce", "single:SymmetricCrossEntropy", "−α log p − βA (1 − p)", "Wang et al., ICCV 2019", compared=False),
+    _one("corn", "single:Corn", "Pr(grade > k | grade ≥ k) for all k ≤ label", "Shi et al., PAA 2023",
          compared=False),
-    _one("cdw-ce", "single:ClassDistanceWeighted", updates="−Σ_c |c − label|^α log(1 − p^c)",
-         paper="Polat et al., MIUA 2022", compared=False),
+    _one("cdw-ce", "single:ClassDistanceWeighted", "−Σ_c |c − label|^α log(1 − p^c)", "Polat et al., MIUA 2022",
+         compared=False),
     # Our recipe, told nothing: the matrix of label errors is estimated. benchmarks/recipe_on_features.py says what
     # it is worth; this is the only place to change it.
-    _one("srjt", "joint:ForwardAgreement", networks=2, needs=("transition",),
-         updates="−log (Pᵀp) at the label, P estimated; λD on all samples", paper="this project",
+    _one("srjt", "joint:ForwardAgreement", "−log (Pᵀp) at the label, P estimated; λD on all samples", "this project",
+         networks=2, needs=("transition",),
          recipe=Recipe(
              noise_rate="auto",
              for_images={"optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1, "learning_rate": 1e-3},

@@ -22,6 +22,7 @@ from srjt.ordinal.losses import Convention, log_probabilities
 from srjt.settings import check_types, setting, show
 
 Self = TypeVar("Self", bound="Method")
+Keep = int | Tensor | None  # the number of samples to select, a 0-d tensor on the device; None: all
 Memory = dict[str, Tensor] | None  # what a method remembers, see ``Method.memory``
 
 
@@ -117,7 +118,7 @@ class Method(ABC):
         return {}
 
     @abstractmethod
-    def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
+    def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None) -> Loss:
         """The loss of a batch.
 
         Parameters
@@ -195,9 +196,7 @@ class SingleNetwork(Method):
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         """(B, C) logits, targets → (B,) losses. A method that remembers gets ``memory`` and ``rows``, too."""
 
-    def loss(
-        self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None, **memory: Any
-    ) -> Loss:
+    def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None, **memory: Any) -> Loss:
         self.check_shapes(logits, targets)
         total = self.per_sample(logits[0], targets, **memory).mean()
         everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError
-from srjt.methods.base import Loss, Memory, Method
+from srjt.methods.base import Keep, Loss, Memory, Method
 from srjt.ordinal import losses
 from srjt.settings import setting
 
@@ -91,7 +91,7 @@ class JointTraining(Method):
         )
         return losses.keep_count(batch_size, rate, convention=self.convention)
 
-    def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
+    def loss(self, logits: Tensor, targets: Tensor, *, keep: Keep = None) -> Loss:
         self.check_shapes(logits, targets)
         if targets.ndim != 1 and not self.takes_probabilities:
             raise SrjtError(f"A hard update takes grades (B,), not targets of shape {tuple(targets.shape)}.")
@@ -242,13 +242,7 @@ class ForwardAgreement(Method):
         return {"progress": torch.zeros(())} if self.grows_with == "training" else {}
 
     def loss(
-        self,
-        logits: Tensor,
-        targets: Tensor,
-        *,
-        keep: int | Tensor | None = None,
-        memory: Memory = None,
-        rows: Tensor | None = None,
+        self, logits: Tensor, targets: Tensor, *, keep: Keep = None, memory: Memory = None, **rows: Any
     ) -> Loss:
         """Without ``memory``, ``grows_with="training"`` is as at the end of the training."""
         self.check_shapes(logits, targets)

@@ -71,10 +71,8 @@ class Explanations:
     @cached_property
     def form_weights(self) -> dict[str, float]:
         """Sums to 1."""
-        weights: dict[str, float] = {}
-        for one in self.all:
-            weights[one.fit.form] = weights.get(one.fit.form, 0.0) + one.weight
-        return {form: min(weight, 1.0) for form, weight in weights.items()}
+        forms = dict.fromkeys(one.fit.form for one in self.all)
+        return {form: min(sum(one.weight for one in self.all if one.fit.form == form), 1.0) for form in forms}
 
     @cached_property
     def joint(self) -> Floats:
@@ -123,9 +121,7 @@ class Explanations:
         return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
 
 
-def explain(
-    labels: Ints, probabilities: Floats, *, owner: Ints | None = None, verified: Verified | None = None
-) -> Explanations:
+def explain(labels: Ints, probabilities: Floats, owner: Ints, verified: Verified) -> Explanations:
     """Fit every form to labels (N,) and out-of-fold probabilities (N, C) of patients, ``owner`` (N,).
 
     ``weight``, for the point, is the posterior probability of a form (Bayesian model averaging). ``doubtful_weight``,
@@ -133,10 +129,9 @@ def explain(
     error, with patients as the unit, as in pseudo-BMA+ (Yao et al., Bayesian Analysis 2018).
     """
     classes = probabilities.shape[1]
-    patients = np.arange(len(labels)) if owner is None else owner
-    own_repeated = repetition((probabilities.argmax(axis=1) != labels).astype(np.float64), patients)
+    own_repeated = repetition((probabilities.argmax(axis=1) != labels).astype(np.float64), owner)
     repeated = max(own_repeated, len(labels) / _MOST)
-    part = patients % min(_PARTS, int(patients.max()) + 1)  # patients in turn: nothing depends on chance
+    part = owner % min(_PARTS, int(owner.max()) + 1)  # patients in turn: nothing depends on chance
     # images in the order of severity that predicts the labels better, by the form that is the freest
     banded = model.family("banded", num_classes=classes)
     orders = [model.rank_images(probabilities, by_median=by_median) for by_median in (False, True)]
@@ -165,7 +160,7 @@ def explain(
             fits[form], held_out[form] = fit, one
     log_prior = -np.log([sum(one in SYMMETRIC for one in fits) if form in SYMMETRIC else 1 for form in fits])
     weights = softmax([fit.log_evidence for fit in fits.values()] + log_prior).tolist()
-    by_patient = np.array([np.bincount(patients, one) for one in held_out.values()])
+    by_patient = np.array([np.bincount(owner, one) for one in held_out.values()])
     off = by_patient - by_patient.mean(axis=1, keepdims=True)
     draws = np.random.Generator(np.random.PCG64(0)).multivariate_normal(
         by_patient.sum(axis=1) / repeated + log_prior, off @ off.T / repeated, size=1000, method="eigh"
@@ -178,7 +173,7 @@ def explain(
     )
     means = {form: float(one.mean()) for form, one in held_out.items()}
     explained = Explanations(cells=cells, all=every, held_out=means, repeated=own_repeated)
-    return explained if verified is None else explained.given(verified, labels, probabilities)
+    return explained.given(verified, labels, probabilities) if len(verified.rows) else explained
 
 
 def _readers(form: str) -> list[tuple[float, float]]:
@@ -210,7 +205,6 @@ def _readers(form: str) -> list[tuple[float, float]]:
 
 Groups = Sequence[Hashable] | NDArray[Any] | None
 
-_NOTHING_SAID = "the probabilities say nothing about the labels beyond how common each grade is."
 _SHARED = "errors that mislead the networks like the readers are neither in the rate nor in its interval."
 
 
@@ -342,7 +336,7 @@ def estimate_noise(
     y, p = check_labels(labels, probabilities)
     owner = patient_codes(groups, len(y))
     known = read_verified(verified, samples=len(y), classes=p.shape[1])
-    found = explain(y, p, owner=owner, verified=known)
+    found = explain(y, p, owner, known)
     differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
     largest = exact_interval(differs, len(y) / found.repeated, confidence=confidence)[1]
     joint = found.joint
@@ -364,13 +358,11 @@ def estimate_noise(
     reason = _doubt(y, found, informed=informed, unsettled=tail)
     assumption = f"{_ASSUMPTIONS[form]}; {_SHARED}"
     worth = 0.0
-    if known is not None:
-        combined = use_verified(
+    if len(known.rows):
+        rate, interval, lower_bound, joint, worth, reason = use_verified(
             y, found.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
         )
-        joint, rate, worth = combined.joint, combined.rate, combined.worth
-        interval = combined.interval if bootstrap else (rate, rate)
-        lower_bound, reason = combined.lower_bound, combined.reason
+        interval = interval if bootstrap else (rate, rate)
         informed = informed or not reason
         joints = np.maximum(joints - joints.mean(axis=0) + joint, 0.0)  # the same spread around another mean
         joints /= joints.sum(axis=(1, 2), keepdims=True)
@@ -381,15 +373,14 @@ def estimate_noise(
             if reason
             else f"The rate rests on {sample}; the model only makes the interval shorter."
         )
-    priors = joints.sum(axis=2)
-    transitions = transition_of(joints)
+    ends = [tail, 1.0 - tail]
     return NoiseEstimate(
         rate=rate,
         rate_interval=interval,
         transition=transition_of(joint),
-        transition_interval=np.quantile(transitions, [tail, 1.0 - tail], axis=0),
+        transition_interval=np.quantile(transition_of(joints), ends, axis=0),
         prior=joint.sum(axis=1),
-        prior_interval=np.quantile(priors, [tail, 1.0 - tail], axis=0),
+        prior_interval=np.quantile(joints.sum(axis=2), ends, axis=0),
         form=form,
         held_out=dict(found.held_out),
         samples=len(y),
@@ -398,7 +389,7 @@ def estimate_noise(
         form_weight=weights[form],
         lower_bound=lower_bound,
         assumption=assumption,
-        verified=0 if known is None else len(known.rows),
+        verified=len(known.rows),
         verified_worth=worth,
         informed=informed,
         learnt=learnt,
@@ -477,7 +468,7 @@ def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) ->
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to 0.
     """
     if not informed:
-        return _NOTHING_SAID
+        return "the probabilities say nothing about the labels beyond how common each grade is."
     expected = found.joint.sum(axis=1) * len(y)
     if expected.min() < _FEW:  # the model's own number is a guess: what is said counts labels
         grade = int(expected.argmin())

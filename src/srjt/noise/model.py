@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag  # type: ignore[import-untyped]
@@ -191,8 +192,7 @@ _BLOCKS, _WIDTHS = 134, 3  # cells: blocks of rank, each cut by width; finer cel
 _DIGITS = 9  # severities that differ by less are equal
 
 
-@dataclass(frozen=True, kw_only=True)
-class Images:
+class Images(NamedTuple):
     """What the model knows of each image."""
 
     position: Floats  # (N,) rank of the severity, in (0, 1)

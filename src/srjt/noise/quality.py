@@ -5,7 +5,7 @@ true grades that were not seen, and the highest true grade of a patient.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,24 +25,18 @@ _PARTS = 5  # of the patients: each is calibrated by the others
 _LARGEST = 30.0  # log odds beyond any probability that matters
 
 
-def label_quality(
-    labels: ArrayLike,
-    probabilities: ArrayLike,
-    *,
-    transition: ArrayLike | None = None,
-    prior: ArrayLike | None = None,
-    groups: Groups = None,
-    verified: ArrayLike | None = None,
-    rate: float | None = None,
-) -> Floats:
+def label_quality(labels: ArrayLike, probabilities: ArrayLike, **options: Any) -> Floats:
     """The probability (N,) that each label is right, given the image and the label; low is bad.
 
     Of labels with a quality of 0.3 about 30 % are right, as far as the noise rate is known.
 
     Parameters
     ----------
-    labels, probabilities, transition, prior, groups, verified, rate
-        As for ``true_grade_posterior``. The quality of a verified label is 1 or 0.
+    labels, probabilities
+        As for ``true_grade_posterior``.
+    **options
+        As for ``true_grade_posterior``: transition, prior, groups, verified, rate, same_image. The quality of a
+        verified label is 1 or 0.
 
     Examples
     --------
@@ -51,9 +45,7 @@ def label_quality(
     >>> int(label_quality(labels, probabilities)[:6].argmin())
     5
     """
-    posterior = true_grade_posterior(
-        labels, probabilities, transition=transition, prior=prior, groups=groups, verified=verified, rate=rate
-    )
+    posterior = true_grade_posterior(labels, probabilities, **options)
     return np.asarray(posterior[np.arange(len(posterior)), np.asarray(labels)])
 
 
@@ -108,7 +100,7 @@ def true_grade_posterior(
     classes = p.shape[1]
     checked = read_verified(verified, samples=len(y), classes=classes)
     if transition is None:
-        explanations = explain(y, p, owner=patient_codes(groups, len(y)), verified=checked)
+        explanations = explain(y, p, patient_codes(groups, len(y)), checked)
         matrix, posterior = transition_of(explanations.joint), explanations.posterior(y, p)
     else:
         matrix = check_matrix(transition, num_classes=classes)
@@ -126,8 +118,7 @@ def true_grade_posterior(
         posterior = _with_rate(posterior, y, rate, checked)
     for rows in _contradictory(y, same_image):  # last, because one row for all of them is what makes it true
         posterior[rows] = _joint(posterior[rows], matrix.T[y[rows]])
-    if checked is not None:
-        posterior[checked.rows] = np.eye(classes)[checked.true]
+    posterior[checked.rows] = np.eye(classes)[checked.true]
     return posterior
 
 
@@ -175,16 +166,14 @@ def suggestion_shares(
     return np.asarray(np.minimum(odds, 1.0))
 
 
-def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified | None) -> Floats:
+def _with_rate(posterior: Floats, labels: Ints, rate: float, checked: Verified) -> Floats:
     """The posterior with one factor for the odds of every label being right, such that this share of all is wrong."""
     if not 0.0 <= rate <= 1.0:
         raise SrjtError(f"A rate lies between 0 and 1; got {rate:g}.")
     rows = np.arange(len(labels))
     right = posterior[rows, labels]
-    open_rows, wrong = rows, rate * len(rows)
-    if checked is not None:
-        open_rows = np.setdiff1d(rows, checked.rows)
-        wrong -= float((labels[checked.rows] != checked.true).sum())
+    open_rows = np.setdiff1d(rows, checked.rows)
+    wrong = rate * len(rows) - float((labels[checked.rows] != checked.true).sum())
     if not len(open_rows):
         return posterior
     least = min(0.5, len(open_rows) / 10)  # of none and of all the order of the labels could not be seen

@@ -15,7 +15,7 @@ as the interval of a rate of one half would be wider than one half, the rate is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,14 +30,12 @@ _WIDE = 0.5  # an interval of the rate that says little; 17 verified labels have
 _STRENGTHS = 2.0 ** np.arange(-2, 11)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verified:
+class Verified(NamedTuple):
     rows: Ints
     true: Ints  # grades of these rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class Combined:
+class Combined(NamedTuple):
     """The verified sample together with the model."""
 
     rate: float
@@ -118,18 +116,16 @@ def _half_width(rate: float, size: float, confidence: float) -> float:
     return (high - low) / 2.0
 
 
-def read_verified(verified: ArrayLike | None, *, samples: int, classes: int) -> Verified | None:
-    """(N,) grades with −1 or nan where unknown → the known ones, or None if there are none."""
-    if verified is None:
-        return None
-    grades = np.asarray(verified, dtype=np.float64)
+def read_verified(verified: ArrayLike | None, *, samples: int, classes: int) -> Verified:
+    """(N,) grades with −1 or nan where unknown → the known ones; None: of no label."""
+    grades = np.full(samples, -1.0) if verified is None else np.asarray(verified, dtype=np.float64)
     if grades.shape != (samples,):
         raise SrjtError(f"verified holds one grade for each of the {samples} labels; got {grades.shape}.")
     rows = np.flatnonzero(~np.isnan(grades) & (grades != -1))
     true = grades[rows]
     if (true != true.round()).any() or (true < 0).any() or (true >= classes).any():
         raise SrjtError(f"Verified grades are whole numbers 0 … {classes - 1}, or −1 or nan where unknown.")
-    return Verified(rows=rows, true=true.astype(np.int64)) if len(rows) else None
+    return Verified(rows=rows, true=true.astype(np.int64))
 
 
 def repetition(values: Floats, owner: Ints) -> float:

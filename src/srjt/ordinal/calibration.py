@@ -40,12 +40,10 @@ def calibration_bins(probabilities: ArrayLike, true: ArrayLike, *, bins: int = 1
     p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(true, dtype=np.int64)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == y
     which = np.minimum((confidence * bins).astype(np.int64), bins - 1)
+    filled = (which == b for b in np.unique(which))
     return [
-        CalibrationBin(
-            float(confidence[which == b].mean()), float(right[which == b].mean()), int((which == b).sum())
-        )
-        for b in range(bins)
-        if (which == b).any()
+        CalibrationBin(float(confidence[own].mean()), float(right[own].mean()), int(own.sum()))
+        for own in filled
     ]
 
 

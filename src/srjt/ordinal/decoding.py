@@ -160,13 +160,10 @@ class GradeRule:
 
     def __str__(self) -> str:
         """What a grade is, and what that is best for: the end of the sentence "A grade is …"."""
-        if self.how == "thresholds":
-            cuts = ", ".join(f"{cut:.3f}" for cut in self.thresholds)
-            text = f"the expected grade, cut at {cuts}"
-        else:
-            text = NAMES[self.how] + (
-                " after undoing the soft labels" if self.soft_labels is not None else ""
-            )
+        cuts = ", ".join(f"{cut:.3f}" for cut in self.thresholds)
+        text = NAMES.get(self.how, f"the expected grade, cut at {cuts}")
+        if self.soft_labels is not None:
+            text += " after undoing the soft labels"
         if self.purpose is not None:
             text += f", for {PURPOSES[self.purpose]}"
         if self.without_fit:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -336,29 +336,19 @@ def t_interval(
 
 
 def bootstrap_metrics(
-    true: ArrayLike,
-    predicted: ArrayLike,
-    *,
-    num_classes: int,
-    groups: Groups = None,
-    resamples: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
+    true: ArrayLike, predicted: ArrayLike, *, level: float = 0.95, **options: Any
 ) -> dict[str, Interval]:
-    """Percentile-bootstrap intervals of all metrics.
+    """Percentile-bootstrap intervals of all metrics, by name.
 
-    true, predicted: (N,) grades. num_classes: C. groups: (N,) patients; without, every sample is its own. resamples:
-    the number of draws. The result is by name of the metric.
+    true, predicted, options: as for ``resampled_metrics``.
 
     Examples
     --------
     >>> bootstrap_metrics([0, 1, 2], [0, 1, 2], num_classes=3)["accuracy"]
     Interval(value=1.0, low=1.0, high=1.0)
     """
-    values = resampled_metrics(
-        true, predicted, num_classes=num_classes, groups=groups, resamples=resamples, seed=seed
-    )
-    return {name: percentile_interval(drawn, level=level) for name, drawn in values.items()}
+    drawn = resampled_metrics(true, predicted, **options)
+    return {name: percentile_interval(values, level=level) for name, values in drawn.items()}
 
 
 def resampled_metrics(
@@ -377,8 +367,9 @@ def resampled_metrics(
     Every metric is a function of the confusion matrix, and the matrix of a draw is a weighted sum of the patients' own
     matrices: nothing is counted again.
 
-    metrics: names in ``METRICS``; by default all. The other arguments are those of ``bootstrap_metrics``. The result
-    has an array (1 + resamples,) by name of the metric; the first value is that of the samples as they are.
+    true, predicted: (N,) grades. num_classes: C. groups: (N,) patients; without, every sample is its own. metrics:
+    names in ``METRICS``; by default all. resamples: the number of draws. The result has an array (1 + resamples,) by
+    name of the metric; the first value is that of the samples as they are.
 
     Examples
     --------

@@ -43,11 +43,9 @@ def weighted_kappa(tables: ArrayLike, *, power: int) -> Floats:
 def krippendorff_alpha(coincidences: ArrayLike) -> Floats:
     """Krippendorff's α (…) for ordinal grades; nan where only one grade occurs.
 
-    coincidences: (…, C·C) each ordered pair of readings of an item counts 1 / (readings of the item − 1).
+    coincidences: (…, C, C) each ordered pair of readings of an item counts 1 / (readings of the item − 1).
     """
-    flat = np.asarray(coincidences, dtype=np.float64)
-    classes = round(flat.shape[-1] ** 0.5)
-    table = flat.reshape(*flat.shape[:-1], classes, classes)
+    table = np.asarray(coincidences, dtype=np.float64)
     share = table.sum(axis=-1)  # (…, C)
     size = share.sum(axis=-1)
     # the distance of two grades is the number of readings from the one to the other, half of both ends
@@ -271,9 +269,9 @@ def agreement(
                 values = weighted_kappa(values.reshape(len(weights), -1, classes, classes), power=2)
             drawn[name].append(values)
     draws = {name: np.concatenate(parts) for name, parts in drawn.items()}
-    total = draws["pooled"].reshape(-1, classes, classes)
-    total = total + total.transpose(0, 2, 1)  # neither reader is the first
-    items = draws["items"].reshape(-1, classes, classes)
+    total, coincidences, items = (
+        draws[name].reshape(-1, classes, classes) for name in ("pooled", "coincidences", "items")
+    )
     agreement_icc, consistency_icc = icc_two_way(draws["complete"])
     low, high = np.full((2, len(first)), np.nan)
     low[largest], high[largest] = ends(draws["own"], tails)
@@ -303,7 +301,7 @@ def agreement(
         readers=readings.readers,
         pairs=pairs,
         by_reader=_by_reader(readings, draws["differences"], tails),
-        alpha=interval_of(krippendorff_alpha(draws["coincidences"]), tails),
+        alpha=interval_of(krippendorff_alpha(coincidences), tails),
         fleiss=interval_of(fleiss_kappa(items, draws["shares"]), tails),
         ac2=interval_of(gwet_ac2(items, draws["shares"]), tails),
         icc_one_way=interval_of(icc_one_way(draws["one_way"]), tails),
@@ -319,7 +317,7 @@ def agreement(
 def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> dict[str, csr_matrix]:
     """What the coefficients are computed from, added up for each of G groups of patients.
 
-    own: the tables (G, L·C²) of the largest pairs of readers; pooled: of all pairs together (G, C²); coincidences (G,
+    own: the tables (G, L·C²) of the largest pairs of readers; pooled: of all pairs, both ways (G, C²); coincidences (G,
     C²); items (G, C²) and shares (G, C), as in ``fleiss_kappa``; one_way and complete: as in the ICCs; differences (G,
     8R): of a reader's grade and the mean of the others on the same item, their number, sum and squares, then, of those
     whose time is known, what the regression on the time needs.
@@ -367,7 +365,7 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
             pair_owner[kept], place[shared.pair[kept]] * classes**2 + cell[kept], np.ones(len(kept)),
             len(largest) * classes**2,
         ),
-        "pooled": summed(pair_owner, cell, np.ones(len(cell)), classes**2),
+        "pooled": summed(*both_ways, np.ones(2 * len(cell)), classes**2),
         "coincidences": summed(*both_ways, np.r_[weight, weight], classes**2),
         "items": summed(*both_ways, np.r_[per_item, per_item], classes**2),
         "shares": summed(owner[visits.item], visits.grade, 1.0 / number[visits.item], classes),
@@ -464,10 +462,10 @@ def compare_network(
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> true = rng.integers(0, 4, size=200)
-    >>> item, reader = np.repeat(np.arange(200), 3), np.tile([0, 1, 2], 200)
-    >>> error = np.where(rng.random(600) < 0.3, rng.choice([-1, 1], size=600), 0)
-    >>> names = {"items": [f"{i}.png" for i in range(200)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
+    >>> true = rng.integers(0, 4, size=80)
+    >>> item, reader = np.repeat(np.arange(80), 3), np.tile([0, 1, 2], 80)
+    >>> error = np.where(rng.random(240) < 0.3, rng.choice([-1, 1], size=240), 0)
+    >>> names = {"items": [f"{i}.png" for i in range(80)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
     >>> readings = Readings(**names, item=item, reader=reader, grade=(true[item] + error).clip(0, 3))
     >>> compare_network(readings, true, resamples=100).not_inferior
     True

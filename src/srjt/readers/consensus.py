@@ -108,10 +108,10 @@ def consensus(
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> true = rng.integers(0, 4, size=300)
-    >>> item, reader = np.repeat(np.arange(300), 3), np.tile([0, 1, 2], 300)
-    >>> error = np.where(rng.random(900) < 0.3, rng.choice([-1, 1], size=900), 0)
-    >>> names = {"items": [f"{i}.png" for i in range(300)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
+    >>> true = rng.integers(0, 4, size=80)
+    >>> item, reader = np.repeat(np.arange(80), 3), np.tile([0, 1, 2], 80)
+    >>> error = np.where(rng.random(240) < 0.3, rng.choice([-1, 1], size=240), 0)
+    >>> names = {"items": [f"{i}.png" for i in range(80)], "readers": ["Kim", "Lee", "May"], "grades": tuple("0123")}
     >>> readings = Readings(**names, item=item, reader=reader, grade=(true[item] + error).clip(0, 3))
     >>> found = consensus(readings)
     >>> bool((found.grade == true).mean() > 0.8)

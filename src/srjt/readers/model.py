@@ -26,8 +26,7 @@ _POSITIONS = (-0.375, -0.125, 0.125, 0.375)  # the middles of four cells of a gr
 _HARD = 3.0  # times as much spread
 
 
-@dataclass(frozen=True, kw_only=True)
-class States:
+class States(NamedTuple):
     """S states of an item on C grades."""
 
     grade: Ints  # (S,)

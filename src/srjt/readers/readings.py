@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,9 +88,9 @@ class Readings:
                 f"type {array.dtype}."
             )
         if len(outside := np.flatnonzero((array < numbers.start) | (array >= numbers.stop))):
-            unknown = ", −1 where it is unknown" if numbers.start else ""
+            unknown = ", or be −1 where it is unknown" if numbers.start else ""
             raise SrjtError(
-                f"{what.capitalize()} {outside[0]} has the {name} {array[outside[0]]}; it is one of the numbers "
+                f"{what.capitalize()} {outside[0]} has the {name} {array[outside[0]]}; it must lie in "
                 f"0 … {numbers.stop - 1}{unknown}."
             )
         object.__setattr__(self, name, array.astype(np.int64))  # the dataclass is frozen for its users
@@ -170,8 +170,7 @@ class Readings:
         return items, np.where(all_pairs > 0, same / np.maximum(all_pairs, 1), np.nan)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pairs:
+class Pairs(NamedTuple):
     """All pairs of readings of one item by two readers."""
 
     item: Ints  # (K,)

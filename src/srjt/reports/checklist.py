@@ -1,19 +1,18 @@
 """``srjt report RUN --checklist``: every item of TRIPOD+AI, CLAIM or STARD-AI with what the run, its audit, its
 readers and its evaluations know, or that the authors must write it. Nothing is guessed: each sentence has its file.
 
-``checklists.csv`` has the items, in our words, and the names of the facts that answer each; ``FACTS`` has the facts.
+``checklists.csv`` has the items, in our words, and the names of the facts that answer each.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -48,48 +47,6 @@ AGREEMENT = {
 }
 SITES = ("site", "centre", "center", "hospital", "clinic", "institution")  # columns that name them
 
-# the file, or the name of its name, that facts come from: the facts
-FILES = {
-    "run.json": "source sha256 flow left_out sizes splits disjoint grades input preprocessing model weights training "
-    "imbalance ensemble output software command",
-    "run.json, summary.json": "selection",
-    "run.json, held_out.csv": "counts",
-    "summary.json": "availability",
-    "{noise_file}": "noise",
-    "held_out.csv": "judged stored metrics uncertainty performance crosstab calibration recalibration failures",
-    "{audit_file}": "audit_noise verified",
-    "{readers_file}": "readers agreement",
-}
-OF_EVALUATIONS = "external decision ranges unsure subgroups centres sites true_scores"
-FACTS = {fact: file for file, facts in FILES.items() for fact in facts.split()}
-FACTS |= {fact: f"{{{fact}_file}}" for fact in OF_EVALUATIONS.split()}
-# the sentences of a fact, if it is not one itself; a sentence is used if all that it names is known
-SENTENCES: dict[str, tuple[str, ...]] = {
-    "source": ("The data were read from {source}.",),
-    "sha256": ("Its SHA-256 is {sha256}.",),
-    "flow": ("{used} were used: {sides}.",),
-    "sizes": ("Number of {what}: {sides}.",),
-    "splits": ("The {what} were divided once: {sides}.", "{disjoint}"),
-    "counts": ("{counts}", "{side_counts}"),
-    "grades": ("The outcome is an ordinal grade, mildest first: {grades}.",),
-    "input": ("The only input is {input}.",),
-    "model": ("{model}", "All networks have {parameters:,} parameters together."),
-    "weights": ("{weights}", "Seed: {seed}."),
-    "output": ("The output is a probability of each grade; a predicted grade is {grade_rule}.",),
-    "software": ("Software: {software}.",),
-    "command": ("Command: {command}",),
-    "availability": ("The networks are weights.safetensors, SHA-256 {weights_sha256}.",),
-    "judged": ("The {side} side is judged by {judged_by}.",),
-    "stored": ("The probabilities of every sample of the {side} side are stored.",),
-    "metrics": ("Metrics: {metrics}.",),
-    "uncertainty": ("95 % confidence intervals (CI) are percentiles of 1,000 bootstrap samples of {unit}; the "
-                    "variation between trainings is not in them.",),
-    "performance": ("{performance}", "One grade for all has {naive}."),
-    "crosstab": ("See the table of predicted grades of the {side} side below.",),
-    "audit_noise": ("An audit puts the share of wrong labels at {audit_rate}.", "{audit_reason}"),
-    "readers": ("{readers}", "{consensus}"),
-    "agreement": ("Agreement of the readers: {agreement}.",),
-}  # fmt: skip
 # the facts of the two paragraphs, in their order
 METHODS = """
     source flow left_out disjoint grades readers agreement verified noise preprocessing model weights training
@@ -97,8 +54,21 @@ METHODS = """
 """
 RESULTS = "performance true_scores calibration decision ranges subgroups sites failures external audit_noise"
 
+# facts of several files, or of another file than those around them
+OTHER_FILES = {
+    "model": "run.json",
+    "output": "run.json",
+    "selection": "run.json, summary.json",
+    "availability": "summary.json",
+}
 
-# What is known: the names in the sentences, with their values; what is not known is not there.
+
+# What is known: fact → its sentences, and the files that say so.
+
+
+class Answer(NamedTuple):
+    text: str
+    files: str  # separated by commas
 
 
 class EvaluationFile(BaseModel, extra="allow"):
@@ -110,32 +80,43 @@ class EvaluationFile(BaseModel, extra="allow"):
     own_samples: NonNegativeInt | None = None  # that the run knows; None: not recorded
 
 
-def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[dict[str, Any], list[Table]]:
+def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[dict[str, Answer], list[Table]]:
     """What a run and the files beside it know, and the tables that belong to it.
 
     also: folders of an audit or of readers, and files of ``srjt evaluate --out``. Default: those beside the run that
     are about the same table or run.
     """
-    facts = read_facts(folder)
+    facts, known = read_facts(folder), dict[str, Answer]()
+
+    def add(texts: Mapping[str, str], file: str) -> None:
+        for fact, text in texts.items():
+            if text:
+                before, files = known.get(fact, ("", "")), OTHER_FILES.get(fact, file)
+                known[fact] = Answer(
+                    f"{before[0]} {text}".strip(), ", ".join(filter(None, (before[1], files)))
+                )
+
     side, tables = _side_facts(folder, facts)
-    known: dict[str, Any] = {**run_facts(folder, facts), **side}
+    add(run_facts(folder, facts), "run.json")
+    add(side, "held_out.csv")
+    if "noise" in known and (folder / "noise.json").exists():
+        known["noise"] = known["noise"]._replace(files="run.json, noise.json")
     for path in also or _beside(folder, facts):
         kind, about = _read(path)
         if list(about["grades"]) != list(facts.grades):
             raise SrjtError(f"{path} is about other grades, {', '.join(about['grades'])}, than {folder}.")
         try:
             if kind == "evaluation":
-                for name, text in _evaluation_facts(about):
-                    known[name] = f"{known.get(name, '')} {text}".strip()
-                    known[f"{name}_file"] = ", ".join(filter(None, (known.get(f"{name}_file"), path.name)))
+                for fact, text in _evaluation_facts(about):
+                    add({fact: text}, path.name)
+            elif kind == "audit":
+                add(_audit_facts(path), f"{path.name}/summary.json")
             else:
-                known |= _audit_facts(path) if kind == "audit" else _reader_facts(about, path, facts)
-        except SrjtError:
-            raise
+                add(_reader_facts(about, path, facts), f"{path.name}/readers.json")
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             reason = f"{type(problem).__name__}: {problem}"
             raise SrjtError(f"{path} is damaged or not from srjt ({reason}).") from None
-    return {name: value for name, value in known.items() if value not in (None, "")}, tables
+    return known, tables
 
 
 def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
@@ -165,70 +146,74 @@ def _beside(folder: Path, facts: RunFacts) -> Iterator[Path]:
             yield path
 
 
-def run_facts(folder: Path, facts: RunFacts) -> dict[str, Any]:
-    """What ``run.json``, ``summary.json`` and ``noise.json`` say, for the sentences of ``FACTS``."""
+def run_facts(folder: Path, facts: RunFacts) -> dict[str, str]:
+    """Fact → what ``run.json``, ``summary.json`` and ``noise.json`` say of it; "": nothing."""
     summary, data, made = read_summary(folder), facts.data, facts.provenance
     features = data["in_shape"][0] if len(data["in_shape"]) == 1 else 0
     config = facts.config.for_data(features=bool(features))
     what = "rows of features" if features else "images"
     patients, by_side = data.get("patients"), data.get("side_patients") or {}
-    sides = {name: n for name, n in data.get("samples", {}).items() if n}
-    method = methods.lookup(config.method) if config.method in methods.names() else None
-    network = "a network of the authors' own" if facts.own_network else str(config.network)
-    number = {0: "The networks", 1: "One network", 2: "Two networks"}[method.networks if method else 0]
-    cited = method is not None and method.paper not in ("", "baseline", "this project")
-    answering = {1: "One network answers.", 2: "The mean of both networks' probabilities is the answer."}
-    left_out, shared = data.get("left_out"), sum(by_side.values()) - (patients or 0)
+    sizes = {name: n for name, n in data.get("samples", {}).items() if n}
+    sides = ", ".join(
+        f"{n:,} for {'training' if name == 'train' else name}"
+        + (f" ({count_of(by_side[name], 'patient')})" if name in by_side else "")
+        for name, n in sizes.items()
+    )
+    shared = sum(by_side.values()) - (patients or 0)
+    several = f"{count_of(shared, 'patient is', 'patients are')} on more than one side."
+    disjoint = (several if shared else "No patient is on two sides.") if by_side else ""
+    left_out, paper = data.get("left_out"), paper_of(config.method)
     reasons = ", ".join(f"{kind.replace('-', ' ')}: {n:,}" for kind, n in (left_out or {}).items())
-    software = [f"srjt {facts.version}", *(f"Python {made[name]}" for name in ("python",) if name in made)]
-    software += [f"{name} {version}" for name, version in made.get("packages", {}).items()]
+    method = methods.lookup(config.method) if config.method in methods.names() else None
+    networks = count_of(method.networks, "network") if method else "networks"
+    network = "of the authors' own" if facts.own_network else str(config.network)
+    versions = {"srjt": facts.version, "Python": made.get("python"), **made.get("packages", {})}
+    software = [f"{name} {version}" for name, version in versions.items() if version]
     kept = f"epoch {summary.get('kept_epoch', '?')} were kept, the best on the validation side"
-    known = {
-        "what": what,
-        "source": source_name(facts),
-        "sha256": (data.get("source") or {}).get("sha256"),
-        "used": f"{sum(sides.values()):,} {what}" + _patients(patients),
-        "sides": _listed(
-            f"{n:,} for {'training' if name == 'train' else name}"
-            + (f" ({count_of(by_side[name], 'patient')})" if name in by_side else "")
-            for name, n in sides.items()
-        ),
+    sha256 = (data.get("source") or {}).get("sha256")
+    weights_sha256 = (summary.get("files") or {}).get("weights.safetensors")
+    return {
+        "source": f"The data were read from {source_name(facts)}." if source_name(facts) else "",
+        "sha256": f"Its SHA-256 is {sha256}." if sha256 else "",
+        "flow": f"{sum(sizes.values()):,} {what}{_patients(patients)} were used: {sides}.",
+        "sizes": f"Number of {what}: {sides}.",
+        "splits": f"The {what} were divided once: {sides}. {disjoint}",
+        "disjoint": disjoint,
+        "left_out": "" if left_out is None else f"Left out, by reason: {reasons or 'no row of the table'}.",
         "counts": " ".join(
             f"Labels of the {side} side: {_counted(facts.grades.shown, data[name])}."
             for side, name in (("training", "class_counts"), ("validation", "validation_counts"))
             if any(data.get(name) or [])
         ),
-        "grades": ", ".join(facts.grades.shown),
-        "input": f"the image, {config.crop} × {config.crop} pixels",
+        "grades": f"The outcome is an ordinal grade, mildest first: {', '.join(facts.grades.shown)}.",
+        "input": f"The only input is a row of {features:,} features."
+        if features
+        else f"The only input is the image, {config.crop} × {config.crop} pixels.",
         "preprocessing": _preprocessing(config, features=bool(features)),
-        "model": f"{number} ({network}) learnt with the method {display_name(config.method)}"
-        + (f" ({method.paper})." if method and cited else "."),
-        "weights": _weights(facts),
-        "seed": config.seed,
+        "model": f"The model consists of {networks} ({network}), trained with the method "
+        f"{display_name(config.method)}{f' ({paper})' if paper else ''}.",
+        "weights": f"{_weights(facts)} Seed: {config.seed}.",
         "training": f"Training took {count_of(config.epochs, 'epoch')} in batches of {config.batch_size:,} with "
         f"{config.optimizer}, learning rate {config.learning_rate:g}, weight decay {config.weight_decay:g} and the "
         f"schedule {config.schedule}.",
         "selection": f"The networks of {'the last epoch were kept' if config.keep == 'last' else kept}.",
-        "imbalance": "All samples were drawn equally often, whatever their grade.",
+        "imbalance": f"Rare grades were drawn more often (balance {config.balance:g})."
+        if config.balance
+        else "All samples were drawn equally often, whatever their grade.",
         "noise": _noise(folder, facts),
-        "noise_file": "run.json, noise.json" if (folder / "noise.json").exists() else "run.json",
-        "ensemble": answering[method.networks] if method else "",
-        "software": ", ".join([*software, *([str(made["device"])] if "device" in made else [])]),
-        "command": made.get("command"),
-        "weights_sha256": (summary.get("files") or {}).get("weights.safetensors"),
+        "ensemble": "The mean of the networks' probabilities is the answer.",
+        "software": f"Software: {', '.join([*software, *filter(None, [made.get('device')])])}.",
+        "command": f"Command: {made['command']}" if made.get("command") else "",
+        "availability": f"The networks are weights.safetensors, SHA-256 {weights_sha256}."
+        if weights_sha256
+        else "",
     }
-    if features:
-        known["input"] = f"a row of {features:,} features"
-    if config.balance:
-        known["imbalance"] = f"Rare grades were drawn more often (balance {config.balance:g})."
-    if left_out is not None:
-        known["left_out"] = (
-            f"Left out, by reason: {reasons}." if left_out else "No row of the table was left out."
-        )
-    if by_side:
-        several = f"{count_of(shared, 'patient is', 'patients are')} on more than one side."
-        known["disjoint"] = several if shared else "No patient is on two sides."
-    return known
+
+
+def paper_of(method: str) -> str:
+    """The paper of a method; "" if it has none, or is a plug-in that is not installed."""
+    paper = methods.lookup(method).paper if method in methods.names() else ""
+    return "" if paper in ("baseline", "this project") else paper
 
 
 def _patients(number: int | None) -> str:
@@ -272,14 +257,15 @@ def _noise(folder: Path, facts: RunFacts) -> str:
     )
 
 
-def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, Any], list[Table]]:
+def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, str], list[Table]]:
     """The answers for the test side, else the validation side, and the table of grades."""
     try:
         run = load_run(folder, device="cpu")
         sides = evaluate_sides(run)
     except SrjtError:  # a network of your own, or a method that is not installed
         return {}, []
-    parameters = {"parameters": sum(weight.numel() for weight in run.networks.parameters())}
+    weights = sum(weight.numel() for weight in run.networks.parameters())
+    parameters = {"model": f"All networks have {weights:,} parameters together."}
     side = sides.get("test") or sides.get("validation")
     if side is None:
         return parameters, []
@@ -289,17 +275,26 @@ def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, Any], list[Tab
     table.insert(0, side.judged_by.removesuffix("s"), list(grades))
     title = f"Predicted grades (columns) of the {side.side} side by {side.judged_by}"
     scores = ", ".join(_score(name, side.intervals[name]._asdict()) for name in MAIN)
+    metrics = ", ".join([*(METRICS[name].long_name for name in side.intervals), "calibration error"])
+    naive = (
+        ""
+        if side.naive is None
+        else f" One grade for all has {METRICS['mae'].long_name} {side.naive.mae:.3f}."
+    )
+    unit = "patients" if side.by_patient else "samples"
     return {
         **parameters,
-        "side": side.side,
-        "judged_by": side.judged_by,
-        "side_counts": f"{side.judged_by.capitalize()} of the {side.side} side: "
+        "counts": f"{side.judged_by.capitalize()} of the {side.side} side: "
         f"{_counted(grades, [sum(row) for row in side.confusion])}.",
-        "metrics": ", ".join([*(METRICS[name].long_name for name in side.intervals), "calibration error"]),
-        "unit": "patients" if side.by_patient else "samples",
-        "grade_rule": side.grade_rule,
-        "performance": f"{side.side.capitalize()} side, {side.samples:,} answers judged by {side.judged_by}: {scores}.",
-        "naive": None if side.naive is None else f"{METRICS['mae'].long_name} {side.naive.mae:.3f}",
+        "output": f"The output is a probability of each grade; a predicted grade is {side.grade_rule}.",
+        "judged": f"The {side.side} side is judged by {side.judged_by}.",
+        "stored": f"The probabilities of every sample of the {side.side} side are stored.",
+        "metrics": f"Metrics: {metrics}.",
+        "uncertainty": f"95 % confidence intervals (CI) are percentiles of 1,000 bootstrap samples of {unit}; the "
+        "variation between trainings is not in them.",
+        "performance": f"{side.side.capitalize()} side, {side.samples:,} answers judged by {side.judged_by}: {scores}."
+        + naive,
+        "crosstab": f"See the table of predicted grades of the {side.side} side below.",
         "calibration": f"Expected calibration error {side.calibration_error:.3f}, ranked probability score "
         f"{side.ranked_probability_score:.3f}.",
         "recalibration": f"Probabilities were recalibrated: {side.recalibration}."
@@ -309,28 +304,28 @@ def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, Any], list[Tab
     }, [data_table(table, title=title, caption="From held_out.csv.")]
 
 
-def _audit_facts(path: Path) -> dict[str, Any]:
+def _audit_facts(path: Path) -> dict[str, str]:
     summary = audit_folder.read_summary(path)
     verified, (low, high) = summary.get("verified"), summary["rate_interval"]
+    rate = f"{summary['rate']:.0%} (95 % CI {low:.0%} to {high:.0%})"
     return {
-        "audit_file": f"{path.name}/summary.json",
-        "audit_rate": f"{summary['rate']:.0%} (95 % CI {low:.0%} to {high:.0%})",
-        "audit_reason": summary["reason"],
-        "verified": verified
-        and f"{verified['labels']:,} labels of a random sample were verified: {verified['wrong']:,} were wrong.",
+        "audit_noise": f"An audit puts the share of wrong labels at {rate}. {summary['reason']}",
+        "verified": f"{verified['labels']:,} labels of a random sample were verified: {verified['wrong']:,} were wrong."
+        if verified
+        else "",
     }
 
 
-def _reader_facts(about: Mapping[str, Any], path: Path, facts: RunFacts) -> dict[str, Any]:
+def _reader_facts(about: Mapping[str, Any], path: Path, facts: RunFacts) -> dict[str, str]:
     overall = about.get("agreement") or {}
-    read = f" gave {about['number_of_readings']:,} grades to {about['items']:,} {about['noun']}s"
+    agreement = [
+        f"{words} {_interval(overall[name])}" for name, words in AGREEMENT.items() if overall.get(name)
+    ]
+    read = f" gave {about['number_of_readings']:,} grades to {about['items']:,} {about['noun']}s."
+    consensus = " The labels of the run are their consensus." if _is_consensus(path, facts) else ""
     return {
-        "readers_file": f"{path.name}/readers.json",
-        "readers": f"{count_of(len(about['readers']), 'reader')}{read}.",
-        "consensus": "The labels of the run are their consensus." if _is_consensus(path, facts) else "",
-        "agreement": ", ".join(
-            f"{words} {_interval(overall[name])}" for name, words in AGREEMENT.items() if overall.get(name)
-        ),
+        "readers": count_of(len(about["readers"]), "reader") + read + consensus,
+        "agreement": f"Agreement of the readers: {', '.join(agreement)}." if agreement else "",
     }
 
 
@@ -390,7 +385,7 @@ def _interval(values: Mapping[str, float | None], pattern: str = ".3f") -> str:
     value, low, high = (
         math.nan if (end := values.get(name)) is None else end for name in ("value", "low", "high")
     )
-    ends = "" if math.isnan(low) else f" (95 % CI {low:{pattern}} to {high:{pattern}})"
+    ends = "" if not high - low >= 1e-9 else f" (95 % CI {low:{pattern}} to {high:{pattern}})"
     return "not defined" if math.isnan(value) else f"{value:{pattern}}{ends}"
 
 
@@ -398,15 +393,10 @@ def _counted(grades: Sequence[str], counts: Sequence[int]) -> str:
     return ", ".join(f"{grade}: {n:,}" for grade, n in zip(grades, counts, strict=True))
 
 
-def _listed(parts: Iterable[str]) -> str:
-    *first, last = [*parts] or [""]
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 # The page, and its two files.
 
 
-def checklist_items(name: str, known: Mapping[str, Any]) -> pd.DataFrame:
+def checklist_items(name: str, known: Mapping[str, Answer]) -> pd.DataFrame:
     """The items of a checklist, in its order: item, section, asks (in our words), known, files (where that is from),
     and what the authors add."""
     if name not in CHECKLISTS:
@@ -414,27 +404,17 @@ def checklist_items(name: str, known: Mapping[str, Any]) -> pd.DataFrame:
     text = (resources.files("srjt.reports") / "checklists.csv").read_text(encoding="utf-8")
     items = [row for row in csv.DictReader(text.splitlines()) if row["checklist"] == name]
     for row in items:
-        answers = {fact: found for fact in row["facts"].split() if (found := answer(fact, known))}
-        files = dict.fromkeys(file for fact in answers for file in FACTS[fact].format(**known).split(", "))
-        row |= {"known": " ".join(answers.values()), "files": ", ".join(files)}
+        answers = [known[fact] for fact in row["facts"].split() if fact in known]
+        files = dict.fromkeys(file for answer in answers for file in answer.files.split(", "))
+        row |= {"known": " ".join(answer.text for answer in answers), "files": ", ".join(files)}
         if not answers or row["authors"]:
             row["authors"] = f"{AUTHORS}: {row['authors']}." if answers else f"{AUTHORS}."
     return pd.DataFrame(items)
 
 
-def answer(fact: str, known: Mapping[str, Any]) -> str:
-    """The sentences of a fact of which everything is known; "" if there is none."""
-    some = {name: value for name, value in known.items() if value not in (None, "")}
-    filled = []
-    for sentence in SENTENCES.get(fact, (f"{{{fact}}}",)):
-        with contextlib.suppress(KeyError):
-            filled.append(sentence.format(**some))
-    return " ".join(filled)
-
-
-def paragraph(facts: str, known: Mapping[str, Any]) -> str:
+def paragraph(facts: str, known: Mapping[str, Answer]) -> str:
     """The sentences of several facts, whose names are separated by spaces."""
-    return " ".join(filter(None, (answer(fact, known) for fact in facts.split())))
+    return " ".join(known[fact].text for fact in facts.split() if fact in known)
 
 
 def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Page:
@@ -475,8 +455,7 @@ def write_checklist(
     """The page as HTML that word processors open, and as Markdown beside it. write: as of ``write_page``."""
     plain = templates().get_template("plain.html").render(page=page)
     files = {path: plain, path.with_suffix(".md"): markdown(page)}
-    with explain_write_errors(f"The checklist cannot be written to {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with explain_write_errors(f"{path} cannot be written"):
         for file, text in files.items():
             write(file, text.encode("utf-8", "replace"))
     return list(files)

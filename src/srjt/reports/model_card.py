@@ -16,7 +16,6 @@ from typing import Any
 
 import yaml
 
-from srjt import methods
 from srjt.data.images.feed import Samples
 from srjt.errors import SrjtError
 from srjt.files import explain_write_errors, is_foreign, write_atomically, write_json
@@ -29,7 +28,7 @@ from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.metrics import MAIN, METRICS
-from srjt.reports.checklist import paragraph, run_facts
+from srjt.reports.checklist import paper_of, run_facts
 from srjt.reports.page import Page, Rule, Section, markdown, sentences
 from srjt.reports.pages import evaluation
 from srjt.reports.pages.run import stored_sides
@@ -47,7 +46,8 @@ USE = (
 
 
 # of the checklist
-MODEL_FACTS, DATA_FACTS = "grades model training software", "source sha256 flow disjoint counts noise"
+MODEL_FACTS = ("grades", "model", "training", "software")
+DATA_FACTS = ("source", "sha256", "flow", "disjoint", "counts", "noise")
 LIMITS: list[Rule[Any]] = [
     (lambda f: True, "Samples from other devices, places or populations may be graded differently; not tested."),
     (lambda f: f.trained_on_all, "All samples were used for training: the performance on new ones is not known."),
@@ -97,10 +97,10 @@ def model_card(
     page = Page(
         kind="Model card",
         title=folder.resolve().name,
-        lead=paragraph(MODEL_FACTS, known),
+        lead=" ".join(filter(None, map(known.get, MODEL_FACTS))),
         sections=[
             Section("use", "Intended use", text=[USE]),
-            Section("data", "Training data", text=[paragraph(DATA_FACTS, known)]),
+            Section("data", "Training data", text=[" ".join(filter(None, map(known.get, DATA_FACTS)))]),
             performance,
             Section("limits", "Limits", text=sentences(LIMITS, card_facts(facts, found))),
             Section("cite", "How to cite", text=[_citation(facts.config.method)]),
@@ -154,13 +154,9 @@ def _features(facts: RunFacts) -> bool:
 
 
 def _citation(method: str) -> str:
-    software = "The software: srjt, see its CITATION.cff."
-    # a plug-in may not be installed
-    paper = methods.lookup(method).paper if method in methods.names() else ""
-    if paper in ("", "baseline", "this project"):
-        return software
-    title = "Self-Relaxed Joint Training, " if paper == OURS else ""
-    return f"The method: {title}{paper}. {software}"
+    title, paper = "Self-Relaxed Joint Training, ", paper_of(method)
+    cited = f"The method: {title * (paper == OURS)}{paper}. " if paper else ""
+    return f"{cited}The software: srjt, see its CITATION.cff."
 
 
 def _usage(folder: Path, facts: RunFacts) -> str:

@@ -46,7 +46,8 @@ class KeyNumber:
     def of(cls, label: str, number: Interval, pattern: str = ".3f", *, compared: str = "") -> KeyNumber:
         """A number with its interval, each as far as it is defined."""
         value = f"{number.value:{pattern}}".replace("-", "−") if math.isfinite(number.value) else MISSING
-        return cls(label, value, "" if math.isnan(number.low) else between(*number[1:], pattern), compared)
+        some = number.high - number.low >= 1e-9  # else no draw of a bootstrap differs
+        return cls(label, value, between(*number[1:], pattern) if some else "", compared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +80,8 @@ class Section:
     counts: Sequence[tuple[str, int]] = ()  # grade, samples: a table with bars
     counted: str = "samples"  # what these numbers are of
     hint: str = ""  # not printed
-    large_tiles: Sequence[Tile] = ()
     tiles: Sequence[Tile] = ()
+    large: bool = False  # the tiles
     tables: Sequence[Table] = ()
     figures: Sequence[CaptionedFigure] = ()
     parts: Sequence[Section] = ()  # subsections
@@ -188,12 +189,10 @@ def notebook_html(page: Page) -> str:
     """Verdict, key numbers, figure, warnings and the brief sections, in the colours of the notebook."""
     parts: Any = templates().get_template("parts.html").module
     brief = []
-    for section in page.sections:
-        if section.brief:
-            more = max(len(section.tiles), len(section.large_tiles)) - TILES
-            hint = f"… and {more:,} more on the whole page." if more > 0 else section.hint
-            tiles, large = section.tiles[:TILES], section.large_tiles[:TILES]
-            brief.append(replace(section, hint=hint, tiles=tiles, large_tiles=large))
+    for section in filter(lambda section: section.brief, page.sections):
+        more = len(section.tiles) - TILES
+        hint = f"… and {more:,} more on the whole page." if more > 0 else section.hint
+        brief.append(replace(section, hint=hint, tiles=section.tiles[:TILES]))
     shown = "".join(map(str, [parts.first(page), *map(parts.whole, brief)]))
     # nested rules apply inside this element only; a notebook's theme need not be that of the system
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
@@ -202,7 +201,7 @@ def notebook_html(page: Page) -> str:
 def write_page(page: Page, path: Path, *, write: Callable[[Path, bytes], None] = write_output) -> None:
     """Write the page to an HTML file. write: ``write_atomically`` for a file in a folder of ours."""
     content = render(page).encode("utf-8", "replace")  # file names may be invalid text
-    with explain_write_errors(f"The report cannot be written to {path}"):
+    with explain_write_errors(f"{path} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, content)
 

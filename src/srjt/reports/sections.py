@@ -70,14 +70,12 @@ def thumbnail(path: str | os.PathLike[str]) -> str:
     return data_uri(image)
 
 
-def thumbnails_of(images: Sequence[str], data: Manifest | None) -> Callable[[int], str]:
-    """Row → its picture, for images named as in ``data``; without data the names are paths. Features have none."""
+def pictures_of(data: Manifest | None) -> Callable[[str], str]:
+    """Name of an image in ``data`` → its picture; without data the names are paths. Features have none."""
     if data is None:
-        return lambda row: thumbnail(images[row])
+        return thumbnail
     place = {str(image): row for row, image in enumerate(data.table["image"])}
-    return lambda row: (
-        sample_thumbnail(data, place[images[row]], size=PICTURE) if images[row] in place else ""
-    )
+    return lambda name: sample_thumbnail(data, place[name], size=PICTURE) if name in place else ""
 
 
 # Which model answered, and how the page was made: sections of the pages about new samples.

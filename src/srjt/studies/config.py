@@ -268,13 +268,9 @@ class StudyConfig:
         if not all(0 <= seed < 2**63 for seed in self.seeds):
             raise SettingError("seeds", f"takes {SEEDS}; got {show(self.seeds)}.")
         if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
-            raise SrjtError(
-                f"{sorted(reserved)[0]} is set by the study for each run: write it beside 'train', not inside."
-            )
+            raise SrjtError(f"{min(reserved)} is set by the study: write it beside 'train', not inside.")
         if "soft_labels" in self.train:
-            raise SrjtError(
-                "A study sets soft labels by method, for example co-teaching+ours:label_matrix=estimated."
-            )
+            raise SrjtError("A study sets soft labels by method: co-teaching+ours:label_matrix=estimated.")
         if self.source not in ("", "synthetic"):
             ReadOptions.of(self.reading)
         if self.splits is not None and self.hold_out is not None:

@@ -129,9 +129,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
         write_splits(draft, data.manifest, data.splits)
         splits_hash = hashlib.blake2b(draft.read_bytes(), digest_size=8).hexdigest()
         if before.get("splits_hash") == splits_hash and before["images"] != image_digest(data.manifest):
-            raise SrjtError(
-                "An image has changed since this study began: restore the images, or choose another `out`."
-            )
+            raise SrjtError("An image has changed since this study began: restore it, or change `out`.")
         patients = data.manifest.patients
         write_json(
             file,

@@ -337,8 +337,6 @@ def _resolve_gpus(ray: Any, requested: float | None, *, cpus: float, own: bool, 
     if not any(node.get("GPU", 0) >= gpus and node.get("CPU", 0) >= cpus for node in nodes):
         resources = f"{cpus:g} CPUs and {gpus:g} GPUs for a run"
         if own:
-            raise SrjtError(
-                f"This machine does not have {resources}: request less, or give a cluster with --address."
-            )
+            raise SrjtError(f"This machine does not have {resources}: request less, or give --address.")
         work.watcher.note(f"No node of the cluster has {resources} now: the runs wait until one does.")
     return gpus

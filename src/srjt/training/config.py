@@ -352,9 +352,7 @@ class TrainConfig:
     def known_noise_rate(self) -> float | None:
         """The noise rate as a number; an error while it is still to be estimated."""
         if self.noise_rate == "auto":
-            raise SrjtError(
-                "`noise_rate='auto'` has not been resolved: call srjt.train, which estimates the rate first."
-            )
+            raise SrjtError("`noise_rate='auto'` has not been resolved: srjt.train estimates it first.")
         return self.noise_rate
 
     def with_recipe(self, *, features: bool = False) -> TrainConfig:

@@ -302,9 +302,8 @@ class _Progress:
             if size == self.sizes[file]:
                 continue
             self.sizes[file] = size
-            with contextlib.suppress(
-                ValueError
-            ):  # damaged by a power cut: its worker restores it from the checkpoint
+            # one that a power cut has damaged is restored from the checkpoint by its worker
+            with contextlib.suppress(ValueError):
                 rows = checkpoint.parse_rows(file.read_bytes())
                 epoch = max((row.epoch for row in rows), default=0)
                 if epoch > self.epochs[file]:

@@ -68,13 +68,9 @@ def choose_device(requested: str | None = None) -> torch.device:
     if device.type == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise SrjtError(
-            f"Device {requested!r} is not available: torch finds no GPU on this machine. Use `device='cpu'`."
-        )
+        raise SrjtError(f"torch finds no GPU on this machine for {requested!r}: use `device='cpu'`.")
     if (device.index or 0) >= torch.cuda.device_count():
-        raise SrjtError(
-            f"There is no GPU number {device.index}: this machine has {torch.cuda.device_count()}."
-        )
+        raise SrjtError(f"There is no GPU number {device.index}: there are {torch.cuda.device_count()}.")
     return torch.device("cuda", device.index or 0)
 
 
@@ -285,9 +281,7 @@ class Process:
         wrapped: nn.Module = networks
         device = next(networks.parameters()).device
         if sync_batchnorm and device.type != "cuda":
-            raise SrjtError(
-                "`sync_batchnorm` works on GPUs only: turn it off, or choose a network without batch norm."
-            )
+            raise SrjtError("`sync_batchnorm` works on GPUs only: leave it out.")
         if sync_batchnorm:
             wrapped = nn.SyncBatchNorm.convert_sync_batchnorm(networks)
         ids = [device.index] if device.type == "cuda" else None

@@ -31,7 +31,7 @@ from srjt.data.duplicates import MIN_FEATURES, UNKNOWN, Hashes, image_hashes
 from srjt.data.grades import Grades, as_text
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import CANONICAL
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, few
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS, NaiveBaseline, naive_baseline
@@ -414,13 +414,8 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
         columns = {column: getattr(side, attribute) for column, attribute in COLUMNS.items()}
         columns |= {f"{KEPT}{column}": texts for column, texts in side.columns.items()}
         # as objects: a path may contain bytes that are no text
-        table = pd.DataFrame(
-            {
-                column: pd.Series(values, dtype=object if isinstance(values, list) else None)
-                for column, values in columns.items()
-                if values is not None
-            }
-        )
+        known = {column: values for column, values in columns.items() if values is not None}
+        table = pd.DataFrame(known, dtype=object)
         table.insert(0, "side", name)
         networks, _, classes = side.probabilities.shape
         cells = side.probabilities.transpose(1, 0, 2).reshape(len(side), -1)
@@ -496,18 +491,14 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None) -> No
 
     recorded: the digest in ``run.json``; None for features.
     """
-    digest = image_digest(samples)
     file = folder / HASHES_FILE
-    if recorded != digest:
-        before, ids = read_hashes(file), samples.ids
-        changed = []  # also if the hash of each image is not known
+    if recorded != image_digest(samples):
+        before, which = read_hashes(file), ""  # also if the hash of each image is not known
         if samples.hashes is not None and before is not None and before.shape == samples.hashes.shape:
-            changed = [ids[row] for row in np.flatnonzero((before != samples.hashes).any(axis=1))]
-        others = f" (and {count_of(len(changed) - 1, 'other')})" if len(changed) > 1 else ""
-        which = f"The image {changed[0]}{others} has" if changed else "Some images have"
+            which = f" ({few(samples.table['id'][(before != samples.hashes).any(axis=1)])})"
         raise SrjtError(
-            f"{which} changed since this run began: restore the images, or choose another `out`. (Another version of "
-            "Pillow may also decode a file differently.)"
+            f"Images have changed since this run began{which}: restore them, or choose another `out`. (Another version "
+            "of Pillow may also decode a file differently.)"
         )
     if samples.hashes is not None and not file.exists():
         buffer = io.BytesIO()

@@ -177,9 +177,7 @@ class TrackingReporter(Forwarding):
         except Exception as problem:  # a server that does not answer must not end a training
             self._recording = False
             reason = " ".join(str(problem).split())[:200] or type(problem).__name__
-            self.note(
-                f"Logging to {self.name} has stopped ({reason}). The training continues; metrics.csv has every number."
-            )
+            self.note(f"Logging to {self.name} has stopped ({reason}); metrics.csv has every number.")
 
 
 def _tag(row: MetricRow) -> str:

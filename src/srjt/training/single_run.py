@@ -371,9 +371,7 @@ def no_validation_side() -> SrjtError:
 
 def _check_samples(manifest: Manifest, parts: Split) -> None:
     if len(parts.train) < 2:
-        raise SrjtError(
-            f"The training side has {count_of(len(parts.train), 'sample')}: it needs two or more."
-        )
+        raise SrjtError(f"The training side has {count_of(len(parts.train), 'sample')}: it needs two.")
     if len(set(manifest.labels[parts.train].tolist())) == 1:
         raise SrjtError("All training samples have the same grade: there is nothing to learn.")
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from srjt import methods, networks
 from srjt.data.duplicates import warn_of_duplicates
@@ -180,7 +180,7 @@ class Trained:
             probabilities, grades = self.forward(feed).probabilities(torch.arange(len(pixels)), views=crops)
         return probabilities.numpy(), grades.numpy()
 
-    def forward(self, feed: Feed, *, sides: Sequence[torch.Tensor] = ()) -> Forward:
+    def forward(self, feed: Feed, *, sides: Sequence[Tensor] = ()) -> Forward:
         """The networks, to be applied to samples of a feed as in the run's own evaluation. sides: as of ``Forward``."""
         return Forward(run=self, feed=feed, sides=sides)
 
@@ -266,13 +266,13 @@ class Forward:
 
     run: Trained
     feed: Feed
-    sides: Sequence[torch.Tensor] = ()  # rows of all sides that will be evaluated
+    sides: Sequence[Tensor] = ()  # rows of all sides that will be evaluated
 
     @property
     def amp(self) -> torch.dtype | None:
         return devices.amp_dtype(self.run.config, self.run.device)
 
-    def confusion_counts(self, rows: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def confusion_counts(self, rows: Tensor, labels: Tensor) -> Tensor:
         """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device.
 
         Each network, then their ensemble (the mean of their probabilities). Does not wait for the device.
@@ -285,9 +285,7 @@ class Forward:
             total += torch.stack([confusion_matrix(labels[part], p, num_classes=classes) for p in predicted])
         return total
 
-    def probabilities(
-        self, rows: torch.Tensor, *, views: Views = CENTRE
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def probabilities(self, rows: Tensor, *, views: Views = CENTRE) -> tuple[Tensor, Tensor]:
         """Store rows (N,) → (K, N, C) probabilities and (K, N) grades of each network, on the CPU.
 
         Probabilities are averaged over the views; with several views the grades follow from the averages.
@@ -300,9 +298,7 @@ class Forward:
         return torch.cat(probabilities, dim=1).cpu(), torch.cat(grades, dim=1).cpu()
 
     @torch.no_grad()
-    def _logits(
-        self, rows: torch.Tensor, *, views: Views = CENTRE
-    ) -> Iterator[tuple[list[torch.Tensor], slice]]:
+    def _logits(self, rows: Tensor, *, views: Views = CENTRE) -> Iterator[tuple[list[Tensor], slice]]:
         """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
         networks, preprocess, amp = self.run.networks, self.run.preprocess, self.amp
         training, largest = networks.training, self.run.config.eval_batch_size

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,14 +46,6 @@ def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure
 
 
 # The figures of a single run.
-
-
-def combined_networks(metrics: pd.DataFrame, pooled: bool) -> Literal["", "mean", "pooled"]:
-    """How the scores of the networks are combined: the mean, or pooled predictions; "" for one network."""
-    networks = set(metrics.loc[metrics["split"].isin(["validation", "test"]), "network"])
-    if pooled and "pooled" in networks:
-        return "pooled"
-    return "mean" if len(networks - {"ensemble", "pooled"}) > 1 else ""
 
 
 def run_figures(

@@ -20,7 +20,7 @@ from srjt.inference.options import Answering
 from srjt.inference.predict import Predictions
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
 from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement, scores_table
-from srjt.reports.sections import made_section, model_section, run_name, thumbnails_of
+from srjt.reports.sections import made_section, model_section, pictures_of, run_name
 from srjt.reports.table import Table, between, data_table
 
 LEAST_CERTAIN = 12
@@ -137,9 +137,10 @@ def _key_numbers(predictions: Predictions, facts: SimpleNamespace) -> list[KeyNu
 
 
 def _answers(predictions: Predictions, facts: SimpleNamespace) -> Section:
-    part = [f"The first {ALL:,} of {facts.answers:,} answers."] if facts.answers > ALL else []
-    table = _table(predictions, slice(ALL), slug="answers", title="Answers in the order of the data")
-    return Section("every-answer", "Answers", text=part, tables=[table])
+    part = f"The first {ALL:,} of {facts.answers:,}" if facts.answers > ALL else ""
+    return Section(
+        "every-answer", "Answers", tables=[_table(predictions, slice(ALL), slug="answers", title=part)]
+    )
 
 
 def _table(predictions: Predictions, rows: Any, *, slug: str, title: str) -> Table:
@@ -148,40 +149,31 @@ def _table(predictions: Predictions, rows: Any, *, slug: str, title: str) -> Tab
     per, grades = predictions.attrs["per"], predictions.run.grades
     graded, numbers = ["grade", "grade_low", "grade_high"], ["expected_grade", "entropy", "disagreement"]
     whose = [*per, "images"] if per else ["image", "patient"]
-    names = [name for name in (*whose, *graded, *DECISION_COLUMNS, *numbers) if name in predictions]
-    frame = pd.DataFrame(predictions)[names].iloc[rows].reset_index(drop=True)
-    for name in {*graded} & {*names}:
+    wanted = (*whose, *graded, *DECISION_COLUMNS, "probability", *numbers)
+    frame = pd.DataFrame(predictions).assign(probability=predictions.apply(_probability, axis=1))
+    frame = frame[[name for name in wanted if name in frame]].iloc[rows].reset_index(drop=True)
+    for name in {*graded} & {*frame}:
         shown = frame[name].map(dict(zip(grades, grades.shown, strict=True)))
         frame[name] = pd.Categorical(shown, categories=grades.shown, ordered=True)
-    place = next((k for k, name in enumerate(names) if name in numbers), len(names))
-    frame.insert(place, "probability", _probabilities(predictions)[rows])
     caption = "Probability: of the predicted grade."
-    if "disagreement" in names:
+    if "disagreement" in frame:
         caption += " Disagreement: distance of the networks' probabilities."
     return data_table(frame.rename(columns=labels), title=title, caption=caption, slug=slug)
 
 
-def _probabilities(predictions: Predictions) -> np.ndarray:
-    """Of the predicted grade of each answer."""
-    of_grade = predictions[[f"p_{grade}" for grade in predictions.run.grades]].to_numpy(np.float64)
-    return np.take_along_axis(of_grade, _places(predictions, "grade")[:, None], axis=1)[:, 0]
-
-
-def _places(predictions: Predictions, column: str) -> np.ndarray:
-    """Each answer's grade in a column, as its place among the grades."""
-    grades = predictions.run.grades
-    return np.array([grades.index(str(grade)) for grade in predictions[column]], dtype=np.int64)
+def _probability(answer: Any) -> float:
+    """Of the predicted grade."""
+    return float(answer[f"p_{answer['grade']}"])
 
 
 def _ranges(predictions: Predictions) -> list[Section]:
     if "grade_low" not in predictions:
         return []
-    width = _places(predictions, "grade_high") - _places(predictions, "grade_low") + 1
-    sizes = np.arange(1, len(predictions.run.grades) + 1)
-    answers = np.bincount(width, minlength=len(sizes) + 1)[1:]
-    frame = pd.DataFrame(
-        {"grades in the range": sizes, "answers": answers, "share": answers / max(len(width), 1)}
-    )
+    place = {grade: k for k, grade in enumerate(predictions.run.grades)}
+    width = predictions["grade_high"].map(place) - predictions["grade_low"].map(place) + 1
+    answers = width.value_counts().reindex(range(1, len(place) + 1), fill_value=0)
+    frame = answers.rename("answers").rename_axis("grades in the range").reset_index()
+    frame["share"] = frame["answers"] / max(len(width), 1)
     made = data_table(frame, title="How wide the ranges are", formats={"share": ".1%"}, slug="ranges")
     return [Section("ranges", "Ranges of grades", tables=[made])]
 
@@ -196,7 +188,7 @@ def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manif
     heading, slug, tiles = "Least certain", "least-certain", []
     if len(predictions.run.in_shape) == 3:
         images = predictions["highest_image" if per else "image"].astype(str).tolist()
-        picture, probability = thumbnails_of(images, data), _probabilities(predictions)
+        picture = pictures_of(data)
         for row, answer in zip(rows.tolist(), predictions.iloc[rows].to_dict("records"), strict=True):
             whose = [", ".join(f"{name} {answer[name]}" for name in per)]
             if "grade_low" in answer:
@@ -204,9 +196,9 @@ def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manif
                 whose.append(f"range {' to '.join(ends)}")
             tiles.append(
                 Tile(
-                    picture=picture(row),
+                    picture=picture(images[row]),
                     title=f"grade {grades.show(answer['grade'])}",
-                    number=f"p {probability[row]:.2f}",
+                    number=f"p {_probability(answer):.2f}",
                     share=min(float(entropy[row] / np.log(len(grades))), 1.0),
                     detail=": ".join(filter(None, whose)),  # "patient 3: range 0 to 2"
                     text=images[row],
@@ -247,7 +239,7 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         numbers = [KeyNumber("correlation of the two networks' maps", f"{alike:.2f}".replace("-", "−"))]
     size = f"{found.maps.shape[2]} × {found.maps.shape[3]}"
     remarks = [EXPLAINED, f"Maps are coarse: the last feature map has {size} places."]
-    skipped = f"{len(found.skipped):,} could not be read and are left out."
+    skipped = f"Files or rows that could not be read: {len(found.skipped):,}."
     tiles = [_image(found, row) for row in range(len(found.images))]
     return Page(
         kind=f"Explanation of {title}",
@@ -256,7 +248,7 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         key_numbers=numbers,
         warnings=[skipped] if found.skipped else [],
         remarks=remarks,
-        sections=[Section("images", "Images", large_tiles=tiles, brief=True)],
+        sections=[Section("images", "Images", tiles=tiles, large=True, brief=True)],
     )
 
 

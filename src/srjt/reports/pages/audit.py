@@ -25,7 +25,7 @@ from srjt.noise.model import FORMS
 from srjt.reports import sections
 from srjt.reports.figures import canvas
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
-from srjt.reports.table import Table, between, data_table
+from srjt.reports.table import Format, between, data_table
 
 WORST = 60  # labels shown
 PATIENTS = 20  # in the table; all are in summary.json
@@ -124,18 +124,11 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
 @page_of.register(Audit)
 def audited_page(found: Audit) -> Page:
     """The page of an audit in memory."""
-    names = [str(name) for name in found.fitted.manifest.table["image"]]
-    of_row, row_of = (
-        sections.thumbnails_of(names, found.fitted.manifest),
-        {n: row for row, n in enumerate(names)},
-    )
     grades = Grades(found.facts["grades"], found.facts.get("grade_names"))
-
-    def picture(name: str) -> str:
-        return of_row(row_of[name]) if name in row_of else ""
-
-    scores = found.scores.copy()
-    return _page(found.facts, found.summary, scores, found.readings, grades, picture, found.folder)
+    picture = sections.pictures_of(found.fitted.manifest)
+    return _page(
+        found.facts, found.summary, found.scores.copy(), found.readings, grades, picture, found.folder
+    )
 
 
 def _page(
@@ -160,7 +153,7 @@ def _page(
         image_of = dict(zip(scores["id"], scores["image"], strict=True))
         worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
         worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
-        doubtful.append(doubtful_section(worst, len(readings), "reading", picture))
+        doubtful.append(doubtful_section(worst, len(readings), "reading", picture, file="readings.csv"))
     title, lead = verdict(VERDICT, f)
     source = Path(facts["source"]).name or ("labels" if folder is None else folder.resolve().name)
     return Page(
@@ -216,31 +209,18 @@ def thumbnail(folder: Path, name: str) -> str:
         return ""
 
 
-def gallery(
-    rows: pd.DataFrame, pictures: Sequence[str], more: Sequence[Sequence[str]] | None = None
-) -> list[Tile]:
-    """A tile per doubtful label or reading.
-
-    rows: id, grade, suggested ("" if none), quality (not a number if it says nothing), and reader and twins if there
-    are any. more: further pictures of each.
-    """
-    tiles = []
-    for place, row in enumerate(rows.to_dict("records")):
-        unjudged = bool(np.isnan(row["quality"]))
-        same = row["suggested"] in (row["grade"], "")
-        tiles.append(
-            Tile(
-                picture=pictures[place],
-                title=row["grade"] if same or unjudged else f"{row['grade']} → {row['suggested']}",
-                share=None if unjudged else float(row["quality"]),
-                number="" if unjudged else _probability(row["quality"]),
-                detail=str(row.get("reader", "")),
-                text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
-                more=more[place] if more else (),
-                right=not unjudged and row["grade"] == row["suggested"],
-            )
-        )
-    return tiles
+def _tile(row: Mapping[Any, Any], picture: str, more: Sequence[str]) -> Tile:
+    unjudged, same = bool(np.isnan(row["quality"])), row["suggested"] in (row["grade"], "")
+    return Tile(
+        picture=picture,
+        title=row["grade"] if same or unjudged else f"{row['grade']} → {row['suggested']}",
+        share=None if unjudged else float(row["quality"]),
+        number="" if unjudged else _probability(row["quality"]),
+        detail=str(row.get("reader", "")),
+        text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
+        more=more,
+        right=not unjudged and row["grade"] == row["suggested"],
+    )
 
 
 def _probability(value: float) -> str:
@@ -253,28 +233,34 @@ def doubtful_section(
     noun: str,
     picture: Callable[[str], str],
     looks: list[list[str]] | None = None,
+    *,
+    file: str = "audit.csv",
 ) -> Section:
-    """A gallery, or without pictures a table. The quality is not a number if it says nothing."""
-    judged, readings = bool(worst["quality"].notna().any()), noun == "reading"
-    heading = f"The {len(worst)} most doubtful {noun}s"
+    """A gallery, or without pictures a table.
+
+    worst: id, grade, suggested ("" if none), quality (not a number if it says nothing), image, and reader and twins if
+    there are any. looks: further pictures of each. file: has all of them.
+    """
+    judged, heading = bool(worst["quality"].notna().any()), f"The {len(worst)} most doubtful {noun}s"
     if len(worst) == total:
         heading = f"All {total} {noun}s, the most doubtful first"
-    slug, heading = "readings" if readings else "doubtful", heading if judged else "The labels"
+    slug, heading = file.removesuffix(".csv"), heading if judged else "The labels"
     pictures = [picture(str(name)) for name in worst["image"]]
     if any(pictures):
-        hint = (
-            f"A number is the probability that the {noun} is right; A → B: {noun} A, suggested grade B."
-            * judged
-        )
+        hint = f"A number is the probability that the {noun} is right; A → B: {noun} A, suggested grade B."
+        hint *= judged
         if looks is not None:
             hint += " Where they look: orange raises the expected grade of the networks, blue lowers it."
-        return Section(slug, heading, hint=hint.strip(), tiles=gallery(worst, pictures, looks))
-    columns = ["id", *["reader"] * readings, "grade", *["suggested", "quality"] * judged]
+        rows = zip(worst.to_dict("records"), pictures, looks or [[]] * len(worst), strict=True)
+        tiles = [_tile(row, shown, more) for row, shown, more in rows]
+        return Section(slug, heading, hint=hint.strip(), tiles=tiles)
+    suggested = bool(judged and worst["suggested"].ne("").any())
+    columns = ["id", "reader", "grade", *["suggested"] * suggested, *["quality"] * judged]
     table = data_table(
-        worst[columns].replace({"suggested": {"": "none"}}).rename(columns={"id": "sample"}),
+        worst[[name for name in columns if name in worst]].rename(columns={"id": "sample"}),
         title="",
-        slug="worst",
-        caption=f"All are in {'readings' if readings else 'audit'}.csv.",
+        slug=f"worst-{slug}",
+        caption=f"All are in {file}.",
         formats={"quality": _probability},
     )
     return Section(slug, heading, tables=[table])
@@ -304,44 +290,39 @@ def _rates(f: SimpleNamespace, summary: Mapping[str, Any], names: Mapping[str, s
         rates = pd.DataFrame(summary["grades"]).set_index("grade")
         grades = grades.join(rates[["rate", "interval"]], on="grade")
     grades["grade"] = [names.get(str(grade), str(grade)) for grade in grades["grade"]]
-    caption = (
-        "Recognised: given to samples with this label more often than to others, beyond two standard errors. Other "
-        "grades are neither suggested nor corrected."
-    )
-    tables = [_rate_table(grades, "grade", caption, title="By given grade")]
-    for who in ("reader", "patient"):
+    frames = {"grade": (grades, RECOGNISED)}
+    for who, most in (("reader", None), ("patient", PATIENTS)):
         rows = summary[f"{who}s"]
         if f.judged and rows is not None:
-            few = pd.DataFrame(rows if who == "reader" else rows[:PATIENTS])
+            few = pd.DataFrame(rows[:most])
             few[who] = few[who].astype(str).str.strip().replace("", "(not given)")
             few = few.rename(columns={"samples": "readings" if f.several and who == "reader" else "labels"})
-            caption = f"{len(few)} of {len(rows):,}; all are in summary.json." if len(few) < len(rows) else ""
-            tables.append(_rate_table(few, who, caption, title=f"By {who}, most errors first"))
+            more = f"{len(few)} of {len(rows):,}; all are in summary.json." if len(few) < len(rows) else ""
+            frames[who] = few, more
+    tables = []
+    for who, (frame, caption) in frames.items():
+        shown = frame[[name for name in (who, *RATES) if name in frame]].rename(columns=RATES)
+        title = "By given grade" if who == "grade" else f"By {who}, most errors first"
+        made = data_table(shown, title=title, slug=f"rates-{who}", caption=caption, formats=RATE_FORMATS)
+        tables.append(made)
     return Section("rates", "Grades, readers and patients", tables=tables)
-
-
-def _rate_table(frame: pd.DataFrame, who: str, caption: str, *, title: str) -> Table:
-    """frame: the columns below, as far as they are there."""
-    labels = {"recall": "given by the networks", "expected_errors": "expected errors", "rate": "error rate",
-              "interval": "95 % interval"}  # fmt: skip
-    order = [who, "labels", "readings", "recall", "recognised", "expected_errors", "rate", "interval"]
-    frame = frame[[name for name in order if name in frame]]
-    return data_table(
-        frame.rename(columns=labels),
-        title=title,
-        slug=f"rates-{who}",
-        caption=caption,
-        formats={
-            "given by the networks": ".0%",
-            "expected errors": ",.1f",
-            "error rate": ".1%",
-            "95 % interval": _interval,
-        },
-    )
 
 
 def _interval(ends: Any, pattern: str = ".1%") -> str:
     return between(ends[0], ends[1], pattern) if isinstance(ends, (tuple, list)) else ""
+
+
+RATES = {  # column → its heading
+    "labels": "labels", "readings": "readings", "recall": "given by the networks", "recognised": "recognised",
+    "expected_errors": "expected errors", "rate": "error rate", "interval": "95 % interval",
+}  # fmt: skip
+RATE_FORMATS: dict[str, Format] = {
+    "given by the networks": ".0%", "expected errors": ",.1f", "error rate": ".1%", "95 % interval": _interval
+}  # fmt: skip
+RECOGNISED = (
+    "Recognised: given to samples with this label more often than to others, beyond two standard errors. Other grades "
+    "are neither suggested nor corrected."
+)
 
 
 def _noise(
@@ -349,7 +330,7 @@ def _noise(
 ) -> Iterator[Section]:
     entries = []
     if f.judged or f.identifiable:
-        form = f"{summary['form']} ({summary['form_weight']:.0%}): {form_meaning(summary)}"
+        form = f"{summary['form']} ({summary['form_weight']:.0%}): {FORMS[summary['form']]}"
         mean = "a mean over all forms, by how well each explains the labels"
         entries = [("likeliest form", form), ("matrix", mean)]
     if entries or figures:
@@ -368,27 +349,26 @@ def _noise_figures(
         counts = pd.crosstab(scores["true_grade"], scores["grade"])
         joint = counts.reindex(index=list(grades), columns=list(grades), fill_value=0).to_numpy(np.float64)
         panels["Known"] = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1)
-    for kind, matrix in list(panels.items())[:1]:
-        rows = (
-            f"{name}: {', '.join(f'{p:.2f}' for p in row)}" for name, row in zip(grades, matrix, strict=True)
+    if panels:
+        kind, matrix = next(iter(panels.items()))
+        rows = "; ".join(" ".join(f"{p:.2f}" for p in row) for row in matrix)
+        figure = canvas.CaptionedFigure(
+            name="matrix",
+            figure=canvas.transition_figure(panels, grades=grades, digits=2),
+            caption="The probability of each label (column) for each true grade (row).",
+            alt=f"{kind} probability of each label for each true grade, by row: {rows}",
         )
-        alt = f"{kind} probability of each label for each true grade: {'; '.join(rows)}"
-        caption = "The probability of each label (column) for each true grade (row)."
-        figure = canvas.transition_figure(panels, grades=grades, digits=2)
-        figures.append(canvas.CaptionedFigure(name="matrix", figure=figure, caption=caption, alt=alt))
+        figures.append(figure)
     if f.judged:
         quality = scores["quality"].to_numpy(np.float64)
-        alt = f"Histogram of label quality; below 0.5: {count_of(int((quality < 0.5).sum()), 'label')}."
-        caption = "The probability that each label is right. Review those on the left."
-        figure = _histogram(quality)
-        figures.append(canvas.CaptionedFigure(name="quality", figure=figure, caption=caption, alt=alt))
+        figure = canvas.CaptionedFigure(
+            name="quality",
+            figure=_histogram(quality),
+            caption="The probability that each label is right. Review those on the left.",
+            alt=f"Histogram of label quality; below 0.5: {count_of(int((quality < 0.5).sum()), 'label')}.",
+        )
+        figures.append(figure)
     return figures
-
-
-def form_meaning(summary: Mapping[str, Any]) -> str:
-    """The form of the noise in words."""
-    two = summary["form"] == "quasi" and len(summary["matrix"]) == 2
-    return "both grades are mistaken equally often" if two else FORMS[summary["form"]]
 
 
 @canvas.house_style

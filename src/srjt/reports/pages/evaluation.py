@@ -8,6 +8,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,7 @@ from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
-from srjt.reports.sections import made_section, model_section, thumbnails_of
+from srjt.reports.sections import made_section, model_section, pictures_of
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
@@ -271,8 +272,7 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
     rows, shown = found.answers, found.grades.shown
     if found.per or rows.empty or found.features:  # a patient is not one picture
         return []
-    files = [str(file) for file in rows["file" if "file" in rows else "image"]]
-    picture = thumbnails_of(files, data)
+    files, picture = rows["file" if "file" in rows else "image"].astype(str).tolist(), pictures_of(data)
     frame = pd.DataFrame({name: rows[name].map(found.grades.index) for name in ("label", "grade")})
     frame = frame.assign(
         id=rows["image"].astype(str), owner=rows["patient" if "patient" in rows else "image"]
@@ -284,7 +284,7 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
         own = frame[distance == off]
         # one of each patient first
         own = own.iloc[np.argsort(own.duplicated("owner"), kind="stable")][: 4 * EXAMPLES].reset_index()
-        pictures = ((one, image) for one in own.to_dict("records") if (image := picture(one["index"])))
+        pictures = ((one, image) for one in own.to_dict("records") if (image := picture(files[one["index"]])))
         for one, image in itertools.islice(pictures, EXAMPLES):
             title = " → ".join(dict.fromkeys((shown[one["label"]], shown[one["grade"]])))
             tiles.append(Tile(picture=image, title=title, number=kind, text=one["id"]))
@@ -366,21 +366,20 @@ COMPARED: list[Verdict[Any]] = [
     (lambda f: True, "Against {f.first}: {f.outcome}", "{f.metric} on {f.samples}, by their {f.judged_by}."),
 ]
 COMPARED_NOTES: list[Rule[Any]] = [
-    (lambda f: not f.seeds, "One training per method: the interval does not contain the variation between "
+    (lambda f: max(f.trainings) == 1, "One training per method: the interval does not contain the variation between "
      "trainings."),
-    (lambda f: f.seeds, "Intervals and p-values contain the variation between trainings (Student's t)."),
-    (lambda f: f.seeds and min(f.trainings) == 1, "A method with one training is taken to vary as the others do."),
-    (lambda f: f.by_patient, "Intervals and p-values resample patients, the same ones for all runs."),
-    (lambda f: not f.by_patient, "No patient ids: intervals and p-values resample images, and are too narrow if a "
+    (lambda f: max(f.trainings) > 1, "Intervals and p-values contain the variation between trainings (Student's t); a "
+     "method with one training is taken to vary as the others do."),
+    (lambda f: f.patients, "Intervals and p-values resample patients, the same ones for all runs."),
+    (lambda f: not f.patients, "No patient ids: intervals and p-values resample images, and are too narrow if a "
      "patient has several."),
-    (lambda f: f.two, "They are not corrected for the number of metrics."),
-    (lambda f: not f.two, "p is corrected for the number of runs (Holm), not for the number of metrics."),
+    (lambda f: True, "p-values of several runs are corrected for their number (Holm), not for that of the metrics."),
 ]  # fmt: skip
 
 
 def comparison_facts(comparison: Comparison) -> SimpleNamespace:
     """What the sentences are about. better, worse: the runs of which neither interval nor corrected p-value allows for
-    no difference; seeds: whether the intervals contain the variation between trainings."""
+    no difference."""
     rows = [row for row in comparison.differences if row.metric == comparison.purpose]
     sign = -1 if METRICS[comparison.purpose].lower_is_better else 1
     gains = {
@@ -395,21 +394,19 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
     patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
     value, low, high = rows[0].difference
     level, metric = f"{comparison.level:.0%} interval", METRICS[comparison.purpose].long_name
-    return SimpleNamespace(
-        first=comparison.runs[0],
-        others=", ".join(others),
-        two=len(others) == 1,
-        metric=metric[0].upper() + metric[1:],
-        difference=f"{value:+.3f} ({level} {between(low, high, '+.3f')})".replace("-", "−"),
-        better=better,
-        worse=worse,
-        outcome="; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs),
-        samples=f"{count_of(comparison.samples, 'test sample')}{patients}",
-        judged_by=comparison.judged_by,
-        by_patient=comparison.patients is not None,
-        trainings=trainings,
-        seeds=max(trainings) > 1,
-    )
+    own = {
+        "first": comparison.runs[0],
+        "others": ", ".join(others),
+        "two": len(others) == 1,
+        "metric": metric[0].upper() + metric[1:],
+        "difference": f"{value:+.3f} ({level} {between(low, high, '+.3f')})".replace("-", "−"),
+        "better": better,
+        "worse": worse,
+        "outcome": "; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs),
+        "samples": f"{count_of(comparison.samples, 'test sample')}{patients}",
+        "trainings": trainings,
+    }
+    return SimpleNamespace(**{**vars(comparison), **own})
 
 
 @page_of.register(Comparison)
@@ -496,25 +493,23 @@ def subgroups_sections(found: Evaluation, *, brief: bool) -> list[Section]:
     """The worst group, a forest plot and the scores of all groups. brief: only what a terminal shows."""
     if found.subgroups is None:
         return []
-    text = sentences(SUBGROUPS, subgroup_facts(found.subgroups))
+    few = ["mae", "coverage" if found.ranges else "accuracy"]
+    text, table = sentences(SUBGROUPS, subgroup_facts(found.subgroups)), _subgroup_table(found, few)
+    first = Section("subgroups", "Groups", text=text, tables=[table], brief=True)
     if brief:
-        few = _subgroup_table(found, found.subgroups, ["mae", "coverage" if found.ranges else "accuracy"])
-        return [Section("subgroups", "Groups", text=text, tables=[few], brief=True)]
+        return [first]
     names = [*MAIN, "calibration_error", *(["coverage"] if found.ranges else [])]
-    errors = _subgroup_table(found, found.subgroups, ["mae"])
-    every = _subgroup_table(found, found.subgroups, names, intervals=True)
+    every = _subgroup_table(found, names, intervals=True)
     figure = results.subgroup_figure(found.subgroups, all_samples=found.intervals["mae"].value)
     return [
-        Section("subgroups", "Groups", text=text, tables=[errors], figures=[figure], brief=True),
+        replace(first, figures=[figure]),
         Section("subgroup-scores", "All scores of the groups", tables=[every], closed=True),
     ]
 
 
-def _subgroup_table(
-    found: Evaluation, subgroups: Subgroups, names: Sequence[str], *, intervals: bool = False
-) -> Table:
+def _subgroup_table(found: Evaluation, names: Sequence[str], *, intervals: bool = False) -> Table:
     """Some scores of each group; only the mean absolute error has its interval, unless all have."""
-    groups = subgroups.groups
+    groups = [] if found.subgroups is None else found.subgroups.groups
     frame = pd.DataFrame({"group": map(str, groups)})
     frame["patients" if found.by_patient else "samples"] = [group.patients for group in groups]
     for name in names:

@@ -24,8 +24,9 @@ from srjt.readers.consensus import NEW_READER, Consensus
 from srjt.readers.readings import ENOUGH, Readings
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
 from srjt.reports.pages.audit import doubtful_section, thumbnail
+from srjt.reports.pages.evaluation import interval_frame
 from srjt.reports.table import MISSING, Table, between, data_table
 
 DOUBTFUL = 24  # items and readings
@@ -211,7 +212,6 @@ OVERALL = {  # label → its name in ``Agreement``, and how it is written
     "Krippendorff’s α": ("alpha", ".2f"),
 }
 IN_TERMINAL = 6  # readers
-FEW = 10  # readings: of a reader with fewer little is known
 REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
 
 VERDICT: list[Verdict[Any]] = [
@@ -222,7 +222,7 @@ VERDICT: list[Verdict[Any]] = [
      "{f.consensus_wrong:.0%} are."),
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.nothing_learnt, "Let a second reader read {f.enough} {f.noun}s or more, or add a column of "
+    (lambda f: f.nothing_learnt, f"Let a second reader read {ENOUGH} {{f.noun}}s or more, or add a column of "
      "trusted grades (reference), and until then use the readings, not the consensus; srjt audit looks for wrong "
      "labels with networks instead."),
     (lambda f: not f.determined and not f.nothing_learnt, "{f.reason} Certainties rest on how often readers "
@@ -236,8 +236,6 @@ REMARKS: list[Rule[Any]] = [
     (lambda f: not f.nothing_learnt, "Intervals are 95 % and resample {f.resampled}."),
     (lambda f: not f.nothing_learnt and f.assumption, "{f.assumption}"),
     (lambda f: f.single and not f.nothing_learnt, "{f.single} of {f.items} {f.noun}s have one reading only."),
-    (lambda f: f.few and not f.nothing_learnt, "{f.few} with fewer than 10 readings: what is said of them follows "
-     "mostly from the average reader."),
 ]  # fmt: skip
 NEXT_READINGS: list[Rule[Any]] = [
     (lambda f: f.next and f.known_readers, "One more reading of these gains most."),
@@ -249,8 +247,8 @@ NEXT_READINGS: list[Rule[Any]] = [
 
 
 def page_facts(facts: Mapping[str, Any]) -> SimpleNamespace:
-    """What the rules know, of the facts that ``reader_facts`` has collected."""
-    found, noun, readers = facts["consensus"], facts["noun"], facts["readers"]
+    """What the rules know: the facts that ``reader_facts`` has collected, those about the consensus, and more."""
+    agreed, readers = facts["consensus"], facts["readers"]
     trusted = 0 if facts["reference"] is None else facts["reference"]["items"]
     alone = facts["reference"] is None and facts["probabilities"] is None
     grades = grades_of(facts).shown
@@ -259,33 +257,21 @@ def page_facts(facts: Mapping[str, Any]) -> SimpleNamespace:
         for reader in readers
         if max(reader["by_grade"]) == reader["readings"] >= REMARKABLE
     ]
-    few = sum(reader["readings"] < FEW for reader in readers)
-    exact = (facts["agreement"] or {}).get("exact")
-    wrong = found["wrong_readings"]
     kinds = Counter(problem["kind"] for problem in facts["problems"])
-    return SimpleNamespace(
-        noun=noun,
-        items=facts["items"],
+    own = {
         # nothing tells how readers err: certainties would come from the defaults of the model alone
-        nothing_learnt=alone and found["single"] == facts["items"],
-        enough=ENOUGH,
-        exact=None if exact is None else exact["value"],
-        wrong=0.0 if wrong is None else wrong["value"],
-        consensus_wrong=found["expected_wrong"] / facts["items"],
-        determined=found["determined"],
-        reason=found["reason"],
-        assumption=found["assumption"],
-        no_overlap=len(readers) > 1 and facts["agreement"] is None,
-        problems=", ".join(f"{count:,} {kind}" for kind, count in kinds.items()),
-        constant=_listed(constant),
-        resampled=facts["resampled"],
-        single=found["single"],
-        few=f"{count_of(few, 'reader')} of {len(readers):,}" if few and len(readers) > 1 else "",
-        next=facts["next"],
-        known_readers=any(row["reader"] != NEW_READER for row in facts["next"] or ()),
-        trusted=trusted,
-        without_trusted=" without a trusted grade" if trusted else "",
-    )
+        "nothing_learnt": alone and agreed["single"] == facts["items"],
+        "exact": ((facts["agreement"] or {}).get("exact") or {}).get("value"),
+        "wrong": (agreed["wrong_readings"] or {"value": 0.0})["value"],
+        "consensus_wrong": agreed["expected_wrong"] / facts["items"],
+        "no_overlap": len(readers) > 1 and facts["agreement"] is None,
+        "problems": ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()),
+        "constant": _listed(constant),
+        "known_readers": any(row["reader"] != NEW_READER for row in facts["next"] or ()),
+        "trusted": trusted,
+        "without_trusted": " without a trusted grade" if trusted else "",
+    }
+    return SimpleNamespace(**{**facts, **agreed, **own})
 
 
 def grades_of(facts: Mapping[str, Any]) -> Grades:
@@ -388,7 +374,8 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
         numbers.append(KeyNumber(label, f"{share:.0%}", compared=count_of(count, facts["noun"])))
     consensus, reference = facts["consensus"], facts["reference"]
     uncertain = f"{consensus['uncertain']:,} less than 60 % certain"
-    numbers += _number("wrong readings", consensus["wrong_readings"], ".0%")
+    if consensus["wrong_readings"]:
+        numbers.append(KeyNumber.of("wrong readings", _interval(consensus["wrong_readings"]), ".0%"))
     numbers.append(KeyNumber("wrong consensus grades", f"{f.consensus_wrong:.0%}", compared=uncertain))
     if reference is not None:
         label = f"equal to {count_of(reference['items'], 'trusted grade')}"
@@ -399,15 +386,15 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
 
 
 def _overall(agreement: Mapping[str, Any]) -> list[KeyNumber]:
-    every = [_number(label, agreement.get(key), pattern) for label, (key, pattern) in OVERALL.items()]
-    return [number for numbers in every for number in numbers]
+    return [
+        KeyNumber.of(label, _interval(value), pattern)
+        for label, (key, pattern) in OVERALL.items()
+        if (value := agreement.get(key))
+    ]
 
 
-def _number(label: str, found: Mapping[str, float] | None, pattern: str) -> list[KeyNumber]:
-    if found is None:
-        return []
-    value, low, high = (np.nan if found[name] is None else found[name] for name in ("value", "low", "high"))
-    return [KeyNumber.of(label, Interval(value, low, high), pattern)]
+def _interval(ends: Mapping[str, Any]) -> Interval:
+    return Interval(*(np.nan if ends[name] is None else ends[name] for name in Interval._fields))
 
 
 def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
@@ -492,7 +479,7 @@ def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
 
 def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
     """The readings that are least probably right, and the items of which the consensus is least certain."""
-    grades, noun = grades_of(facts), facts["noun"]
+    grades = grades_of(facts)
     read = None if folder is None else read_readers_folder(folder)
     images = {} if read is None else dict(zip(read.ids, read.images, strict=True))
 
@@ -502,36 +489,32 @@ def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
     readings = pd.DataFrame(facts["doubtful_readings"])
     readings = readings.rename(columns={"consensus": "suggested", "probability": "quality"})
     readings = readings.assign(image=readings["id"], **readings[["grade", "suggested"]].map(grades.show))
-    items = [
-        (item["id"], grades.show(item["grade"]), item["certainty"], _said(item["said"], grades))
-        for item in facts["consensus"]["doubtful"]
-    ]
-    pictures = [picture(name) for name, *_ in items]
-    tiles, tables = [], []
-    if any(pictures):
-        tiles = [
-            Tile(picture=shown, title=grade, number=f"{sure:.2f}", share=sure, detail=said, text=name)
-            for shown, (name, grade, sure, said) in zip(pictures, items, strict=True)
-        ]
-    elif items:
-        frame = pd.DataFrame(items, columns=[noun, "consensus", "certainty", "readings"])
-        caption, formats = "All are in consensus.csv.", {"certainty": ".2f"}
-        tables = [data_table(frame, title="", slug="items", caption=caption, formats=formats)]
-    heading = f"The {len(items)} least certain {noun}s" if items else "Consensus"
-    counts, counted = (
-        list(zip(grades.shown, facts["consensus"]["counts"], strict=True)),
-        f"{noun}s, by consensus",
+    items = pd.DataFrame(facts["consensus"]["doubtful"], columns=["id", "grade", "certainty", "said"])
+    items = items.assign(
+        grade=items["grade"].map(grades.show),
+        reader=[_said(said, grades) for said in items["said"]],
+        suggested="",
+        quality=items["certainty"].astype(float),
+        image=items["id"],
     )
-    return [
-        doubtful_section(readings, facts["number_of_readings"], "reading", picture),
-        Section("uncertain", heading, counts=counts, counted=counted, tiles=tiles, tables=tables),
-    ]
+    counts = list(zip(grades.shown, facts["consensus"]["counts"], strict=True))
+    made = [doubtful_section(readings, facts["number_of_readings"], "reading", picture, file="readings.csv")]
+    if len(items):
+        noun = "consensus grade"
+        made.append(doubtful_section(items, facts["items"], noun, picture, file="consensus.csv"))
+    return [*made, Section("grades", "Consensus", counts=counts, counted=f"{facts['noun']}s")]
 
 
 def _said(readings: Sequence[Sequence[str]], grades: Grades) -> str:
     """Who said what of an item. readings: reader and grade of each."""
     few = [f"{reader}: {grades.show(grade)}" for reader, grade in readings[:SAID]]
     return ", ".join(few) + (", …" if len(readings) > SAID else "")
+
+
+PAIR_COLUMNS = {  # of ``Agreement.pairs``, and intervals → their headings
+    "first": "reader", "second": "and", "items": "both", "quadratic": "quadratic κ", "interval": "95 % interval",
+    "linear": "linear κ", "exact": "same", "within_one": "within one", "difference": "difference", "limits": "limits",
+}  # fmt: skip
 
 
 def _agreement(facts: Mapping[str, Any]) -> list[Section]:
@@ -543,41 +526,29 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
     both = pd.concat([pairs, pairs.rename(columns={"first": "second", "second": "first"})])
     kappa = both.pivot_table(index="first", columns="second", values="quadratic", aggfunc="first")
     kappa = kappa.reindex(index=names, columns=names)
-    few = pairs.head(PAIRS)
+    few = pairs.head(PAIRS).astype(
+        dict.fromkeys(("quadratic", "linear", "exact", "within_one", "difference"), float)
+    )
     few = few.assign(interval=_between(few, ".2f"), limits=_between(few, "+.1f", "limit_"))
-    formats = {  # column → its heading, and how it is written
-        "quadratic": ("quadratic κ", ".2f"),
-        "linear": ("linear κ", ".2f"),
-        "exact": ("same", ".0%"),
-        "within_one": ("within one", ".0%"),
-        "difference": ("difference", "+.2f"),
+    overall = {
+        name: _interval(value) for key, name in COEFFICIENTS.items() if (value := facts["agreement"][key])
     }
-    headings = {
-        "first": "reader",
-        "second": "and",
-        "items": "both",
-        "quadratic": "",
-        "interval": "95 % interval",
-    }
-    headings |= {name: heading for name, (heading, _) in formats.items()} | {"limits": "limits"}
-    frame = few[list(headings)].astype({"first": str, "second": str, **dict.fromkeys(formats, float)})
-    overall = {name: facts["agreement"][key] for key, name in COEFFICIENTS.items() if facts["agreement"][key]}
-    values = pd.DataFrame.from_dict(overall, orient="index").astype(float).rename_axis("coefficient")
-    values["95 % interval"] = _between(values, ".2f")
     coefficients = data_table(
-        values.drop(columns=["low", "high"]).reset_index(),
-        title="All readers",
-        slug="coefficients",
-        caption=WHICH,
-        formats={"value": ".2f"},
+        interval_frame(overall, "coefficient"), title="All readers", slug="coefficients", caption=WHICH
     )
     more = f", {len(few)} of {len(pairs):,}" if len(few) < len(pairs) else ""
     table = data_table(
-        frame.rename(columns=headings),
+        few[list(PAIR_COLUMNS)].rename(columns=PAIR_COLUMNS),
         title=f"Pairs of readers{more}",
         slug="pairs",
         caption="Difference: first − second, in grades; limits: of agreement, by Bland and Altman.",
-        formats=dict(formats.values()),
+        formats={
+            "quadratic κ": ".2f",
+            "linear κ": ".2f",
+            "same": ".0%",
+            "within one": ".0%",
+            "difference": "+.2f",
+        },
     )
     figure = CaptionedFigure(
         name="kappa",

@@ -20,7 +20,7 @@ from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
-from srjt.reports.figures.results import combined_networks, realised_noise_figure, run_figures
+from srjt.reports.figures.results import realised_noise_figure, run_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
 from srjt.reports.pages import evaluation
 from srjt.reports.sections import provenance_section, run_name
@@ -69,10 +69,8 @@ NOTES: list[Rule[Any]] = [
     (lambda f: f.side and not f.answers and not f.kept, "Scores are means over the last {f.averaged} epochs, not the "
      "answers of srjt predict."),
     (lambda f: f.kept > 0, "The networks are those of epoch {f.kept}, the best on the validation side."),
-    (lambda f: f.side, "Curves show each network's own grades, as the paper's figures do; their numbers are "
-     "in metrics.csv."),
-    (lambda f: f.side and f.networks > 1 and not f.pooled, "They are means over the two networks."),
-    (lambda f: f.side and f.networks > 1 and f.pooled, "The networks are pooled."),
+    (lambda f: f.side, "Curves show the networks' own grades, taken together as in the paper's figures; "
+     "metrics.csv has each network's."),
     (lambda f: f.side and f.truth, "Test scores compare with the true grades, validation scores with the given "
      "labels."),
     (lambda f: f.state == "training", "The page is written after an epoch, at most every few seconds. If it is "
@@ -203,9 +201,9 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
     averages = last_epochs(metrics, pooled=record.pooled)
     scores = averages[averages["split"] == side].set_index("metric")["value"]
     score, baseline = float(scores.get(config.optimise, math.nan)), _naive(record)
-    naive = math.nan if baseline is None else float(getattr(baseline, config.optimise))
+    naive = float(getattr(baseline, config.optimise, math.nan))
     epochs, (matrix, wrong) = metrics.loc[metrics["split"] == side, "epoch"], _realised_noise(record)
-    combined, metric = combined_networks(metrics, record.pooled), METRICS[config.optimise].long_name
+    metric = METRICS[config.optimise].long_name
     rows, grades = [MetricRow(*row) for row in metrics.itertuples(index=False)], record.facts.grades.shown
     starved = (starved_grades(rows, grades) or [set()])[-1]
     return SimpleNamespace(
@@ -216,8 +214,6 @@ def run_page_facts(record: RunRecord) -> SimpleNamespace:
         problem=record.problem,
         training=int(sizes.get("train", 0)),
         sides=frozenset(name for name, count in sizes.items() if count),
-        networks=2 if combined else 1,
-        pooled=combined == "pooled",
         kept=kept_epoch(metrics) or 0,
         averaged=int(epochs[epochs > epochs.max() - LAST].nunique()) if len(epochs) else 0,
         answers=record.evaluation is not None,

@@ -59,10 +59,6 @@ WARNINGS: list[tuple[Callable[[Any], Any], str, str]] = [
 NOISE: list[Rule[Any]] = [
     (lambda f: f.injected, "Noise is injected into training and validation labels, never into test labels."),
     (lambda f: f.as_given, "“Labels as given”: nothing is injected."),
-    (lambda f: f.estimators, "{f.estimators} estimated the noise rate from the training labels."),
-    (lambda f: f.unknown, "In {f.unknown} of {f.estimated} runs the noise stayed unknown, and no label was taken "
-     "to be wrong."),
-    (lambda f: f.unused_rate, "No method used the given rate {f.unused_rate:g}."),
 ]  # fmt: skip
 NOISE_COLUMNS = {  # those without a value are left out
     "rho": "ρ",
@@ -77,22 +73,13 @@ NOISE_COLUMNS = {  # those without a value are left out
 
 def study_facts(results: StudyResults) -> SimpleNamespace:
     """What the rules know of a study: numbers, and lists that are empty where there is nothing to say."""
-    runs, study, noise = results.runs, results.facts, noise_rates(results)
+    runs, study = results.runs, results.facts
     status, noises = Counter(runs["status"]), study_figures.study_noises(results)
     unfinished = status["left"] + status["running"]
     purpose: Purpose = study["study"]["train"].get("optimise") or "mae"
     metric = METRICS[purpose]
     cells = best_cells(results, purpose)
     not_better = _not_better(results, purpose)
-    estimating = runs[runs["rate_source"] == "estimate"].merge(
-        noise[["noise", "fold", "seed", "estimated_rate"]], on=["noise", "fold", "seed"]
-    )
-    # the runs of networks that know nothing used no estimate
-    unknown = estimating["estimated_rate"].isna() & (estimating["used_rate"] == 0)
-    estimating = estimating[estimating["estimated_rate"].notna() | unknown]
-    rate = study["study"]["noise_rate"]
-    as_given = any(parse_noise(name).kind == "none" for name in noises)
-    needless = as_given and isinstance(rate, float) and results.noise["given_rate"].isna().all()
     gains = sorted(
         abs((best.value or 0.0) - others[PLAIN]) for _, best, others in cells.values() if PLAIN in others
     )
@@ -122,11 +109,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         tracebacks=_tracebacks(runs[runs["status"] == "failed"]),
         singular=_singular(results) if "garg" in set(runs["method"]) else "",
         injected=any(parse_noise(name).kind != "none" for name in noises),
-        as_given=as_given,
-        estimators=_listed(_names(estimating)),
-        estimated=len(estimating),
-        unknown=int(unknown.sum()),
-        unused_rate=rate if needless else None,
+        as_given=any(parse_noise(name).kind == "none" for name in noises),
     )
 
 
@@ -139,20 +122,18 @@ def _listed(names: Sequence[str]) -> str:
     return "; ".join(names[:NAMED]) + more
 
 
-def _names(runs: pd.DataFrame) -> list[str]:
-    rows = runs[["method", "variant"]].drop_duplicates().itertuples(index=False)
-    return [display_name(*row) for row in rows]
-
-
 def _composition(results: StudyResults) -> str:
-    """ "5 methods and 2 variants, 2 noises, 3 folds, 1 seed"."""
+    """ "5 methods, 2 variants, 2 noises, 3 folds, 1 seed"."""
     runs = results.runs
     variants = runs.loc[runs["variant"] != "", ["method", "variant"]].drop_duplicates()
-    methods = count_of(runs["method"].nunique(), "method")
-    seeds = count_of(len(results.facts["study"]["seeds"]), "seed")
-    methods += f" and {count_of(len(variants), 'variant')}" if len(variants) else ""
-    noises = count_of(runs["noise"].nunique(), "noise")
-    return f"{methods}, {noises}, {count_of(runs['fold'].nunique(), 'fold')}, {seeds}"
+    parts = {
+        "method": runs["method"].nunique(),
+        "variant": len(variants),
+        "noise": runs["noise"].nunique(),
+        "fold": runs["fold"].nunique(),
+        "seed": len(results.facts.get("seeds", [0])),
+    }
+    return ", ".join(count_of(number, noun) for noun, number in parts.items() if number)
 
 
 def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, dict[str, float]]]:
@@ -211,18 +192,6 @@ def _singular(results: StudyResults) -> str:
     return "; ".join(
         f"{study_tables.noise_name(str(name))}: condition number {n:.0f}" for name, n in worst.items()
     )
-
-
-def noise_rates(results: StudyResults) -> pd.DataFrame:
-    """The noises with the rate that the runs used where they estimated one, if it is not the estimate itself."""
-    noise = results.noise.reset_index(drop=True).drop(columns="used_rate", errors="ignore")
-    if "estimated_rate" not in noise:
-        noise["estimated_rate"] = math.nan
-    runs = results.runs[results.runs["rate_source"] == "estimate"]
-    used = runs.groupby(["noise", "fold", "seed"])["used_rate"].mean().rename("used_rate")
-    noise = noise.join(used, on=["noise", "fold", "seed"])
-    same = (noise["used_rate"] - pd.to_numeric(noise["estimated_rate"])).abs() <= 1e-9
-    return noise if (noise["used_rate"].notna() & ~same).any() else noise.assign(used_rate=math.nan)
 
 
 @page_of.register(StudyResults)
@@ -345,10 +314,15 @@ def _figures(results: StudyResults, *, but: Collection[str]) -> list[Section]:
 
 
 def _noise(results: StudyResults) -> Section:
-    """How much was injected, and which rate the methods used."""
-    noise = noise_rates(results)
-    estimated = noise.get("matrix_estimated", pd.Series(False, noise.index)).astype(bool)
-    given = noise["matrix"].notna() & ~estimated
+    """How much was injected, and which rate the runs used where they estimated one, if it is not the estimate."""
+    noise = results.noise.reset_index(drop=True)
+    runs = results.runs[results.runs["rate_source"] == "estimate"]
+    used = runs.groupby(["noise", "fold", "seed"])["used_rate"].mean().rename("used_rate")
+    noise = noise.join(used, on=["noise", "fold", "seed"])
+    same = (noise["used_rate"] - pd.to_numeric(noise["estimated_rate"])).abs() <= 1e-9
+    if not (noise["used_rate"].notna() & ~same).any():
+        noise["used_rate"] = math.nan
+    given = noise["matrix"].notna() & ~noise["matrix_estimated"].astype(bool)
     injected = noise["noise"].map(lambda name: parse_noise(name).kind != "none")
     # of labels as given, a matrix that was given, but not used, has none
     noise["condition_number"] = noise["condition_number"].where(injected | given)
