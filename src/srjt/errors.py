@@ -136,9 +136,8 @@ def requirements_of(extra: str | None) -> list[str]:
         return []
     parts = [line.partition(";") for line in lines]
     marked = [(name.strip(), marker.replace(" ", "").replace('"', "'")) for name, _, marker in parts]
-    return [
-        name for name, marker in marked if (f"extra=='{extra}'" in marker if extra else "extra" not in marker)
-    ]
+    wanted = f"extra=='{extra}'"
+    return [name for name, marker in marked if (wanted in marker if extra else "extra" not in marker)]
 
 
 # Import the public names of a package on first use.
@@ -165,9 +164,8 @@ def lazy_names(
         if name.startswith("__"):  # asked for by Python itself and by tools
             raise unknown
         try:
-            module = importlib.import_module(
-                whole if origins.get(name, package) == package else origins[name]
-            )
+            origin = origins.get(name, package)
+            module = importlib.import_module(whole if origin == package else origin)
         except ModuleNotFoundError as problem:
             if problem.name == whole:
                 raise unknown from None

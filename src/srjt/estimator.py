@@ -53,9 +53,7 @@ def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> TrainC
     for name in given:
         if name in (*parameters, "seed"):
             instead = "random_state" if name == "seed" else name
-            raise SrjtError(
-                f"{name} cannot be among the settings: it is the estimator's parameter {instead}."
-            )
+            raise SrjtError(f"{name} cannot be among the settings: it is the parameter {instead}.")
     network, rate = parameters["network"], parameters["learning_rate"]
     if not manifest.are_features:
         assert manifest.arrays is not None

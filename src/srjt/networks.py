@@ -130,9 +130,8 @@ class Block(nn.Module):
     def __init__(self, inputs: int, width: int, *, stride: int, bottleneck: bool) -> None:
         super().__init__()
         outputs = 4 * width if bottleneck else width
-        self.conv1 = convolution(
-            inputs, width, kernel=1 if bottleneck else 3, stride=1 if bottleneck else stride
-        )
+        kernel, first = (1, 1) if bottleneck else (3, stride)
+        self.conv1 = convolution(inputs, width, kernel=kernel, stride=first)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = convolution(width, width, kernel=3, stride=stride if bottleneck else 1)
         self.bn2 = nn.BatchNorm2d(width)
@@ -248,18 +247,18 @@ def _monai(name: str, *, channels: int) -> Maker:
         raise errors.missing_extra("monai", "monai", f"The network {name!r}") from error
     random.setstate(state)
 
-    def densenet() -> nn.Module:
-        network: Any = getattr(nets, _DENSENETS[name])(spatial_dims=2, in_channels=channels, out_channels=1)
-        network.class_layers.out = nn.Identity()
+    def make() -> nn.Module:
+        network: Any
+        if name in _DENSENETS:
+            network = getattr(nets, _DENSENETS[name])(spatial_dims=2, in_channels=channels, out_channels=1)
+            network.class_layers.out = nn.Identity()
+        else:
+            network = nets.EfficientNetBN(name, pretrained=False, spatial_dims=2, in_channels=channels)
+            network._fc = nn.Identity()
+            network.set_swish(memory_efficient=False)  # the other one cannot be compiled or exported
         return network  # type: ignore[no-any-return]
 
-    def efficientnet() -> nn.Module:
-        network: Any = nets.EfficientNetBN(name, pretrained=False, spatial_dims=2, in_channels=channels)
-        network._fc = nn.Identity()
-        network.set_swish(memory_efficient=False)  # the other one cannot be compiled or exported
-        return network  # type: ignore[no-any-return]
-
-    return densenet if name in _DENSENETS else efficientnet
+    return make
 
 
 def as_trained(name: str, backbone: nn.Module) -> nn.Module:
@@ -309,9 +308,8 @@ def _timm(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -> Mak
 
     def make() -> nn.Module:
         try:
-            network = timm.create_model(
-                name, pretrained=pretrained, num_classes=0, in_chans=in_shape[0], **size
-            )
+            options = {"pretrained": pretrained, "num_classes": 0, "in_chans": in_shape[0], **size}
+            network = timm.create_model(name, **options)
         except Exception as error:
             if size and not isinstance(error, OSError):
                 raise SrjtError(
@@ -373,18 +371,15 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     wanted = network.state_dict()
     prefix = _prefix(weights, wanted)
     tensors = {key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)}
-    tensors = {
-        key: value for key, value in tensors.items() if key in wanted or key.split(".")[0] not in _CLASSIFIERS
-    }
+    other = [key for key in tensors if key not in wanted and key.split(".")[0] in _CLASSIFIERS]
+    tensors = {key: value for key, value in tensors.items() if key not in other}
     # Many published files lack batch norm's step counters, which batch norm does not use by default.
     counters = {key: value for key, value in wanted.items() if key.endswith("num_batches_tracked")}
     try:
         network.load_state_dict({**counters, **tensors})
     except RuntimeError as error:
-        reason = str(error).partition("\n\t")[2] or str(error)
-        raise SrjtError(
-            f"The weights in {source} do not fit the network: {' '.join(reason.split())[:300]}"
-        ) from error
+        reason = " ".join(str(error).partition("\n\t")[2].split())[:300]
+        raise SrjtError(f"The weights in {source} do not fit the network: {reason}") from error
     used = {prefix + key for key in tensors}
     rest = [key for key in weights if key not in used]
     unused = f"; {len(rest)} of the file's are not used ({few(rest)})" if rest else ""
@@ -403,9 +398,8 @@ def _unwrap(content: object) -> dict[str, Tensor]:
 
 def _prefix(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
     """What stands before the most keys of the network; the first of several, such as of a run's two networks."""
-    prefixes = Counter(
-        key.removesuffix(name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")
-    )
+    pairs = [(key, name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")]
+    prefixes = Counter(key.removesuffix(name) for key, name in pairs)
     return max(prefixes, key=prefixes.__getitem__, default="")
 
 

@@ -245,9 +245,8 @@ def html_table(header: Sequence[object], rows: Iterable[Sequence[object]], *, ca
     """A table as pandas shows it, which a notebook has colours and lines for."""
     import pandas as pd  # slow to import
 
-    cells = pd.DataFrame(
-        [[str(cell) for cell in row] for row in rows], columns=list(header) or None, dtype=object
-    )
+    texts = [[str(cell) for cell in row] for row in rows]
+    cells = pd.DataFrame(texts, columns=list(header) or None, dtype=object)
     with pd.option_context("display.max_colwidth", None):
         return cells.to_html(index=False, header=bool(header), border=0) + html_text(caption)
 

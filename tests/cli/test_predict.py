@@ -411,7 +411,7 @@ def test_a_page_that_cannot_be_written_loses_no_predictions(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
     err = command.refuses("predict", finished, labelled.parent / "p000", "--html", "/proc/x/new.html")
-    assert "cannot be written to /proc/x/new.html" in err
+    assert "/proc/x/new.html cannot be written" in err
     assert len(pd.read_csv("predictions.csv")) > 0
 
 

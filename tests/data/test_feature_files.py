@@ -206,7 +206,7 @@ def csv(text: str) -> Any:
         (npy(X), {}, "a.csv beside it, or any table by `labels`"),
         (npy(X, id=IDS[:5], grade=GRADES[:5]), {}, "a.npy has 8 rows, a.csv 5"),
         (npy(X, id=IDS, grade=GRADES), {"grade_column": "level"}, "Unknown column .for the grade, in a.csv. 'level'"),
-        (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"kind": "features"}, "columns of a.csv do not show which"),
+        (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"kind": "features"}, "a.csv does not show its features"),
         (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"feature_columns": "f*"}, "No column of a.csv matches .*: id"),
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1,x,4\n"), {"feature_columns": "f*"}, "line 3: 'x' in 'f1' is not a number"),
         (csv("id,grade,f1,f2\n1,0,1,nan\n2,1,3,4\n"), {"feature_columns": "f*"}, "finite: row 0, column 1"),

@@ -92,7 +92,7 @@ def test_a_declared_name_may_look_like_no_value() -> None:
     [
         (["1", "1"], None, "Only one grade"),
         (["", ""], None, "No sample has a grade"),
-        (["a"], ["b", "c"], "None of the grades a is among"),
+        (["a"], ["b", "c"], "None of a is among"),
         (["a"], ["a"], "at least two grades"),
         (["a"], ["a", "A"], "listed twice"),
         (["0.5", "0.25"], None, "whole number"),

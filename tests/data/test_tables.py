@@ -85,7 +85,7 @@ def test_a_verified_grade_that_is_none_is_a_problem_of_its_row(tmp_path: Path) -
         "line 3: verified grade: 'maybe' is not one of 0, 1"
     ]
     assert reading.manifest.ids == ["a.png", "c.png"]
-    with pytest.raises(SrjtError, match="Verified grades must lie in 0 … 1"):
+    with pytest.raises(SrjtError, match="Verified grades lie in 0 … 1"):
         replace(reading.manifest, table=reading.manifest.table.assign(verified_grade=2))
 
 
@@ -199,7 +199,7 @@ def test_a_hopeless_table_is_one_sentence(tmp_path: Path, content: bytes, senten
 def test_an_unclosed_quote_hides_no_rows(tmp_path: Path) -> None:
     rows = [f"{n}.png,{n % 2}" for n in range(60)]
     rows[29] = '29.png,"1'
-    with pytest.raises(SrjtError, match=r"never closed, in the row that begins in line 31\."):
+    with pytest.raises(SrjtError, match=r"never closed, in the row from line 31 on"):
         read(table(tmp_path, "\n".join(["image,grade", *rows])))
     rows[40] += '"'  # a second stray quote closes the first
     reading = read(table(tmp_path, "\n".join(["image,grade", *rows])))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -238,6 +239,9 @@ def test_columns_with_the_names_of_ours_are_kept_under_another(run: Trained, fea
     table = srjt.predict(run, named, keep=["refer"], refer_from="2")
     assert set(table["refer"]) <= {"yes", "no"}
     assert set(table["refer_source"]) == {"their word"}
+    names = [f"f{column}" for column in range(named.arrays.shape[1])]  # type: ignore[union-attr]
+    frame = pd.DataFrame(named.arrays, columns=names).assign(true_grade="one")
+    assert set(srjt.predict(run, frame, keep=["true_grade"])["true_grade"]) == {"one"}
 
 
 def test_nothing_to_pool_is_said_in_one_sentence(run: Trained, features: Manifest) -> None:

@@ -243,7 +243,7 @@ def test_features_are_matched_by_name(rows: Rows, tmp_path: Path) -> None:
     assert calibrated[0] == calibrated[1]
     with pytest.raises(SrjtError, match=r"the table lacks 1 of 10 feature columns of the run \(f10\)"):
         run.predict(x.rename(columns={"f10": "f9"}))
-    with pytest.raises(SrjtError, match=r"the data lacks 1 of them \(f10\)"):
+    with pytest.raises(SrjtError, match=r"the data lacks 1 of 10 feature columns"):
         run.evaluate(labelled.rename(columns={"f10": "f9"}))
 
 

@@ -237,9 +237,7 @@ def _compared(manifest: Manifest, rows: list[int], relation: str) -> str:
     ids, labels, patients = manifest.ids, manifest.labels, manifest.patients
     detail = f"{relation} " + ", ".join(ids[row] for row in rows[1:])
     if _contradict(manifest, rows):
-        detail += "; grades " + " and ".join(
-            manifest.grades[g] for g in sorted({int(labels[r]) for r in rows})
-        )
+        detail += "; grades " + " and ".join(manifest.grades[g] for g in np.unique(labels[rows]))
     if patients is not None and len({patients[row] for row in rows}) > 1:
         detail += "; patients " + " and ".join(sorted({patients[row] for row in rows}))
     return detail

@@ -130,9 +130,7 @@ def _infer(present: list[str], times: Mapping[str, int]) -> tuple[tuple[str, ...
         return names, f"{', '.join(names)} (ordered by the number at the end)"
     whole = [key for key in map(_key, numeric) if key.isdecimal()]
     if not whole:
-        raise SrjtError(
-            f"No grade is a whole number from 0 on; the first is {_listed(sorted(present)[:1])!r}."
-        )
+        raise SrjtError(f"No grade is a whole number from 0 on: {_listed(sorted(present)[:1])!r} is not one.")
     names = order_names(whole)
     from_1 = "" if names[0] == "0" else ", stored as numbers from 0"
     return names, f"whole numbers {names[0]} … {names[-1]}{from_1}"
@@ -146,9 +144,7 @@ def _match(present: list[str], names: tuple[str, ...]) -> tuple[dict[str, int], 
         return codes_of, note
     used = {int(key) for key in map(_key, present) if key.isdecimal()}
     if not used or any(key.isdecimal() for key in codes_of):
-        raise SrjtError(
-            f"None of the grades {_listed(sorted(present))} is among those listed: {', '.join(names)}."
-        )
+        raise SrjtError(f"None of {_listed(sorted(present))} is among those listed: {', '.join(names)}.")
     if 0 not in used and len(names) not in used:
         raise SrjtError(
             f"Whether the grades {_listed(map(str, sorted(used)))} start at 0 or 1 is unknown: list numbers, not names."
@@ -299,9 +295,7 @@ def parse_grade_names(text: str | None) -> dict[str, str] | None:
     for part in text.split(","):
         grade, equals, name = (piece.strip() for piece in part.partition("="))
         if not equals or not grade or not name:
-            raise SrjtError(
-                f"Grade names are written as 0=none,1=doubtful; {part.strip()!r} is not GRADE=NAME."
-            )
+            raise SrjtError(f"Grade names are written as 0=none,1=mild; {part.strip()!r} is not GRADE=NAME.")
         if grade in names:
             raise SrjtError(f"The grade {grade!r} has two names: {names[grade]!r} and {name!r}.")
         names[grade] = name
@@ -318,9 +312,7 @@ def _check_display_names(names: Mapping[str, str], grades: Sequence[str]) -> dic
         if grade not in grades:
             raise unknown_name("grade (in the grade names)", grade, grades)
         if not name or not name.isprintable() or len(name) > LONGEST:
-            raise SrjtError(
-                f"The name of {grade!r} must have 1 to {LONGEST} printable letters; got {name[:80]!r}."
-            )
+            raise SrjtError(f"{grade!r} needs a name of 1 to {LONGEST} printable letters; got {name[:80]!r}.")
         if (other := owner.setdefault(name.casefold(), grade)) != grade:
             raise SrjtError(f"The grades {other!r} and {grade!r} have the same name, {name!r}.")
     if missing := [grade for grade in grades if name_of and grade not in name_of]:

@@ -159,9 +159,7 @@ class Manifest:
             raise SrjtError(f"A manifest needs the columns id, image and grade; missing: {sorted(missing)}.")
         if self.arrays is not None and len(self.arrays) != len(self.table):
             what = "rows of features" if self.are_features else "images"
-            raise SrjtError(
-                f"{len(self.arrays)} {what} but {count_of(len(self.table), 'label')}: give equally many."
-            )
+            raise SrjtError(f"{len(self.arrays)} {what} but {count_of(len(self.table), 'label')}.")
         if not self.table["id"].is_unique:
             twice = self.table.loc[self.table["id"].duplicated(), "id"].iloc[0]
             raise SrjtError(f"Sample ids must be unique; {twice!r} occurs more than once.")
@@ -170,9 +168,7 @@ class Manifest:
         if "verified_grade" in self.table:
             verified = self.table["verified_grade"]
             if verified.dtype.kind not in "iu" or not verified.between(-1, self.num_classes - 1).all():
-                raise SrjtError(
-                    f"Verified grades must lie in 0 … {self.num_classes - 1}, or be −1 (not known)."
-                )
+                raise SrjtError(f"Verified grades lie in 0 … {self.num_classes - 1}, or are −1 (not known).")
 
     def __repr__(self) -> str:
         return f"<Manifest: {self.describe()}>"
@@ -289,9 +285,8 @@ class Manifest:
     def with_labels(self, labels: npt.ArrayLike) -> Manifest:
         """The same samples with other grades (N,)."""
         # what readers say about the true grades does not hold for these labels
-        table = self.table.drop(
-            columns=[POSTERIOR.format(grade) for grade in range(self.num_classes)], errors="ignore"
-        )
+        posterior = [POSTERIOR.format(grade) for grade in range(self.num_classes)]
+        table = self.table.drop(columns=posterior, errors="ignore")
         return replace(self, table=table.assign(grade=np.asarray(labels, dtype=np.int64)))
 
 

@@ -158,11 +158,8 @@ def official_split(manifest: Manifest) -> Split:
         raise SrjtError("The published split has no training samples.")
     shared = _on_two_sides(manifest.patients, split)
     if len(shared):
-        warn(
-            f"The published split has patients on two sides ({shared['owner'].iloc[0]} is one): its results will be "
-            "too optimistic.",
-            LeakageWarning,
-        )
+        sentence = f"The published split has patients on two sides ({shared['owner'].iloc[0]} is one)"
+        warn(f"{sentence}: its results will be too optimistic.", LeakageWarning)
     _warn_of_shared_images(manifest, {"The published split": split})
     return split
 
@@ -345,11 +342,11 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
         if len(shared):
             first = shared[shared["owner"] == shared["owner"].iloc[0]].drop_duplicates("side")
             one, other = (manifest.ids[row] for row in first.index[:2])
-            warn(
-                f"{name} has identical images on two sides ({count_of(shared['owner'].nunique(), 'group')}, for "
-                f"example {one} and {other}): its results will be too optimistic.",
-                LeakageWarning,
+            groups = f"{count_of(shared['owner'].nunique(), 'group')}, for example {one} and {other}"
+            sentence = (
+                f"{name} has identical images on two sides ({groups}): its results will be too optimistic."
             )
+            warn(sentence, LeakageWarning)
             return
 
 

@@ -367,9 +367,8 @@ def generate(
     number = pd.Series(patient).groupby(patient).cumcount()
     image = [f"{f}/{n:04d}.png" for f, n in zip(folder, number, strict=True)]
     grade = severity.astype(np.int64)
-    table = pd.DataFrame(
-        {"id": image, "image": image, "grade": grade, "patient": folder, "severity": severity}
-    )
+    columns = {"id": image, "image": image, "grade": grade, "patient": folder, "severity": severity}
+    table = pd.DataFrame(columns)
     return Manifest(table=table, grades=tuple(str(g) for g in range(grades)), arrays=arrays)
 
 

@@ -200,9 +200,7 @@ def read_image(
         raise
     except Exception as error:  # damaged files make the readers raise almost any exception
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            raise SrjtError(
-                f"{path} cannot be opened: too many files are open; allow more (ulimit -n)."
-            ) from error
+            raise SrjtError(f"{path} cannot be opened: too many files are open (ulimit -n).") from error
         raise BadImageError(path, _reason(error)) from error
     return np.array(picture if size is None else resized(picture, size=size, resize=resize))
 
@@ -304,9 +302,7 @@ def _reason(error: Exception) -> str:
 # Many files: threads share Python's lock, which an image needs for about 0.4 ms, so that processes are faster where
 # there are many cores. They are not multiprocessing's, which would import the user's script again.
 
-PROGRAM = (
-    "import sys; sys.path[:] = {path!r}; from srjt.data.images.decode import decode_files; decode_files()"
-)
+PROGRAM = "import sys; sys.path[:] = {path!r}; from srjt.data.images import decode; decode.decode_files()"
 
 
 @contextlib.contextmanager

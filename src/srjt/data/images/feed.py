@@ -60,9 +60,7 @@ def view_crops(views: int, *, margin: int, mirror: bool = True) -> list[Crops]:
     without mirror images: 2 is then an error, and 10 gives the five plain views.
     """
     if views not in (1, 2, 10):
-        raise SrjtError(
-            f"views is 1 (the centre), 2 (and its mirror image) or 10 (and the corners); got {views}."
-        )
+        raise SrjtError(f"views is 1 (the centre), 2 (and its mirror) or 10 (and the corners); got {views}.")
     if views == 2 and not mirror:
         raise SrjtError("The networks were trained without mirror images (flip=false): use 1 view or 10.")
     if views == 10 and margin < 1:
@@ -116,9 +114,8 @@ def normalise(
     scale = _per_channel([1 / (255 * s) for s in std], images.device)
     shift = _per_channel([-m / s for m, s in zip(mean, std, strict=True)], images.device)
     scaled = images * scale
-    return torch.add(
-        scaled, shift, out=scaled if dtype == scaled.dtype else torch.empty_like(scaled, dtype=dtype)
-    )
+    out = scaled if dtype == scaled.dtype else torch.empty_like(scaled, dtype=dtype)
+    return torch.add(scaled, shift, out=out)
 
 
 def _per_channel(values: list[float], device: torch.device) -> Tensor:

@@ -67,7 +67,7 @@ class Build:
     read: Callable[[int], UInt8Array]
     paths: list[Path]
     workers: int
-    progress: Progress | None
+    progress: Progress
 
     @property
     def row_bytes(self) -> int:
@@ -77,9 +77,8 @@ class Build:
     def open(self, name: str, count: int) -> npt.NDArray[np.uint8]:
         """(count, size, size, 3), mapped from a file of the folder."""
         shape = (count, self.size, self.size, 3)
-        return (
-            np.memmap(self.folder / name, np.uint8, "r", shape=shape) if count else np.empty(shape, np.uint8)
-        )
+        path = self.folder / name
+        return np.memmap(path, np.uint8, "r", shape=shape) if count else np.empty(shape, np.uint8)
 
     def finished(self) -> StoreFile | None:
         """What the folder holds; None unless it is complete, and has not been changed since."""
@@ -100,8 +99,7 @@ class Build:
 
     def waiting(self) -> None:
         """Called while another process builds the store: tell its progress."""
-        if self.progress is not None:
-            self.progress(int(self.marks().sum()), self.count)
+        self.progress(int(self.marks().sum()), self.count)
 
     def decode_missing(self) -> dict[int, str]:
         """Decode every row that is not done yet; returns ``{row: reason}`` of unreadable ones. Needs the lock.
@@ -147,8 +145,7 @@ class Build:
                         bad[row] = reason
                     done[row] = not reason
                     unmarked.append(row)
-                    if self.progress is not None:
-                        self.progress(decoded, self.count)
+                    self.progress(decoded, self.count)
                     if len(unmarked) == CHUNK or decoded == self.count:
                         os.fsync(pixels.fileno())  # a mark must never reach the disk before its pixels
                         first, last = min(unmarked), max(unmarked)
@@ -323,7 +320,7 @@ def open_store(
     if manifest.arrays is not None:
         arrays = np.asarray(as_colour(manifest.arrays), np.uint8).view()
         if arrays.shape[1:3] == (size, size) or len(arrays) * 3 * size * size <= IN_MEMORY:
-            pixels = _resize_all(arrays, size=size, resize=resize, workers=workers, progress=progress)
+            pixels = _resize_all(arrays, size, resize, workers=workers, progress=progress or _silent)
             return ImageStore(pixels=pixels, manifest=manifest)
         facts, read = _array_facts(arrays), lambda row: _resize_one(arrays[row], size=size, resize=resize)
     else:
@@ -339,7 +336,7 @@ def open_store(
         read=read,
         paths=paths,
         workers=workers,
-        progress=progress,
+        progress=progress or _silent,
     )
     store = _open_or_build(build, manifest, on_bad_image)
     kept = np.setdiff1d(np.arange(len(manifest)), [row for row, _ in store.skipped]).astype(np.int64)
@@ -400,9 +397,8 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
     if len(bad) < len(manifest):
         advice = "Repair them, or leave them out with `on_bad_image='skip'`."
     listed = f" The full list is in {folder / 'bad_images.csv'}." if more else ""
-    return SrjtError(
-        f"{len(bad):,} of {len(paths):,} images cannot be read ({named}{more}). {advice}{listed}"
-    )
+    count = f"{len(bad):,} of {len(paths):,}"
+    return SrjtError(f"{count} images cannot be read ({named}{more}). {advice}{listed}")
 
 
 def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:
@@ -413,13 +409,15 @@ def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:
 
 
 def _resize_one(picture: npt.NDArray[np.uint8], *, size: int, resize: Resize) -> UInt8Array:
-    return np.asarray(
-        decode.resized(Image.fromarray(np.ascontiguousarray(picture)), size=size, resize=resize)
-    )
+    image = Image.fromarray(np.ascontiguousarray(picture))
+    return np.asarray(decode.resized(image, size=size, resize=resize))
+
+
+def _silent(done: int, total: int) -> None: ...
 
 
 def _resize_all(
-    arrays: npt.NDArray[np.uint8], *, size: int, resize: Resize, workers: int, progress: Progress | None
+    arrays: npt.NDArray[np.uint8], size: int, resize: Resize, *, workers: int, progress: Progress
 ) -> npt.NDArray[np.uint8]:
     """(N, size, size, 3) read-only; the given array itself if it already has that size."""
     if arrays.shape[1:3] != (size, size):
@@ -430,7 +428,6 @@ def _resize_all(
 
         with ThreadPoolExecutor(workers) as pool:
             for done, _ in enumerate(pool.map(fill, range(len(given))), start=1):
-                if progress is not None:
-                    progress(done, len(given))
+                progress(done, len(given))
     arrays.flags.writeable = False
     return arrays

@@ -130,9 +130,8 @@ def assemble(
     if "patient" in table:
         unknown = table["patient"].str.casefold().isin(MISSING).to_numpy()
         for row in np.flatnonzero(unknown & keep).tolist():
-            collected.append(
-                Problem("missing-patient", names[row], f"{lines[row]}: treated as a separate patient")
-            )
+            detail = f"{lines[row]}: treated as a separate patient"
+            collected.append(Problem("missing-patient", names[row], detail))
         table.loc[unknown, "patient"] = "unknown: " + table.loc[unknown, "id"]
     if "split" in table:
         table["split"] = table["split"].str.casefold().map(lambda side: SPLIT_NAMES.get(side, ""))
@@ -147,9 +146,8 @@ def assemble(
         root=root,
         arrays=arrays if arrays is None or keep.all() else arrays[keep],
     )
-    return LoadedData(
-        manifest=manifest, problems=tuple(collected), kind=kind, notes=(*notes, f"grades: {grading.note}")
-    )
+    notes = (*notes, f"grades: {grading.note}")
+    return LoadedData(manifest=manifest, problems=tuple(collected), kind=kind, notes=notes)
 
 
 def _drop_repeated(
@@ -241,9 +239,7 @@ def from_arrays(
         "split": split,
         "id": ids,
     }
-    given = {
-        name: _texts(values, name, len(pixels)) for name, values in columns.items() if values is not None
-    }
+    given = {name: _texts(cells, name, len(pixels)) for name, cells in columns.items() if cells is not None}
     given.setdefault("id", [str(row) for row in range(len(pixels))])
     if len(set(given["id"])) < len(pixels):
         raise SrjtError("The ids must be unique, but at least one occurs twice.")
@@ -309,9 +305,7 @@ def _texts(values: Sequence[object] | npt.NDArray[np.generic], name: str, count:
         raise SrjtError(
             f"{name} has {count_of(len(listed), 'entry', 'entries')} for {count:,} samples: give one for each."
         )
-    cells = [
-        as_array(value).reshape(-1).tolist() if hasattr(value, "tolist") else [value] for value in listed
-    ]
+    cells = [as_array(cell).reshape(-1).tolist() if hasattr(cell, "tolist") else [cell] for cell in listed]
     if any(len(cell) != 1 or isinstance(cell[0], list) for cell in cells):
         raise SrjtError(f"{name} must have one entry per sample, not a row of several.")
     return [as_text(value) for (value,) in cells]
@@ -344,10 +338,8 @@ def is_dataset(data: object) -> TypeGuard[TorchDataset]:
     """Whether this is a dataset of either style; containers have the same methods, but are not meant as datasets."""
     from torch.utils.data import IterableDataset
 
-    containers = (np.ndarray, list, tuple, dict)
-    return isinstance(data, IterableDataset) or (
-        isinstance(data, MapDataset) and not isinstance(data, containers)
-    )
+    by_index = isinstance(data, MapDataset) and not isinstance(data, (np.ndarray, list, tuple, dict))
+    return by_index or isinstance(data, IterableDataset)
 
 
 def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Array, list[object]]:
@@ -362,9 +354,7 @@ def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Ar
     images = [_pixels(pair[0], row=row) for row, pair in enumerate(pairs)]
     for row, image in enumerate(images):
         if image.shape != images[0].shape:
-            raise SrjtError(
-                f"The images of the dataset differ in size (at index {row} {image.shape}): resize them."
-            )
+            raise SrjtError(f"The images of the dataset differ in size, at index {row}: resize them.")
     return np.stack(images), [pair[1] for pair in pairs if labelled]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -136,18 +137,19 @@ def _graded(table: Table, options: ReadOptions, *, labels: Table | None = None) 
 def read_ungraded_features(
     source: Path | pd.DataFrame,
     *,
-    feature_columns: str | Sequence[str] | None = None,
-    patient_column: str | None = None,
     wanted: Sequence[str] = (),
     columns: Sequence[str] = (),
     grades: tuple[str, ...] = ("0", "1"),
+    **options: Any,
 ) -> Manifest:
     """Read features for prediction, from a file or a table. Every sample gets the mildest grade as a placeholder.
 
     wanted: the names of the features of the run. columns: further columns to keep, where the source has them.
+    options: feature_columns and patient_column of ``ReadOptions``.
     """
-    table = open_features(source, feature_columns, wanted=wanted)
-    chosen, _ = tables.choose_columns(table, {"patient": patient_column}, required=())
+    asked = ReadOptions.of(options)
+    table = open_features(source, asked.feature_columns, wanted=wanted)
+    chosen, _ = tables.choose_columns(table, {"patient": asked.patient_column}, required=())
     ids, images = _ids_and_images(table.frame, chosen.get("image"))
     rows = pd.DataFrame({"id": ids, "image": images, "grade": 0})
     if "patient" in chosen:
@@ -301,9 +303,7 @@ def _from_table(
     else:
         taken = [column for column in columns if NUMBERED.match(column)]
         if len(taken) < 2:
-            raise SrjtError(
-                f"The columns of {table.name} do not show which are features: give `feature_columns='f*'`."
-            )
+            raise SrjtError(f"{table.name} does not show its features: give `feature_columns='f*'`.")
     features = as_features(_numbers(table, taken), what=f"The features in {table.name}")
     frame, note = tables.as_cells(table.frame.drop(columns=taken)), f"{_size(features)} in memory"
     if table.name != IN_MEMORY:

@@ -381,9 +381,8 @@ _LIMUC_GRADE = re.compile(r"^mayo[ _-]*([0-3])$", re.IGNORECASE)
 def find_patients(directory: Path) -> Path | None:
     """The folder of patients: ``directory`` itself, or the folder that the archive unpacks to."""
     for folder in (directory, directory / Path(LIMUC_ARCHIVE).stem):
-        if folder.is_dir() and any(
-            _LIMUC_GRADE.match(g.name) for p in subfolders(folder) for g in subfolders(p)
-        ):
+        patients = subfolders(folder) if folder.is_dir() else []
+        if any(_LIMUC_GRADE.match(grade.name) for patient in patients for grade in subfolders(patient)):
             return folder
     return None
 
@@ -402,9 +401,7 @@ def read_limuc(directory: Path, options: ReadOptions) -> LoadedData:
                 rows += [(image, image, f"Mayo {match[1]}", patient.name) for image in images]
                 problems += others
             else:
-                problems += [
-                    Problem("ignored-file", image, "not in the folder of a grade") for image in images
-                ]
+                problems += [Problem("ignored-file", name, "not in the folder of a grade") for name in images]
     return assemble(
         pd.DataFrame(rows, columns=["id", "image", "grade", "patient"]),
         kind="limuc",
@@ -445,8 +442,7 @@ def read_medmnist(path: Path, options: ReadOptions) -> LoadedData:
         ids += [f"{side}/{row}" for row in range(len(label))]
     if len({image.shape[1:] for image in images}) > 1:
         raise SrjtError(f"{path} contains images of different sizes.")
-    reading = from_arrays(
-        np.concatenate(images), np.concatenate(labels), split=sides, ids=ids, names=options.grades
-    )
+    pixels, grades = np.concatenate(images), np.concatenate(labels)
+    reading = from_arrays(pixels, grades, split=sides, ids=ids, names=options.grades)
     notes = (f"MedMNIST file {path.name}", *reading.notes, "split: as published (train, val, test)")
     return replace(reading, kind="medmnist", notes=notes)

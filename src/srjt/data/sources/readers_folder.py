@@ -105,9 +105,9 @@ def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
 def _images(reading: ReadingsTable) -> list[str]:
     """(I,) the image of each item, as the table names it."""
     column = reading.columns.image
-    return (
-        reading.readings.items if column is None else reading.frame[column].iloc[reading.first_rows].tolist()
-    )
+    if column is None:
+        return reading.readings.items
+    return list(reading.frame[column].iloc[reading.first_rows])
 
 
 def located_images(reading: ReadingsTable, directory: Path) -> list[str]:

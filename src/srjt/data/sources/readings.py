@@ -147,9 +147,7 @@ def wide_columns(frame: pd.DataFrame) -> list[str]:
     same_scale = []
     for names in groups.values():
         # the columns that have a value in common with another one: "score_site" is no reader's grade
-        values = {
-            name: {cell for cell in set(frame[name]) if cell.casefold() not in MISSING} for name in names
-        }
+        values = {name: {cell for cell in frame[name] if cell.casefold() not in MISSING} for name in names}
         columns_with = Counter(value for cells in values.values() for value in cells)
         same_scale.append([name for name in names if any(columns_with[value] > 1 for value in values[name])])
     widest = max(same_scale, key=len, default=[])
@@ -390,9 +388,8 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
         reference=reference,
         times=None if times is None else times[usable],
     )
-    empty = sum(
-        kind == "missing-grade" and place < len(cells) for place, (kind, _) in grading.invalid.items()
-    )
+    missing = [place for place, (kind, _) in grading.invalid.items() if kind == "missing-grade"]
+    empty = sum(place < len(cells) for place in missing)
     return ReadingsTable(
         readings=readings,
         problems=tuple(problems),
@@ -514,18 +511,14 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
         column: [readings.grades[grade] for grade in agreed.grade],
         "readings": [str(number) for number in count],
         "certainty": [f"{p:.6f}" for p in agreed.certainty],
-        **{
-            POSTERIOR.format(grade): [f"{p:.9f}" for p in shares]
-            for grade, shares in enumerate(agreed.posterior.T)
-        },
+        **{POSTERIOR.format(c): [f"{p:.9f}" for p in shares] for c, shares in enumerate(agreed.posterior.T)},
     }
     # what describes a reading and not an image is left out
     own = {chosen.item, chosen.group, *chosen.grades.values()}
     others = [name for name in table.frame.columns if name not in own]
     groups = table.frame.loc[rows >= 0, others].groupby(rows[rows >= 0])
-    varying = [
-        name for name in others if name in (chosen.reader, chosen.date) or groups[name].nunique().max() > 1
-    ]
+    of_reading = (chosen.reader, chosen.date)
+    varying = [name for name in others if name in of_reading or groups[name].nunique().max() > 1]
     kept = table.frame.drop(columns=[*varying, column], errors="ignore").iloc[reading.first_rows]
     kept = kept.reset_index(drop=True).rename(columns={name: f"{name}_source" for name in added})
     left_out = f"; left out, because they differ between readings: {', '.join(varying)}" if varying else ""

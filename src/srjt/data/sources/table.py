@@ -161,9 +161,7 @@ def _read_csv(path: Path) -> Rows:
         raise SrjtError(f"{path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
     except csv.Error as problem:
         reason = "a quote is opened and never closed" if "end of data" in str(problem) else str(problem)
-        raise SrjtError(
-            f"{path} is not a table: {reason}, in the row that begins in line {end + 1}."
-        ) from None
+        raise SrjtError(f"{path} is not a table: {reason}, in the row from line {end + 1} on.") from None
     reason = "the quoted cell that ends in line {} contains other rows: a quote is not closed"
     with_rows = _rows_with_rows(rows, several_lines, delimiter)
     return rows, {line: reason.format(several_lines[line]) for line in with_rows}, []
@@ -320,11 +318,9 @@ def other_columns(frame: pd.DataFrame, taken: Collection[str | None]) -> dict[st
 
 
 def kept_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Those of the ``columns`` that a table to predict has; its own id, image, grade and patient get another name."""
-    ours = ("id", "image", "grade", "patient")
-    names = {
-        column: f"{column}_source" if column in ours else column for column in columns if column in frame
-    }
+    """Those of the ``columns`` that a table to predict has; its own id, image, patient and grades get another name."""
+    ours = ("id", "image", "patient", *GRADED)
+    names = {name: f"{name}_source" if name in ours else name for name in columns if name in frame}
     return frame[list(names)].set_axis(list(names.values()), axis=1)
 
 
