@@ -16,8 +16,7 @@ import torch
 from sklearn.metrics import cohen_kappa_score
 
 from srjt.auditing.folder import read_audit
-from srjt.auditing.review_export import training_command
-from srjt.auditing.review_log import Decisions, LogEntry
+from srjt.auditing.review_log import Decisions, LogEntry, training_command
 
 Command = Callable[..., tuple[int, str]]
 PROVENANCE = ["original_grade", "reviewed_by", "reviewed_at", "decision"]

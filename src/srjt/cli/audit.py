@@ -436,11 +436,11 @@ def export(
 
     If several reviewers graded a sample, the last decision counts; how well they agree is printed.
     """
-    from srjt.auditing import review_export, review_log
+    from srjt.auditing import review_log
     from srjt.auditing.folder import read_audit
 
     def write(table: pd.DataFrame, notes: Sequence[str], counted: str) -> None:
-        review_export.write_table(table, out, original=None if readings else source.table, overwrite=force)
+        review_log.write_table(table, out, original=None if readings else source.table, overwrite=force)
         for note in notes:
             say(note, err=True)
         say(f"{out}: {counted}.")
@@ -465,22 +465,22 @@ def export(
         grades = review_log.read_verified_grades(folder)
         if not grades:
             raise SrjtError(f"Nothing is verified in {folder} yet: start with srjt review --sample 100.")
-        table, notes = review_export.verified_table(source, grades)
+        table, notes = review_log.verified_table(source, grades)
         count = int((table["verified_grade"] != "").sum())
         write(table, notes, f"{count_of(len(table), 'row')}, {count:,} verified")
     else:
         with closing(review_log.Decisions(folder / LOG)) as decisions:
             log = decisions.log()
-        table, notes, reviewed = review_export.corrected_table(source, review_log.CurrentDecisions(log))
+        table, notes, reviewed = review_log.corrected_table(source, review_log.CurrentDecisions(log))
         write(table, notes, f"{count_of(len(table), 'row')}, {reviewed}")
         _print_agreement(source, log, conflicts, force)
-    command = review_export.training_command(source, out, columns=map(str, table.columns))
+    command = review_log.training_command(source, out, columns=map(str, table.columns))
     words = [command, *options.machine_options(len(table), features=source.facts["features"])]
     typer.echo(f"Next: {' '.join(words)}")
 
 
 def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
-    from srjt.auditing.review_export import agreements, disagreements, reviewers_decisions, write_table
+    from srjt.auditing.review_log import agreements, disagreements, reviewers_decisions, write_table
     from srjt.data.manifest import neutralise_formula
 
     decisions = reviewers_decisions(audit, log)
