@@ -418,7 +418,7 @@ OFFICIAL_WEIGHTS = {  # name → address, SHA-256
 }
 
 _INSTEAD = "pass a local file with `weights`, or start from random weights with `pretrained=False`"
-_ALTERNATIVES = f"{_INSTEAD}, or choose the network tiny, or train on features from another machine"
+_ALTERNATIVES = f"{_INSTEAD}, or choose the network tiny, or train on features (srjt features)"
 
 
 def fetch_imagenet_weights(url: str, sha256: str, *, timeout: float = 30.0) -> Path:

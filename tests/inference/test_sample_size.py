@@ -123,6 +123,6 @@ def test_the_page_of_a_run(run: Trained) -> None:
     assert found.pilot == 30
     shown = found.report()
     assert shown.remarks == sentences(page.NOTES, found)
-    assert shown.title == f"{found.patients} patients give mean absolute error within ± 0.1"
+    assert shown.title == f"{found.patients} patients give the mean absolute error within ± 0.1"
     assert found.to_dict()["table"][2]["patients"] == found.patients
     assert math.isclose(found.to_dict()["readings"][0]["wrong"], 0.1)

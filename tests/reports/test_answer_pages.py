@@ -59,7 +59,9 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     )
     assert facts.answered == ("30 patients (120 images)" if per else "120 images")
     assert (facts.answers, facts.per) == (len(table), ("patient",) if per else ())
-    assert facts.most == run.grades.show(str(table["grade"].mode()[0]))
+    assert facts.most == [run.grades.show(str(grade)) for grade in sorted(table["grade"].mode())]
+    grades = sorted(set(table["grade"]))
+    assert (facts.mildest, facts.severest) == tuple(run.grades.show(str(grades[k])) for k in (0, -1))
     for column, marked in (("refer", facts.refer), ("unsure", facts.unsure)):
         assert marked == ((table[column] == "yes").sum() if column in table else -1)
     assert bool(facts.ranges) == ("coverage" in options)
@@ -95,6 +97,20 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     assert "<b>moderate" not in html
     assert "<i>bad" not in html
     assert "srjt predict &lt;x&gt;" in html
+
+
+@pytest.mark.parametrize(
+    ("grades", "title"),
+    [
+        ("2", "1 image: grade 2 (<b>moderate)"),
+        ("13", "2 images: grades 1 (mi|ld) to 3 (severe)"),
+        ("133", "3 images: most often grade 3 (severe)"),
+    ],
+)
+def test_equally_frequent_grades_are_all_meant(run: Trained, data: Manifest, grades: str, title: str) -> None:
+    table = srjt.predict(run, data.select(np.arange(len(grades))))
+    table["grade"] = list(grades)
+    assert predictions_page(table).title == title
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_other_readings_are_other_data(data: Manifest) -> None:
 
 def test_probabilities_that_are_none_are_an_error(data: Manifest) -> None:
     for wrong in ("?", -1.0):
-        with pytest.raises(SrjtError, match="must hold probabilities of the true grades"):
+        with pytest.raises(SrjtError, match="must hold probabilities"):
             _ = replace(data, table=data.table.assign(p_true_0=wrong)).posterior
 
 

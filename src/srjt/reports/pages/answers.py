@@ -29,7 +29,9 @@ NAMED = 50  # samples that were left out
 
 VERDICT: list[Verdict[Any]] = [
     (lambda f: f.refer >= 0, "Refer {f.refer:,} of {f.answered}", "{f.error}"),
-    (lambda f: True, "{f.answered}: most often grade {f.most}", "{f.error}"),
+    (lambda f: f.mildest == f.severest, "{f.answered}: grade {f.mildest}", "{f.error}"),
+    (lambda f: len(f.most) == 1, "{f.answered}: most often grade {f.most[0]}", "{f.error}"),
+    (lambda f: True, "{f.answered}: grades {f.mildest} to {f.severest}", "{f.error}"),
 ]
 REMARKS: list[Rule[Any]] = [
     (lambda f: f.ranges, "{f.ranges}"),
@@ -38,9 +40,9 @@ REMARKS: list[Rule[Any]] = [
 
 
 def prediction_facts(predictions: Predictions, expected: Evaluation | None = None) -> SimpleNamespace:
-    """What the page knows. counts: of each grade. refer, unsure: the marked answers, −1 if nobody asked.
+    """What the page knows. refer, unsure: the marked answers, −1 if nobody asked.
 
-    expected: the answers for the run's own held-out side.
+    counts: of each grade. most: the most frequent ones. expected: the answers for the run's own held-out side.
     """
     run, how, per = predictions.run, predictions.attrs["how"], tuple(predictions.attrs["per"])
     images = int(predictions["images"].sum()) if per else len(predictions)
@@ -61,7 +63,9 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
         refer=marked("refer"),
         unsure=marked("unsure"),
         counts=counts,
-        most=run.grades.show(str(counts.idxmax())),
+        mildest=run.grades.show(str(counts.index[counts > 0][0])),
+        severest=run.grades.show(str(counts.index[counts > 0][-1])),
+        most=[run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()]],
         ranges=predictions.attrs["ranges"],
         error=error,
     )

@@ -358,12 +358,16 @@ def _readers(found: NetworkComparison | None) -> list[Section]:
 
 # The page of a comparison of runs.
 
-DIFFERENCE = "{f.metric} {f.difference} on {f.samples}, by their {f.judged_by}."
+DIFFERENCE = "The {f.metric} differs by {f.difference} on {f.samples}, by their {f.judged_by}."
 COMPARED: list[Verdict[Any]] = [
     (lambda f: f.two and f.better, "{f.others} is better than {f.first}", DIFFERENCE),
     (lambda f: f.two and f.worse, "{f.others} is worse than {f.first}", DIFFERENCE),
     (lambda f: f.two, "No difference is shown between {f.others} and {f.first}", DIFFERENCE),
-    (lambda f: True, "Against {f.first}: {f.outcome}", "{f.metric} on {f.samples}, by their {f.judged_by}."),
+    (
+        lambda f: True,
+        "Against {f.first}: {f.outcome}",
+        "The {f.metric} on {f.samples}, by their {f.judged_by}.",
+    ),
 ]
 COMPARED_NOTES: list[Rule[Any]] = [
     (lambda f: max(f.trainings) == 1, "One training per method: the interval does not contain the variation between "
@@ -398,7 +402,7 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
         "first": comparison.runs[0],
         "others": ", ".join(others),
         "two": len(others) == 1,
-        "metric": metric[0].upper() + metric[1:],
+        "metric": metric,
         "difference": f"{value:+.3f} ({level} {between(low, high, '+.3f')})".replace("-", "−"),
         "better": better,
         "worse": worse,

@@ -20,7 +20,7 @@ from srjt.studies.results import StudyResults
 PLANNED: list[Verdict[Any]] = [
     (lambda f: f.metric == "noise-rate", "Verify {f.images:,} labels, drawn at random", "The share of wrong labels is "
      "then known within ± {f.half_width:g}."),
-    (lambda f: True, "{f.patients:,} patients give {f.name} within ± {f.half_width:g}", "More patients do not help "
+    (lambda f: True, "{f.patients:,} patients give the {f.name} within ± {f.half_width:g}", "More patients do not help "
      "against wrong labels: have images read several times, or verify a random part."),
 ]  # fmt: skip
 NOTES: list[Rule[SamplePlan]] = [
