@@ -100,9 +100,8 @@ class Page:
     figure: CaptionedFigure | None = None  # the one that matters, on the first screen
     figure_table: Table | None = None  # its numbers: what a terminal shows instead
     warnings: Sequence[str] = ()  # shown at the top
-    details: Mapping[str, Sequence[tuple[str, str]]] = field(
-        default_factory=dict
-    )  # warning → (summary, text)
+    # warning → (summary, text)
+    details: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     remarks: Sequence[str] = ()  # folded away at the end
     sections: Sequence[Section] = ()
     progress: float | None = None  # 0 … 1, of something that is still running: a browser loads the page again
@@ -171,17 +170,14 @@ def render(page: Page) -> str:
     script = _asset("page.js")
     # the policy names the page's script by its hash; a browser runs no other
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        templates()
-        .get_template("page.html")
-        .render(
-            page=page,
-            policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
-            "base-uri 'none'; form-action 'none'",
-            style=Markup(_asset("colours.css") + _asset("page.css")),
-            script=Markup(script),
-            version=__version__,
-        )
+    template = templates().get_template("page.html")
+    return template.render(
+        page=page,
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        style=Markup(_asset("colours.css") + _asset("page.css")),
+        script=Markup(script),
+        version=__version__,
     )
 
 
