@@ -69,9 +69,7 @@ class ReadOptions:
         metavar="LIST",
         takes="the source's grades and the grades that they are, such as R0=0,R1=1",
     )
-    labels: Path | None = _option(  # noqa: RUF009
-        "Table of grades for features: by id, or row by row.", metavar="FILE"
-    )
+    labels: Path | None = _option("Table of grades for features: by id, or row by row.", metavar="FILE")  # noqa: RUF009
     feature_columns: str | tuple[str, ...] | None = _option(
         "Columns of a table that are features: 'f*'.", metavar="PATTERN"
     )
