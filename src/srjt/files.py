@@ -175,11 +175,10 @@ def made_by(function: Callable[[Any], Any]) -> Any:
 
 
 @cache
-def _adapter(model: Hashable) -> TypeAdapter[Any]:
+def _adapter(model: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    checked: Any = model
-    return TypeAdapter(checked)
+    return TypeAdapter(model)
 
 
 def is_inside(path: Path, folder: Path) -> bool:

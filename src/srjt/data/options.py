@@ -88,8 +88,7 @@ class ReadOptions:
             object.__setattr__(self, "grades", tuple(str(grade) for grade in grades))
         mapping: Any = self.map_grades
         if isinstance(mapping, Mapping):
-            pairs = tuple(f"{own}={grade}" for own, grade in mapping.items())
-            object.__setattr__(self, "map_grades", pairs)
+            object.__setattr__(self, "map_grades", tuple(f"{own}={grade}" for own, grade in mapping.items()))
         check_types(self)
 
     @classmethod

@@ -135,8 +135,7 @@ def write_readers_folder(
 
 def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
     """An error if the folder holds what would be lost."""
-    before = read_reader_facts(folder)
-    same_network = before["probabilities_sha256"] == facts["probabilities_sha256"]
+    same_network = read_reader_facts(folder)["probabilities_sha256"] == facts["probabilities_sha256"]
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
             f"{folder} has the consensus of other readings or networks: choose another `out`, or pass `overwrite=True`."
