@@ -89,7 +89,7 @@ class Section:
     brief: bool = False  # whether a terminal and a notebook show it too
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Page:
     """The report of a result. Print it, let a notebook show it, or ``save`` it as an HTML file."""
 
@@ -116,7 +116,7 @@ class Page:
         write_page(self, Path(path))
         return [Path(path), *save_figures(self, figures)]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return page_text(self)
 
     def _repr_html_(self) -> str:
