@@ -86,7 +86,8 @@ def test_every_rule_is_needed() -> None:
     single = {"consensus": SINGLE}
     told = {"readers": READERS, "problems": [{"kind": "a"}], "agreement": {"exact": {"value": 0.5}}}
     apart = {"readers": READERS}
-    every = [page_facts(FACTS | changes) for changes in ({}, unknown, single, told, apart)]
+    trusted = told | {"reference": {"items": 9}}
+    every = [page_facts(FACTS | changes) for changes in ({}, unknown, single, told, apart, trusted)]
     for holds, template, *_ in [*VERDICT[:-1], *WARNINGS, *REMARKS]:
         assert {bool(holds(facts)) for facts in every} == {True, False}, template
         assert all(template.format(f=facts) for facts in every if holds(facts))

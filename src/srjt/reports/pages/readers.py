@@ -216,6 +216,8 @@ REMARKABLE = 5  # readings: with as many, always the same grade is remarkable
 
 VERDICT: list[Verdict[Any]] = [
     (lambda f: f.nothing_learnt, "Nothing can be learnt about the readers", "Each {f.noun} has one reading only."),
+    (lambda f: f.exact is not None and f.trusted == f.items, "Two readers give the same grade in {f.exact:.0%} of all "
+     "cases", "About {f.wrong:.0%} of the readings differ from the trusted grades."),
     (lambda f: f.exact is not None, "Two readers give the same grade in {f.exact:.0%} of all cases", "About "
      "{f.wrong:.0%} of the readings and {f.consensus_wrong:.0%} of the consensus grades are wrong."),
     (lambda f: True, "About {f.wrong:.0%} of the readings are wrong", "Of the consensus grades about "
@@ -375,7 +377,8 @@ def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber
     uncertain = f"{consensus['uncertain']:,} less than 60 % certain"
     if consensus["wrong_readings"]:
         numbers.append(KeyNumber.of("wrong readings", _interval(consensus["wrong_readings"]), ".0%"))
-    numbers.append(KeyNumber("wrong consensus grades", f"{f.consensus_wrong:.0%}", compared=uncertain))
+    if f.trusted < f.items:
+        numbers.append(KeyNumber("wrong consensus grades", f"{f.consensus_wrong:.0%}", compared=uncertain))
     if reference is not None:
         label = f"equal to {count_of(reference['items'], 'trusted grade')}"
         errors = f"off by {reference['consensus_error']:.2f} and {reference['readings_error']:.2f} grades"
