@@ -111,8 +111,7 @@ def predict_rows(trained: Trained, X: Array, *, custom_network: bool) -> Floats:
     for part in gen_batches(len(rows), trained.config.eval_batch_size):
         x = torch.from_numpy(rows[part].astype(np.float64)).to(trained.device)
         parts.append(trained.method.probabilities(networks(x)).mean(dim=0).cpu().numpy())
-    probabilities: Floats = np.concatenate(parts)
-    return probabilities
+    return np.concatenate(parts)
 
 
 def predict_images(trained: Trained, images: Array) -> Floats:
@@ -336,8 +335,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         # one network's most likely grade is its method's own grade, which differs for Garg and CORN
         own = rule.how == "argmax" and method.networks == 1
         found = method.grades_of(probabilities[None])[0] if own else rule.grades(probabilities)
-        grades: Array = self.classes_[found.numpy()]
-        return grades
+        return np.asarray(self.classes_[found.numpy()])
 
     def predict_proba(self, X: Any) -> Floats:
         """Predict probabilities, the mean of those of the networks.
@@ -380,8 +378,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         probabilities = self.predict_proba(X)
         numbers = self.classes_.dtype.kind in "iuf"
         scale = self.classes_.astype(np.float64) if numbers else np.arange(len(self.classes_))
-        severity: Floats = probabilities @ scale
-        return severity
+        return np.asarray(probabilities @ scale, dtype=np.float64)
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles: the networks are moved to the CPU, so that a machine without a GPU can open them."""
@@ -402,8 +399,7 @@ def _selected(trained: Trained) -> Floats:
         return np.where(seen > 0, 1.0, np.nan)
     names = [f"selected_{k + 1}" for k in range(trained.method.networks)]
     times = trained.history[names].to_numpy(np.float64).mean(axis=1)
-    share: Floats = np.divide(times, seen, out=np.full(len(seen), np.nan), where=seen > 0)
-    return share
+    return np.asarray(np.divide(times, seen, out=np.full(len(seen), np.nan), where=seen > 0))
 
 
 def _move_to_cpu(trained: Trained) -> Trained:

@@ -175,11 +175,10 @@ def made_by(function: Callable[[Any], Any]) -> Any:
 
 
 @cache
-def _adapter(model: Hashable) -> TypeAdapter[Any]:
+def _adapter(model: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    checked: Any = model
-    return TypeAdapter(checked)
+    return TypeAdapter(model)
 
 
 def is_inside(path: Path, folder: Path) -> bool:
@@ -286,22 +285,18 @@ def is_locked(folder: Path) -> bool:
     """Whether a process is working on ``folder`` right now."""
     if not (folder / LOCK).exists():
         return False
-    lock = FileLock(folder / LOCK)
     try:
-        lock.acquire(timeout=0)
+        with FileLock(folder / LOCK, timeout=0):
+            return False
     except Timeout:
         return True
     except (OSError, NotImplementedError):  # a read-only folder, or a file system without locks
         return False
-    lock.release()
-    return False
 
 
 def cache_folder() -> Path:
     """``$SRJT_CACHE``, or ``srjt`` in the user's cache folder."""
-    if given := os.environ.get("SRJT_CACHE"):
-        return Path(given)
-    return Path(platformdirs.user_cache_dir("srjt", appauthor=False))
+    return Path(os.environ.get("SRJT_CACHE") or platformdirs.user_cache_dir("srjt", appauthor=False))
 
 
 def check_regular_file(path: Path) -> None:
@@ -335,11 +330,9 @@ def why_not_a_file(path: Path) -> str | None:
         mode = os.stat(path).st_mode
     except (OSError, ValueError) as problem:
         return describe_os_error(problem)
-    if stat.S_ISDIR(mode):
-        return A_FOLDER
-    if not stat.S_ISREG(mode):
-        return NO_REGULAR_FILE
-    return None
+    if stat.S_ISREG(mode):
+        return None
+    return A_FOLDER if stat.S_ISDIR(mode) else NO_REGULAR_FILE
 
 
 def describe_os_error(problem: OSError | ValueError) -> str:

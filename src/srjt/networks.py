@@ -309,7 +309,7 @@ def _timm(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -> Mak
     def make() -> nn.Module:
         try:
             options = {"pretrained": pretrained, "num_classes": 0, "in_chans": in_shape[0], **size}
-            network = timm.create_model(name, **options)
+            return timm.create_model(name, **options)  # type: ignore[no-any-return]
         except Exception as error:
             if size and not isinstance(error, OSError):
                 raise SrjtError(
@@ -321,7 +321,6 @@ def _timm(full_name: str, *, in_shape: tuple[int, ...], pretrained: bool) -> Mak
             raise SrjtError(
                 f"timm could not download its pretrained weights of {name!r} ({reason_of(error)}): {_INSTEAD}."
             ) from error
-        return network  # type: ignore[no-any-return]
 
     return make
 
@@ -369,7 +368,10 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], *, source: s
     unexpected or of another shape are an error that names ``source``.
     """
     wanted = network.state_dict()
-    prefix = _prefix(weights, wanted)
+    # what stands before the most keys of the network; the first of several, such as of a run's two networks
+    pairs = [(key, name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")]
+    prefixes = Counter(key.removesuffix(name) for key, name in pairs)
+    prefix = max(prefixes, key=prefixes.__getitem__, default="")
     tensors = {key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)}
     other = [key for key in tensors if key not in wanted and key.split(".")[0] in _CLASSIFIERS]
     tensors = {key: value for key, value in tensors.items() if key not in other}
@@ -394,13 +396,6 @@ def _unwrap(content: object) -> dict[str, Tensor]:
             return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
         content = inner
     return {}
-
-
-def _prefix(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
-    """What stands before the most keys of the network; the first of several, such as of a run's two networks."""
-    pairs = [(key, name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")]
-    prefixes = Counter(key.removesuffix(name) for key, name in pairs)
-    return max(prefixes, key=prefixes.__getitem__, default="")
 
 
 # PyTorch's published ImageNet weights: downloaded once into torch's cache, checked at every use.

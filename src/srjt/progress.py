@@ -231,9 +231,8 @@ def html_block(title: str, *parts: str) -> str:
     style = (
         "font-family:system-ui,sans-serif;line-height:1.4;overflow-x:auto;--ink:currentColor;--grey:#8a8a8a"
     )
-    return (
-        f'<div style="{style}"><div style="font-weight:600">{html.escape(title)}</div>{"".join(parts)}</div>'
-    )
+    heading = f'<div style="font-weight:600">{html.escape(title)}</div>'
+    return f'<div style="{style}">{heading}{"".join(parts)}</div>'
 
 
 def html_text(text: str) -> str:
@@ -307,8 +306,7 @@ class Plain:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        values: dict[str, Any] = plain(self, whole=True)
-        return values
+        return dict(plain(self, whole=True))
 
 
 class Reported:

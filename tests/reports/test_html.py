@@ -168,7 +168,7 @@ def test_a_name_that_is_no_valid_text_can_be_written(tmp_path: Path) -> None:
 def test_a_page_without_a_lead_has_its_title_alone() -> None:
     for lead, verdict in (("3 are wrong.", "Bad. 3 are wrong."), ("", "Bad.")):
         page = Page(kind="Run", title="Bad", lead=lead)
-        assert str(page) == page.verdict == verdict
+        assert repr(page) == str(page) == page.verdict == verdict
         assert ('<p class="lead">' in render(page)) == bool(lead)
 
 

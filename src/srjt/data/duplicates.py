@@ -96,7 +96,7 @@ def near_pairs(thumbs: npt.NDArray[np.uint8], *, correlation: float = CORRELATIO
     axes = vectors[:, -AXES:]
     radius = float(np.sqrt(2 - 2 * correlation))
     tree = cKDTree(whole[usable] @ axes)
-    pairs_by_crop = []
+    pairs_by_crop = [np.empty((0, 2), dtype=np.int64)]
     for crop in range(len(CROPS)):
         for query in (thumbs[usable, crop], thumbs[usable, crop, :, ::-1]):  # as it is, and mirrored
             unit = _normalised(query)
@@ -106,7 +106,6 @@ def near_pairs(thumbs: npt.NDArray[np.uint8], *, correlation: float = CORRELATIO
                 first, second = (near[side][start : start + (1 << 16)] for side in "ij")
                 alike = np.einsum("nd,nd->n", unit[first], whole[usable[second]]) >= correlation
                 pairs_by_crop.append(np.stack([usable[first[alike]], usable[second[alike]]], axis=1))
-    pairs_by_crop.append(np.empty((0, 2), dtype=np.int64))
     pairs = np.sort(np.concatenate(pairs_by_crop), axis=1)
     code = np.unique(pairs[:, 0] * count + pairs[:, 1])
     return np.stack([code // count, code % count], axis=1)
@@ -127,7 +126,7 @@ def _normalised(thumbs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 
 HASHED_SIZE = 256  # the size at which images are stored by default: their pixels need not be decoded again
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], None]  # (images done, images in all)
 
 CHUNK = 16  # images that a thread hashes before it takes others
 

@@ -204,9 +204,8 @@ class Manifest:
     @property
     def true_labels(self) -> Ints | None:
         """(N,) true grades, as a copy; None if they are unknown."""
-        if "true_grade" not in self.table:
-            return None
-        return self.table["true_grade"].to_numpy(np.int64, copy=True)
+        known = "true_grade" in self.table
+        return self.table["true_grade"].to_numpy(np.int64, copy=True) if known else None
 
     @property
     def verified_labels(self) -> Ints | None:
@@ -302,13 +301,12 @@ def components(count: int, pairs: Ints) -> Ints:
 
 def connected(*codes: Ints) -> Ints:
     """Several (N,) numberings of the same samples → one: samples that share a number in any of them are joined."""
-    count = len(codes[0])
-    samples = np.arange(count)
+    samples = np.arange(len(codes[0]))
     edges = []
     for code in codes:
         _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
         edges.append(np.stack([samples, first[inverse.reshape(-1)]], axis=1))
-    return components(count, np.concatenate(edges))
+    return components(len(samples), np.concatenate(edges))
 
 
 # Problems of a dataset: collected, counted and listed in a file; no sample is dropped silently.

@@ -69,9 +69,7 @@ class ReadOptions:
         metavar="LIST",
         takes="the source's grades and the grades that they are, such as R0=0,R1=1",
     )
-    labels: Path | None = _option(  # noqa: RUF009
-        "Table of grades for features: by id, or row by row.", metavar="FILE"
-    )
+    labels: Path | None = _option("Table of grades for features: by id, or row by row.", metavar="FILE")  # noqa: RUF009
     feature_columns: str | tuple[str, ...] | None = _option(
         "Columns of a table that are features: 'f*'.", metavar="PATTERN"
     )
@@ -90,8 +88,7 @@ class ReadOptions:
             object.__setattr__(self, "grades", tuple(str(grade) for grade in grades))
         mapping: Any = self.map_grades
         if isinstance(mapping, Mapping):
-            pairs = tuple(f"{own}={grade}" for own, grade in mapping.items())
-            object.__setattr__(self, "map_grades", pairs)
+            object.__setattr__(self, "map_grades", tuple(f"{own}={grade}" for own, grade in mapping.items()))
         check_types(self)
 
     @classmethod

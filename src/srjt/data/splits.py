@@ -343,10 +343,8 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
             first = shared[shared["owner"] == shared["owner"].iloc[0]].drop_duplicates("side")
             one, other = (manifest.ids[row] for row in first.index[:2])
             groups = f"{count_of(shared['owner'].nunique(), 'group')}, for example {one} and {other}"
-            sentence = (
-                f"{name} has identical images on two sides ({groups}): its results will be too optimistic."
-            )
-            warn(sentence, LeakageWarning)
+            sentence = f"{name} has identical images on two sides ({groups})"
+            warn(f"{sentence}: its results will be too optimistic.", LeakageWarning)
             return
 
 

@@ -368,8 +368,7 @@ def generate(
     image = [f"{f}/{n:04d}.png" for f, n in zip(folder, number, strict=True)]
     grade = severity.astype(np.int64)
     columns = {"id": image, "image": image, "grade": grade, "patient": folder, "severity": severity}
-    table = pd.DataFrame(columns)
-    return Manifest(table=table, grades=tuple(str(g) for g in range(grades)), arrays=arrays)
+    return Manifest(table=pd.DataFrame(columns), grades=tuple(str(g) for g in range(grades)), arrays=arrays)
 
 
 def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], object] | None = None) -> Path:

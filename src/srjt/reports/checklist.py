@@ -91,10 +91,9 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[dict[str, Answ
     def add(texts: Mapping[str, str], file: str) -> None:
         for fact, text in texts.items():
             if text:
-                before, files = known.get(fact, ("", "")), OTHER_FILES.get(fact, file)
-                known[fact] = Answer(
-                    f"{before[0]} {text}".strip(), ", ".join(filter(None, (before[1], files)))
-                )
+                before = known.get(fact, Answer("", ""))
+                files = ", ".join(filter(None, (before.files, OTHER_FILES.get(fact, file))))
+                known[fact] = Answer(f"{before.text} {text}".strip(), files)
 
     side, tables = _side_facts(folder, facts)
     add(run_facts(folder, facts), "run.json")
@@ -276,11 +275,9 @@ def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, str], list[Tab
     title = f"Predicted grades (columns) of the {side.side} side by {side.judged_by}"
     scores = ", ".join(_score(name, side.intervals[name]._asdict()) for name in MAIN)
     metrics = ", ".join([*(METRICS[name].long_name for name in side.intervals), "calibration error"])
-    naive = (
-        ""
-        if side.naive is None
-        else f" One grade for all has {METRICS['mae'].long_name} {side.naive.mae:.3f}."
-    )
+    naive = ""
+    if side.naive is not None:
+        naive = f" One grade for all has {METRICS['mae'].long_name} {side.naive.mae:.3f}."
     unit = "patients" if side.by_patient else "samples"
     return {
         **parameters,

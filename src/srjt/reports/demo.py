@@ -126,9 +126,8 @@ def _comparison(results: StudyResults, *, epochs: int) -> tuple[str, str]:
     means = {name: float(np.mean(each)) for name, each in errors.items()}
     folds = {name: ", ".join(f"{value:.3f}" for value in each) for name, each in errors.items()}
     change = means["srjt"] / means["standard"] - 1.0
-    compared = (
-        f"{abs(change):.0%} {'lower' if change < 0 else 'higher'}" if abs(change) >= 0.005 else "the same"
-    )
+    side = "lower" if change < 0 else "higher"
+    compared = f"{abs(change):.0%} {side}" if abs(change) >= 0.005 else "the same"
     return (
         f"Plain training. After {epochs} epochs it repeats {repeated['standard']:.0%} of the wrong labels that it "
         f"learnt from. Error on true grades of other patients (MAE, lower is better): {means['standard']:.3f} "

@@ -8,7 +8,6 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,13 +86,11 @@ def model_card(
         sides = stored_sides(folder, facts.grades)
     found = sides.get("test") or sides.get("validation")
     metadata, known = _metadata(folder, facts, found, tags=tags), run_facts(folder, facts)
-    performance = Section("performance", "Performance", text=["Not known: see the limits."])
+    performance, tables = ["Not known: see the limits."], []
     if found is not None:
         remarks = " ".join(sentences(evaluation.NOTES, evaluation.evaluation_facts(found)))
         tables = [evaluation.scores_table(found), evaluation.by_grade_table(found)]
-        performance = replace(
-            performance, text=[". ".join(evaluation.judgement(found)), remarks], tables=tables
-        )
+        performance = [". ".join(evaluation.judgement(found)), remarks]
     page = Page(
         kind="Model card",
         title=folder.resolve().name,
@@ -101,7 +98,7 @@ def model_card(
         sections=[
             Section("use", "Intended use", text=[USE]),
             Section("data", "Training data", text=[" ".join(filter(None, map(known.get, DATA_FACTS)))]),
-            performance,
+            Section("performance", "Performance", text=performance, tables=tables),
             Section("limits", "Limits", text=sentences(LIMITS, card_facts(facts, found))),
             Section("cite", "How to cite", text=[_citation(facts.config.method)]),
         ],

@@ -89,7 +89,7 @@ class Section:
     brief: bool = False  # whether a terminal and a notebook show it too
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Page:
     """The report of a result. Print it, let a notebook show it, or ``save`` it as an HTML file."""
 
@@ -100,9 +100,8 @@ class Page:
     figure: CaptionedFigure | None = None  # the one that matters, on the first screen
     figure_table: Table | None = None  # its numbers: what a terminal shows instead
     warnings: Sequence[str] = ()  # shown at the top
-    details: Mapping[str, Sequence[tuple[str, str]]] = field(
-        default_factory=dict
-    )  # warning → (summary, text)
+    # warning → (summary, text)
+    details: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
     remarks: Sequence[str] = ()  # folded away at the end
     sections: Sequence[Section] = ()
     progress: float | None = None  # 0 … 1, of something that is still running: a browser loads the page again
@@ -117,7 +116,7 @@ class Page:
         write_page(self, Path(path))
         return [Path(path), *save_figures(self, figures)]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return page_text(self)
 
     def _repr_html_(self) -> str:
@@ -171,17 +170,14 @@ def render(page: Page) -> str:
     script = _asset("page.js")
     # the policy names the page's script by its hash; a browser runs no other
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        templates()
-        .get_template("page.html")
-        .render(
-            page=page,
-            policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
-            "base-uri 'none'; form-action 'none'",
-            style=Markup(_asset("colours.css") + _asset("page.css")),
-            script=Markup(script),
-            version=__version__,
-        )
+    template = templates().get_template("page.html")
+    return template.render(
+        page=page,
+        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        style=Markup(_asset("colours.css") + _asset("page.css")),
+        script=Markup(script),
+        version=__version__,
     )
 
 

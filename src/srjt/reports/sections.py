@@ -118,11 +118,12 @@ def made_section(
 def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
     """How a run was made, as far as it has recorded it."""
     seconds = metrics.loc[(metrics["split"] == "train") & (metrics["metric"] == "seconds"), "value"]
+    source, labels = facts.data.get("source"), facts.data.get("labels")
+    features = len(facts.data["in_shape"]) == 1
+    settings = settings_section(facts.config.to_dict(), own_network=facts.own_network, features=features)
     entries = [
-        *_file_facts(
-            "features from" if facts.data.get("labels") else "labels from", facts.data.get("source")
-        ),
-        *_file_facts("labels from", facts.data.get("labels")),
+        *_file_facts("features from" if labels else "labels from", source),
+        *_file_facts("labels from", labels),
         ("data fingerprint", str(facts.data.get("fingerprint", ""))),
         *([("training time", duration(float(seconds.sum())))] if len(seconds) else []),
         *_machine_facts("started", facts.provenance, version=facts.version),
@@ -133,11 +134,7 @@ def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:
         closed=True,
         code=str(facts.provenance.get("command") or ""),
         facts=entries,
-        parts=settings_section(
-            facts.config.to_dict(),
-            own_network=facts.own_network,
-            features=len(facts.data["in_shape"]) == 1,
-        ),
+        parts=settings,
     )
 
 

@@ -35,10 +35,6 @@ METRIC_NAMES = {name: (metric.short_name, metric.long_name) for name, metric in 
 NOISE_NAMES = {**{kind: family.name for kind, family in FAMILIES.items()}, "none": "labels as given"}
 
 
-def decimals(number: float, *, signed: bool = False) -> str:
-    return f"{number:{'+' if signed else ''}.3f}".replace("-", "−")
-
-
 def noise_name(noise: str) -> str:
     """ "quasi:0.2" → "Quasi-Gaussian noise, rate 0.2"; "none@0.5" → "Labels as given, 50% of the patients"."""
     spec = parse_noise(noise)
@@ -155,9 +151,7 @@ class MeanRow(NamedTuple):
     paper: tuple[str, str, str] | None  # method, select, update
 
 
-def study_tables(
-    results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS, split: str = "test"
-) -> list[Table]:
+def study_tables(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> list[Table]:
     """All tables of a study, with the paper's values if the study uses the paper's preset, and naive scores.
 
     The paired tests take the sizes of the sides from ``splits.csv``; without it, those of k folds with one part for
@@ -168,7 +162,6 @@ def study_tables(
         scores=results.scores,
         runs=results.runs,
         metrics=metrics,
-        split=split,
         data=str(results.facts.get("name") or ""),
         paper=paper_dataset(results.facts),
         networks=networks_phrase(results.facts),
@@ -269,9 +262,8 @@ class StudyTables:
             of_host = (host, variant if (host, variant) in sources else "") if host else None
             rule = _starts_group(method, order) and not variant
             paper = None if variant else (method, "", "")
-            rows.append(
-                MeanRow((display_name(method, variant),), (method, variant), of_host, "", rule, paper)
-            )
+            name = display_name(method, variant)
+            rows.append(MeanRow((name,), (method, variant), of_host, "", rule, paper))
         return [
             self._mean_table(rows, noises, f"comparison-{kind}", self._title("Comparison", kind), ("method",))
             for kind, noises in self.kinds.items()
@@ -389,10 +381,8 @@ class StudyTables:
         tables = []
         for kind, noises in self.kinds.items():
             own = tests[tests["noise"].isin(noises)]
-            place = pd.DataFrame(
-                {"method": own["method"].map(places), "noise": own["noise"].map(noises.index)}
-            )
-            own = own.loc[place.sort_values(["method", "noise"], kind="stable").index]
+            # by method, then by noise
+            own = own.iloc[np.lexsort((own["noise"].map(noises.index), own["method"].map(places)))]
             if own.empty:
                 continue
             labels: dict[str, Any] = {
@@ -440,17 +430,15 @@ class StudyTables:
         folds, pooled = self.runs["fold"].nunique(), slug == "pooled"
         half = tests["std"] / 2**0.5  # of two folds' differences: mean ∓ std / √2
         both = (tests["n"] == 2) & (folds == 2)
-        frame = pd.DataFrame(
-            {
-                **{name: list(column) for name, column in labels.items()},
-                "Difference": tests["difference"].to_numpy(float),
-                "from": tests["low"].where(~both, tests["difference"] - half).to_numpy(float),
-                "to": tests["high"].where(~both, tests["difference"] + half).to_numpy(float),
-                "p": tests["p_value"].to_numpy(float),
-                "p, Holm": tests["p_holm"].to_numpy(float),
-                "Folds": tests["n"].to_numpy(int),
-            }
-        )
+        frame = pd.DataFrame({
+            **{name: list(column) for name, column in labels.items()},
+            "Difference": tests["difference"].to_numpy(float),
+            "from": tests["low"].where(~both, tests["difference"] - half).to_numpy(float),
+            "to": tests["high"].where(~both, tests["difference"] + half).to_numpy(float),
+            "p": tests["p_value"].to_numpy(float),
+            "p, Holm": tests["p_holm"].to_numpy(float),
+            "Folds": tests["n"].to_numpy(int),
+        })  # fmt: skip
         interval = "the two folds" if folds == 2 else "95% interval"
         facts = SimpleNamespace(
             folds=folds,
@@ -494,9 +482,10 @@ def mean_cell(values: pd.Series[float]) -> TableCell:
         return TableCell(text=MISSING, runs=0)
     # of the population; the last bit of a sum differs between processors, and must not round half a digit
     mean, std = round(float(values.mean()), 9), round(float(values.std(ddof=0)), 9)
+    text = f"{mean:.3f}".replace("-", "−")
     if len(values) == 1:  # one value has no standard deviation
-        return TableCell(text=decimals(mean), value=mean, runs=1)
-    return TableCell(text=f"{decimals(mean)} ± {std:.3f}", value=mean, std=std, runs=len(values))
+        return TableCell(text=text, value=mean, runs=1)
+    return TableCell(text=f"{text} ± {std:.3f}", value=mean, std=std, runs=len(values))
 
 
 def _mark(

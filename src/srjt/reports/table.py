@@ -111,23 +111,23 @@ class Table:
         lines = [f"### {escape_markdown(self.title)}", "", pipe_row(heads)]
         lines.append(pipe_row([":--" if column.kind == "text" else ":-:" for column in self.columns]))
         lines += [pipe_row([_markdown_cell(cell) for cell in row.cells]) for row in self.rows]
-        legend = [f"{signs[kind]}: {sentence}" for kind, sentence in self.legend.items()]
-        lines += ["", _sentences(escape_markdown(self.caption), legend)]
+        lines += ["", self._explained(escape_markdown(self.caption), signs)]
         return "\n".join(lines) + "\n"
+
+    def _explained(self, caption: str, signs: Mapping[str, str]) -> str:
+        """The caption, and what the signs mean that occur."""
+        legend = [f"{signs[kind]}: {sentence}" for kind, sentence in self.legend.items()]
+        return f"{caption} {'; '.join(legend)}." if legend else caption
 
     def rich(self) -> RichTable:
         """For a terminal. A long heading or text is broken into lines, a number is not."""
         from rich.table import Table as RichTable
 
-        table = RichTable(
-            title=printable(self.title) or None, title_justify="left", title_style="bold", show_edge=False
-        )
+        title = printable(self.title) or None
+        table = RichTable(title=title, title_justify="left", title_style="bold", show_edge=False)
         for column in self.columns:
-            number = column.kind != "text"
-            group = f"{column.group} " if column.group else ""
-            table.add_column(
-                printable(f"{group}{column.heading}"), justify="right" if number else "left", overflow="fold"
-            )
+            heading = printable(f"{column.group} {column.heading}" if column.group else column.heading)
+            table.add_column(heading, justify="left" if column.kind == "text" else "right", overflow="fold")
         for row in self.rows:
             if row.rule:
                 table.add_section()
@@ -155,7 +155,6 @@ class Table:
             "partial": r"$^{\dagger n}$",
             "missing": "--",
         }
-        legend = [f"{signs[kind]}: {sentence}" for kind, sentence in self.legend.items()]
         align = "".join("l" if column.kind == "text" else "c" for column in self.columns)
         lines = [
             r"% needs \usepackage{booktabs,graphicx,xcolor}",
@@ -164,7 +163,7 @@ class Table:
             r"\providecommand{\srjtbetter}[1]{\textbf{#1}}",
             r"\begin{table*}[t]",
             r"\centering\small",
-            rf"\caption{{{_sentences(_latex(f'{self.title}. {self.caption}'), legend)}}}",
+            rf"\caption{{{self._explained(_latex(f'{self.title}. {self.caption}'), signs)}}}",
             rf"\label{{tab:{re.sub(r'[^A-Za-z0-9-]+', '-', self.slug)}}}",
             _SHRINK,
             rf"\begin{{tabular}}{{{align}}}",
@@ -215,9 +214,8 @@ def data_table(
     given, columns, cells = formats or {}, [], []
     for place, name in enumerate(frame.columns):
         values = frame.iloc[:, place]
-        codes = (
-            values.cat.codes if isinstance(values.dtype, pd.CategoricalDtype) and values.cat.ordered else None
-        )
+        ordered = isinstance(values.dtype, pd.CategoricalDtype) and values.cat.ordered
+        codes = values.cat.codes if ordered else None
         number = codes is None and pd.api.types.is_numeric_dtype(values) and values.dtype != bool
         usual = "" if not number else "," if pd.api.types.is_integer_dtype(values) else ".3f"
         kind: Literal["number", "text"] = "number" if number else "text"
@@ -255,10 +253,6 @@ def between(low: float, high: float, pattern: str = ".3f") -> str:
 def metric_heading(name: str) -> str:
     """A metric in words, with an arrow in the better direction."""
     return f"{METRICS[name].long_name} {'↓' if METRICS[name].lower_is_better else '↑'}"
-
-
-def _sentences(caption: str, legend: list[str]) -> str:
-    return f"{caption} {'; '.join(legend)}." if legend else caption
 
 
 def pipe_row(cells: Sequence[str]) -> str:
@@ -307,8 +301,7 @@ _LATEX: dict[str, str] = {
 
 def _latex(text: str) -> str:
     one_line = " ".join(text.split())
-    printable = "".join(letter for letter in one_line if letter.isprintable())
-    return "".join(_LATEX.get(letter, letter) for letter in printable)
+    return "".join(_LATEX.get(letter, letter) for letter in one_line if letter.isprintable())
 
 
 def _latex_cell(cell: TableCell) -> str:

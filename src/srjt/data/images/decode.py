@@ -55,8 +55,7 @@ def stretch_to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
         return np.zeros(values.shape, np.uint8)
     low, high = finite.min(), finite.max()
     share = np.nan_to_num((as_float - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
-    scaled: UInt8Array = np.rint(255 * share).astype(np.uint8)
-    return scaled
+    return np.asarray(np.rint(255 * share), dtype=np.uint8)
 
 
 # DICOM files as 8-bit images, displayed as a viewer displays them by default.
@@ -87,9 +86,8 @@ def read_dicom(path: Path) -> UInt8Array:
     if frames > 1:
         raise ValueError(f"the DICOM file has {frames} frames; export the graded frame as an image file")
     syntax = data.file_meta.TransferSyntaxUID
-    if (
-        syntax.is_encapsulated and not get_decoder(syntax).is_available
-    ):  # pydicom buries it in a list of plugins
+    # pydicom buries it in a list of plugins
+    if syntax.is_encapsulated and not get_decoder(syntax).is_available:
         raise ValueError(f'it is compressed as {syntax.name}; to read it: pip install "pylibjpeg[all]"')
 
     pixels = data.pixel_array  # pydicom converts YBR to RGB
@@ -133,8 +131,7 @@ def _apply_voi(values: npt.NDArray[Any], data: Any) -> UInt8Array:
         share = (apply_voi_lut(values, data) - black) / (white - black)
     else:
         return stretch_to_8bit(values)
-    grey: UInt8Array = np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
-    return grey
+    return np.asarray(np.rint(255 * np.clip(share, 0, 1)), dtype=np.uint8)
 
 
 # Decode one image file of any supported format to an 8-bit RGB array.

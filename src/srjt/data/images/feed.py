@@ -167,8 +167,7 @@ class ResidentFeed:
     def batches(self, rows: Tensor) -> Iterator[Tensor]:
         """For each row of ``rows`` (steps, B), int64 on the CPU: a batch (B, H, W, 3) or (B, F) on the device."""
         _check(rows, len(self.pixels))
-        on_device = rows.to(self.pixels.device)  # once per epoch
-        for step in on_device:
+        for step in rows.to(self.pixels.device):  # all steps of an epoch at once
             yield self.pixels.index_select(0, step)
 
 
@@ -272,7 +271,7 @@ class _Slot:
         self._copied: torch.cuda.Event | None = None
 
     def fetch(
-        self, rows: Tensor, *, after: torch.cuda.Event | None = None
+        self, rows: Tensor, *, after: torch.cuda.Event | None
     ) -> tuple[Tensor, torch.cuda.Event | None]:
         """The rows on the device, copied after an event there; and the event that marks the end of the copy."""
         if self._copied is not None:

@@ -23,7 +23,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 from srjt import files
-from srjt.data.duplicates import HASHED_SIZE, file_facts, image_hashes, with_hashes
+from srjt.data.duplicates import HASHED_SIZE, Progress, file_facts, image_hashes, with_hashes
 from srjt.data.images import decode
 from srjt.data.images.decode import BadImageError, OnBadImage, Resize, UInt8Array, read_image
 from srjt.data.manifest import Features, Manifest, as_features
@@ -40,7 +40,6 @@ from srjt.errors import SrjtError, cores, unknown_name
 # store.json       written last, by rename: if it exists, the store is complete
 # .lock            locked during the build; the system releases it even after kill -9
 
-Progress = Callable[[int, int], None]  # (images done, images in all)
 Decoded = Iterator[tuple[int, str]]  # row, and why it is bad: "" if it is not
 
 CHUNK = 128  # images between two marks
@@ -77,8 +76,9 @@ class Build:
     def open(self, name: str, count: int) -> npt.NDArray[np.uint8]:
         """(count, size, size, 3), mapped from a file of the folder."""
         shape = (count, self.size, self.size, 3)
-        path = self.folder / name
-        return np.memmap(path, np.uint8, "r", shape=shape) if count else np.empty(shape, np.uint8)
+        return (
+            np.memmap(self.folder / name, np.uint8, "r", shape=shape) if count else np.empty(shape, np.uint8)
+        )
 
     def finished(self) -> StoreFile | None:
         """What the folder holds; None unless it is complete, and has not been changed since."""

@@ -187,8 +187,7 @@ def labelled_samples(
     elif isinstance(data, np.ndarray):
         raise SrjtError("An array has no grades: pass the pair (images, grades).")
     elif assemble.is_dataset(data):
-        images, labels = assemble.dataset_arrays(data, labelled=True)
-        reading = from_arrays(images, labels, names=grades)
+        reading = from_arrays(*assemble.dataset_arrays(data, labelled=True), names=grades)
     else:
         raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
     return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
@@ -218,8 +217,7 @@ def unlabelled_samples(
         if not sources:
             raise SrjtError("The list of paths is empty.")
         if not features:
-            options = {"progress": progress, "columns": columns, **options}
-            return folders.read_images(sources, grades=grades, **options)
+            return folders.read_images(sources, columns=columns, grades=grades, progress=progress, **options)
         if len(sources) > 1:
             raise SrjtError("This run reads features: give one file of features at a time.")
         source = sources[0] if isinstance(sources[0], pd.DataFrame) else Path(sources[0])

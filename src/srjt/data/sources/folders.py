@@ -298,9 +298,8 @@ def read_images(
         problems.append(Problem("duplicate-row", str(name), ", ".join(lines)))
     rows = named_images.drop(columns="line").groupby("image", sort=False).first().fillna("").reset_index()
     manifest = Manifest(table=rows.assign(id=rows["image"], grade=0), grades=grades)
-    reading = with_patients_of_headers(
-        LoadedData(manifest=manifest, problems=tuple(problems), kind="images", notes=()), progress=progress
-    )
+    images = LoadedData(manifest=manifest, problems=tuple(problems), kind="images", notes=())
+    reading = with_patients_of_headers(images, progress=progress)
     tables.check_wanted(columns, reading.manifest.table, known=of_tables)
     return reading
 

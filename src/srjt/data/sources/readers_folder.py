@@ -50,18 +50,16 @@ class ReadersFolder:
         return {name: line for line, name in enumerate(self.ids)}
 
 
-def consensus_table(
-    reading: ReadingsTable, agreed: Consensus, *, images: list[str] | None = None
-) -> pd.DataFrame:
+def consensus_table(reading: ReadingsTable, agreed: Consensus, *, images: list[str]) -> pd.DataFrame:
     """One row per item: id, image, grade, patient, reference, readings, certainty, p_true_0 …
 
-    images: (I,) the image of each item. Default: as the table names them.
+    images: (I,) the image of each item.
     """
     readings = reading.readings
     every = np.arange(len(readings.items))
     return pd.DataFrame({
         "id": _cells(readings.items, every),
-        "image": _cells(images or _images(reading), every),
+        "image": _cells(images, every),
         "grade": _cells(readings.grades, agreed.grade),
         **_patient_and_reference(reading, every),
         "readings": np.bincount(readings.item, minlength=len(readings.items)),
@@ -102,17 +100,11 @@ def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
     return pd.DataFrame({**names, "gain": wanted["gain"].round(6)})
 
 
-def _images(reading: ReadingsTable) -> list[str]:
-    """(I,) the image of each item, as the table names it."""
-    column = reading.columns.image
-    if column is None:
-        return reading.readings.items
-    return list(reading.frame[column].iloc[reading.first_rows])
-
-
 def located_images(reading: ReadingsTable, directory: Path) -> list[str]:
     """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there is no such file."""
-    names = [relative_name(name, directory.absolute()) for name in _images(reading)]
+    column = reading.columns.image
+    written = reading.readings.items if column is None else reading.frame[column].iloc[reading.first_rows]
+    names = [relative_name(name, directory.absolute()) for name in written]
     root, located, _ = find_images(names, directory.absolute())
     paths = [os.path.join(root, file) for file in located]
     return [path if os.path.isfile(path) else name for path, name in zip(paths, names, strict=True)]
@@ -143,8 +135,7 @@ def write_readers_folder(
 
 def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
     """An error if the folder holds what would be lost."""
-    before = read_reader_facts(folder)
-    same_network = before["probabilities_sha256"] == facts["probabilities_sha256"]
+    same_network = read_reader_facts(folder)["probabilities_sha256"] == facts["probabilities_sha256"]
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
             f"{folder} has the consensus of other readings or networks: choose another `out`, or pass `overwrite=True`."

@@ -43,15 +43,8 @@ READING_SYNONYMS: dict[str, tuple[str, ...]] = {
     "patient": SYNONYMS["patient"],
     "reference": (
         *("reference", "referencegrade", "referencestandard", "adjudicated", "adjudicatedgrade"),
-        *(
-            "adjudication",
-            "histology",
-            "histologygrade",
-            "biopsy",
-            "goldstandard",
-            "goldgrade",
-            "groundtruth",
-        ),
+        *("adjudication", "histology", "histologygrade", "biopsy"),
+        *("goldstandard", "goldgrade", "groundtruth"),
     ),
     "date": ("date", "readingdate", "readdate", "readat", "gradedat", "reviewedat", "datetime", "timestamp"),
 }
@@ -105,13 +98,8 @@ def reading_columns(
     synonyms = dict(READING_SYNONYMS)
     if images or given.get("image") is not None:
         del synonyms["item"]
-    chosen, notes = tables.choose_columns(
-        table,
-        {**given, "grade": matched[0] if len(matched) == 1 else None},
-        without=wide,
-        required=(),
-        synonyms=synonyms,
-    )
+    roles = {**given, "grade": matched[0] if len(matched) == 1 else None}
+    chosen, notes = tables.choose_columns(table, roles, without=wide, required=(), synonyms=synonyms)
     if not matched and "reader" not in chosen:
         wide = wide_columns(table.frame)
     item = chosen.get("item") or chosen.get("image")

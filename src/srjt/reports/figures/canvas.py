@@ -368,8 +368,7 @@ def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled
     """One metric of one run by epoch: the mean of its networks, or of their pooled predictions."""
     chosen = metrics[(metrics["split"] == split) & (metrics["metric"] == metric)]
     networks = set(chosen["network"])
-    single = networks - {"ensemble", "pooled"}
-    wanted = {"pooled"} if pooled and "pooled" in networks else single
+    wanted = {"pooled"} if pooled and "pooled" in networks else networks - {"ensemble", "pooled"}
     return chosen[chosen["network"].isin(wanted)].groupby("epoch")["value"].mean()
 
 

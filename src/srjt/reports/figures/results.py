@@ -124,11 +124,9 @@ def run_overview(
     panels = {title: curves for title, curves in panels.items() if curves}
     if not panels and judged is None:
         raise SrjtError("There is nothing to plot: the run has neither scores per epoch nor a held-out side.")
-    count = len(panels) + (judged is not None)
     figure = canvas.new_figure(CURVES * len(panels) + (3.0 if judged else 0), 2.9)
-    every = figure.subplots(
-        1, count, squeeze=False, width_ratios=[CURVES] * len(panels) + [2.8] * bool(judged)
-    )
+    widths = [CURVES] * len(panels) + [2.8] * (judged is not None)
+    every = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)
     for axes, (title, curves) in zip(every.ravel(), panels.items(), strict=False):
         canvas.panel(axes, curves, xlabel="epoch", title=title)
     if judged is not None:

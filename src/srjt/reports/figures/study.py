@@ -218,10 +218,8 @@ def _over_epochs(
     curves, missing = method_curves(results, noise, split=split, metric=metric, labels=labels)
     if not curves:
         return None
-    under, incomplete = (
-        tables.noise_phrase(noise),
-        "; ".join(f"{label}, {what}" for label, what in missing.items()),
-    )
+    under = tables.noise_phrase(noise)
+    incomplete = "; ".join(f"{label}, {what}" for label, what in missing.items())
     options = {"styles": canvas.method_styles(study_methods(results)), **options}
     return canvas.CaptionedFigure(
         name=file_name(f"{name}-{noise}"),
@@ -281,17 +279,11 @@ def _dots(
     """values: method, fold, seed, x and value; seeds and whatever else is repeated are averaged within a fold."""
     seeds = values.groupby(["method", "fold", "seed", "x"])["value"].mean()
     folds = seeds.groupby(["method", "fold", "x"]).mean().unstack("x")
-    curves = [
-        _fold_curve(
-            results,
-            (method, ""),
-            folds.loc[[method]].dropna(axis=1, how="all"),
-            label=display_name(method),
-            metric=metric,
-        )
-        for method in methods
-        if method in folds.index
-    ]
+    curves = []
+    for method in methods:
+        if method in folds.index:
+            own = folds.loc[[method]].dropna(axis=1, how="all")
+            curves.append(_fold_curve(results, (method, ""), own, label=display_name(method), metric=metric))
     if not curves:
         return None
     text_of = dict(zip(*ticks, strict=True))

@@ -198,16 +198,15 @@ def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manif
             if "grade_low" in answer:
                 ends = dict.fromkeys(grades.show(answer[name]) for name in ("grade_low", "grade_high"))
                 whose.append(f"range {' to '.join(ends)}")
-            tiles.append(
-                Tile(
-                    picture=picture(images[row]),
-                    title=f"grade {grades.show(answer['grade'])}",
-                    number=f"p {_probability(answer):.2f}",
-                    share=min(float(entropy[row] / np.log(len(grades))), 1.0),
-                    detail=": ".join(filter(None, whose)),  # "patient 3: range 0 to 2"
-                    text=images[row],
-                )
+            tile = Tile(
+                picture=picture(images[row]),
+                title=f"grade {grades.show(answer['grade'])}",
+                number=f"p {_probability(answer):.2f}",
+                share=min(float(entropy[row] / np.log(len(grades))), 1.0),
+                detail=": ".join(filter(None, whose)),  # "patient 3: range 0 to 2"
+                text=images[row],
             )
+            tiles.append(tile)
     if not any(tile.picture for tile in tiles):
         table = _table(predictions, rows, slug=slug, title="Largest entropy first")
         return [Section(slug, heading, tables=[table])]
@@ -259,13 +258,12 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
 def _image(found: Explanation, row: int) -> Tile:
     prediction, image, maps = found.predictions.iloc[row], found.images[row], found.maps[:, row]
     grades = [name.removeprefix("p_") for name in found.predictions.columns if name.startswith("p_")]
-    probabilities = ", ".join(
-        f"{found.grades.show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in grades
-    )
+    show = found.grades.show
+    probabilities = ", ".join(f"{show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in grades)
     names = ["network"] if len(maps) == 1 else [f"network {k}" for k in range(1, len(maps) + 1)]
     return Tile(
         picture=data_uri(resized_square(image, PICTURE)),
-        title=f"grade {found.grades.show(str(prediction['grade']))}",
+        title=f"grade {show(str(prediction['grade']))}",
         number=f"expected {prediction['expected_grade']:.2f}",
         detail=probabilities,
         text=str(prediction["image"]),

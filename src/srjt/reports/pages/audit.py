@@ -124,11 +124,9 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
 @page_of.register(Audit)
 def audited_page(found: Audit) -> Page:
     """The page of an audit in memory."""
-    grades = Grades(found.facts["grades"], found.facts.get("grade_names"))
-    picture = sections.pictures_of(found.fitted.manifest)
-    return _page(
-        found.facts, found.summary, found.scores.copy(), found.readings, grades, picture, found.folder
-    )
+    facts, scores, picture = found.facts, found.scores.copy(), sections.pictures_of(found.fitted.manifest)
+    grades = Grades(facts["grades"], facts.get("grade_names"))
+    return _page(facts, found.summary, scores, found.readings, grades, picture, found.folder)
 
 
 def _page(

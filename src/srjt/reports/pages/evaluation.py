@@ -40,15 +40,12 @@ POOLS = {"highest": "the highest grade", "mean": "the mean", "learned": "a learn
 
 
 SCORE = "{f.first_words} {f.score:.3f} on {f.samples}"
+BOTH_SCORES = SCORE + "; {f.naive:.3f} for one grade."
 VERDICT: list[Verdict[Any]] = [
     (lambda f: math.isnan(f.naive), SCORE, "How one grade for all would do is not known."),
-    (lambda f: not f.beaten, "No better than one grade for all", SCORE + "; {f.naive:.3f} for one grade."),
-    (
-        lambda f: not f.clear,
-        "Not clearly better than one grade for all",
-        SCORE + "; {f.naive:.3f} for one grade.",
-    ),
-    (lambda f: True, "Better than one grade for all", SCORE + "; {f.naive:.3f} for one grade."),
+    (lambda f: not f.beaten, "No better than one grade for all", BOTH_SCORES),
+    (lambda f: not f.clear, "Not clearly better than one grade for all", BOTH_SCORES),
+    (lambda f: True, "Better than one grade for all", BOTH_SCORES),
 ]
 NOTES: list[Rule[Any]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
@@ -274,9 +271,8 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
         return []
     files, picture = rows["file" if "file" in rows else "image"].astype(str).tolist(), pictures_of(data)
     frame = pd.DataFrame({name: rows[name].map(found.grades.index) for name in ("label", "grade")})
-    frame = frame.assign(
-        id=rows["image"].astype(str), owner=rows["patient" if "patient" in rows else "image"]
-    )
+    owner = rows["patient" if "patient" in rows else "image"]
+    frame = frame.assign(id=rows["image"].astype(str), owner=owner)
     frame = frame.reset_index(drop=True).sample(frac=1, random_state=0)
     distance = (frame["grade"] - frame["label"]).abs().clip(upper=2)
     tiles: list[Tile] = []
@@ -363,12 +359,9 @@ COMPARED: list[Verdict[Any]] = [
     (lambda f: f.two and f.better, "{f.others} is better than {f.first}", DIFFERENCE),
     (lambda f: f.two and f.worse, "{f.others} is worse than {f.first}", DIFFERENCE),
     (lambda f: f.two, "No difference is shown between {f.others} and {f.first}", DIFFERENCE),
-    (
-        lambda f: True,
-        "Against {f.first}: {f.outcome}",
-        "The {f.metric} on {f.samples}, by their {f.judged_by}.",
-    ),
-]
+    (lambda f: True, "Against {f.first}: {f.outcome}", "The {f.metric} on {f.samples}, by their "
+     "{f.judged_by}."),
+]  # fmt: skip
 COMPARED_NOTES: list[Rule[Any]] = [
     (lambda f: max(f.trainings) == 1, "One training per method: the interval does not contain the variation between "
      "trainings."),
@@ -483,11 +476,10 @@ SUBGROUPS: list[Rule[Any]] = [
 
 def subgroup_facts(subgroups: Subgroups) -> SimpleNamespace:
     """What the sentences are about. groups: how many are large enough; differing: those whose gap is no chance."""
-    differing = [
-        str(group) for group in subgroups.groups if group.gaps and group.gaps["mae"].adjusted <= 0.05
-    ]
+    groups = subgroups.groups
+    differing = [str(group) for group in groups if group.gaps and group.gaps["mae"].adjusted <= 0.05]
     return SimpleNamespace(
-        groups=sum(not group.too_few for group in subgroups.groups),
+        groups=sum(not group.too_few for group in groups),
         worst=subgroups.worst,
         differing=", ".join(differing),
     )
@@ -583,12 +575,10 @@ def true_scores_section(found: Evaluation) -> list[Section]:
         "score": [names.get(name, name) for name in shown],
         "by labels": [values[name] for name in shown],
     })  # fmt: skip
+    columns, caption = {"bounds": truly.scores}, ""
     if truly.basis == "verified grades":
         frame["by true grades"] = [truly.scores[name].value for name in shown]
         columns = {"95 % interval": truly.scores}
-    else:
-        columns = {"bounds": truly.scores}
-    caption = ""
     if truly.apart and truly.alike:
         columns |= {"apart": truly.apart, "alike": truly.alike}
         caption = (

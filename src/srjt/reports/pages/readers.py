@@ -331,9 +331,8 @@ def consensus_page(found: Consensus) -> Page:
         "right": 1 - found.noise_rate, "right_low": 1 - wrong_high, "right_high": 1 - wrong_low,
         "bias": found.bias, "bias_low": low, "bias_high": high,
     }).sort_values("readings", ascending=False, kind="stable")  # fmt: skip
-    few, section = _readers(
-        frame, [_matrices(found.readers, found.matrices, found.grades)], than="the true grades"
-    )
+    matrices = _matrices(found.readers, found.matrices, found.grades)
+    few, section = _readers(frame, [matrices], than="the true grades")
     numbers = {
         "wrong readings": Interval(found.overall_noise_rate, *found.overall_noise_rate_interval),
         "wrong consensus grades": Interval(found.error, *found.error_interval),
@@ -437,14 +436,12 @@ def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
     few = frame[frame["bias"].notna()].head(HEAT_MAP)
     if len(few) < 2:
         return None
-    bias = few["bias"].to_numpy(float)
+    names, bias = few["name"].astype(str).tolist(), few["bias"].to_numpy(float)
     return CaptionedFigure(
         name="bias",
-        figure=bias_figure(
-            few["name"].astype(str).tolist(), bias, few[["bias_low", "bias_high"]].to_numpy(float)
-        ),
+        figure=bias_figure(names, bias, few[["bias_low", "bias_high"]].to_numpy(float)),
         caption="How many grades higher each reader is than the others on the same, with 95 % intervals.",
-        alt="; ".join(f"{name} {value:+.2f}" for name, value in zip(few["name"], bias, strict=True)),
+        alt="; ".join(f"{name} {value:+.2f}" for name, value in zip(names, bias, strict=True)),
     )
 
 
@@ -466,14 +463,13 @@ def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
             name: (np.array(dates, dtype="datetime64[D]"), np.array(values))
             for name, (dates, values) in list(facts["drift"].items())[:DRIFTING]
         }
-        figures.append(
-            CaptionedFigure(
-                name="drift",
-                figure=drift_figure(series),
-                caption="How many grades each reader is above the consensus, over time.",
-                alt="Difference from the consensus over time, a line per reader",
-            )
+        figure = CaptionedFigure(
+            name="drift",
+            figure=drift_figure(series),
+            caption="How many grades each reader is above the consensus, over time.",
+            alt="Difference from the consensus over time, a line per reader",
         )
+        figures.append(figure)
     return figures
 
 
@@ -515,6 +511,13 @@ PAIR_COLUMNS = {  # of ``Agreement.pairs``, and intervals → their headings
     "first": "reader", "second": "and", "items": "both", "quadratic": "quadratic κ", "interval": "95 % interval",
     "linear": "linear κ", "exact": "same", "within_one": "within one", "difference": "difference", "limits": "limits",
 }  # fmt: skip
+PAIR_FORMATS = {
+    "quadratic": ".2f",
+    "linear": ".2f",
+    "exact": ".0%",
+    "within_one": ".0%",
+    "difference": "+.2f",
+}
 
 
 def _agreement(facts: Mapping[str, Any]) -> list[Section]:
@@ -526,29 +529,20 @@ def _agreement(facts: Mapping[str, Any]) -> list[Section]:
     both = pd.concat([pairs, pairs.rename(columns={"first": "second", "second": "first"})])
     kappa = both.pivot_table(index="first", columns="second", values="quadratic", aggfunc="first")
     kappa = kappa.reindex(index=names, columns=names)
-    few = pairs.head(PAIRS).astype(
-        dict.fromkeys(("quadratic", "linear", "exact", "within_one", "difference"), float)
-    )
+    few = pairs.head(PAIRS).astype(dict.fromkeys(PAIR_FORMATS, float))
     few = few.assign(interval=_between(few, ".2f"), limits=_between(few, "+.1f", "limit_"))
     overall = {
         name: _interval(value) for key, name in COEFFICIENTS.items() if (value := facts["agreement"][key])
     }
-    coefficients = data_table(
-        interval_frame(overall, "coefficient"), title="All readers", slug="coefficients", caption=WHICH
-    )
+    frame = interval_frame(overall, "coefficient")
+    coefficients = data_table(frame, title="All readers", slug="coefficients", caption=WHICH)
     more = f", {len(few)} of {len(pairs):,}" if len(few) < len(pairs) else ""
     table = data_table(
         few[list(PAIR_COLUMNS)].rename(columns=PAIR_COLUMNS),
         title=f"Pairs of readers{more}",
         slug="pairs",
         caption="Difference: first − second, in grades; limits: of agreement, by Bland and Altman.",
-        formats={
-            "quadratic κ": ".2f",
-            "linear κ": ".2f",
-            "same": ".0%",
-            "within one": ".0%",
-            "difference": "+.2f",
-        },
+        formats={PAIR_COLUMNS[name]: pattern for name, pattern in PAIR_FORMATS.items()},
     )
     figure = CaptionedFigure(
         name="kappa",

@@ -42,19 +42,13 @@ RESUME = "Run the same command again to resume it."
 VERDICT: list[Verdict[Any]] = [
     (lambda f: f.state == "training" and not f.reached, "The first of {f.planned} epochs has begun", ""),
     (lambda f: f.state == "training", "Epoch {f.reached} of {f.planned} is done", "{f.left}"),
-    (
-        lambda f: f.state == "stopped",
-        "Stopped after epoch {f.reached} of {f.planned}",
-        "{f.problem} " + RESUME,
-    ),
+    (lambda f: f.state == "stopped", "Stopped after epoch {f.reached} of {f.planned}",
+     "{f.problem} " + RESUME),
     (lambda f: f.state == "unfinished", "Not finished: {f.reached} of {f.planned} epochs", RESUME),
-    (
-        lambda f: not f.side,
-        "How good the run is, is not known",
-        "All {f.training:,} samples were used for training.",
-    ),
+    (lambda f: not f.side, "How good the run is, is not known", "All {f.training:,} samples were used for "
+     "training."),
     *evaluation.VERDICT,
-]
+]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
     (lambda f: f.starved, "The selection hardly keeps grade {f.starved}: the networks unlearn it. Try "
      "per_class, a slower ramp (ramp_epochs) or a smaller noise_rate."),

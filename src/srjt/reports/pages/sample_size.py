@@ -44,11 +44,9 @@ def plan_page(plan: SamplePlan) -> Page:
     sections = [Section("widths", "Other half-widths", tables=[table])]
     if len(plan.readings):
         enough = plan.readings.loc[plan.readings["wrong"] <= plan.half_width, "readings"]
-        few = (
-            f"{enough.iloc[0]:.0f} readings of an image leave fewer"
-            if len(enough)
-            else "Nine readings leave more"
-        )
+        few = "Nine readings leave more"
+        if len(enough):
+            few = f"{enough.iloc[0]:.0f} readings of an image leave fewer"
         readings = data_table(
             plan.readings.rename(columns={"wrong": "wrong medians"}),
             title="Readings of each image",
@@ -79,14 +77,10 @@ def _curve(plan: SamplePlan, name: str) -> CaptionedFigure:
     most = max(int(plan.table["patients"].max()), 10)
     patients = np.unique(np.geomspace(max(5, most / 40), most, 60).round())
     curve = Curve(name=name, x=patients, y=plan.half_width_of(patients), label=f"± {name}")
+    title, wanted = "Half-width of the 95 % interval", (plan.half_width, "wanted")
     return CaptionedFigure(
         name="plan",
-        figure=chart(
-            [curve],
-            xlabel="patients",
-            title="Half-width of the 95 % interval",
-            reference=(plan.half_width, "wanted"),
-        ),
+        figure=chart([curve], xlabel="patients", title=title, reference=wanted),
         caption=f"One patient contributes a deviation of {plan.deviation:.2f}.",
         alt=f"Half-width by number of patients; {plan.patients:,} reach {plan.half_width:g}.",
     )
@@ -164,13 +158,11 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> Section | N
     curves = list(dict.fromkeys(spec.labels for spec in specs.values() if spec.share < 1.0))
     if not curves:
         return None
-    table = (
-        own.groupby(["method", "variant", "noise"], sort=False)["value"].agg(["mean", "std"]).reset_index()
-    )
+    values = own.groupby(["method", "variant", "noise"], sort=False)["value"]
+    table = values.agg(["mean", "std"]).reset_index()
     table["training"] = table["noise"].map(noise_label)
-    shown = table[["method", "training", "mean", "std"]].rename(
-        columns={"mean": metric_heading(metric), "std": "± over folds"}
-    )
+    headings = {"mean": metric_heading(metric), "std": "± over folds"}
+    shown = table[["method", "training", "mean", "std"]].rename(columns=headings)
     texts = []
     for noise in curves:
         for method in own.loc[own["noise"] == noise, ["method", "variant"]].drop_duplicates().itertuples():

@@ -37,14 +37,11 @@ VERDICT: list[Verdict[Any]] = [
     (lambda f: not f.runs, "No runs are planned", ""),
     (lambda f: not f.done, "No run has finished yet", "{f.composition}."),
     (lambda f: not f.test, "There are no test results", "The splits have no test side."),
-    (
-        lambda f: not f.leader,
-        "{f.composition}",
-        "Nothing is compared: fewer than two methods have the same runs.",
-    ),
+    (lambda f: not f.leader, "{f.composition}", "Nothing is compared: fewer than two methods have the same "
+     "runs."),
     (lambda f: f.gain, BEST, "The best mean is {f.gain} {f.side} that of plain training."),
     (lambda f: True, BEST, "{f.composition}."),
-]
+]  # fmt: skip
 # condition, template, the name of the details
 WARNINGS: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda f: f.failed, "{f.failed} failed.", "tracebacks"),
@@ -75,7 +72,6 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
     """What the rules know of a study: numbers, and lists that are empty where there is nothing to say."""
     runs, study = results.runs, results.facts
     status, noises = Counter(runs["status"]), study_figures.study_noises(results)
-    unfinished = status["left"] + status["running"]
     purpose: Purpose = study["study"]["train"].get("optimise") or "mae"
     metric = METRICS[purpose]
     cells = best_cells(results, purpose)
@@ -93,7 +89,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         runs=len(runs),
         done=status["done"],
         failed=_of_runs(status["failed"], len(runs)),
-        unfinished=_of_runs(unfinished, len(runs)),
+        unfinished=_of_runs(status["left"] + status["running"], len(runs)),
         test="test" in set(results.scores["split"]),
         patients=study.get("patients") is not None,
         folds=runs["fold"].nunique(),
@@ -148,17 +144,15 @@ def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, Table
     beside = {display_name("standard"): PLAIN, study_tables.NAIVE_LABEL.capitalize(): "one grade"}
     cells = {}
     for table in tables.comparison():
+        rows = [row.cells for row in table.rows]
         for place, column in enumerate(table.columns):
-            best = [row.cells for row in table.rows if row.cells[place].mark == "best"]
-            if best:
-                means = {
-                    row.cells[0].text: row.cells[place].value for row in table.rows if row.cells not in best
-                }
-                others = {
-                    label: mean for name, label in beside.items() if (mean := means.get(name)) is not None
-                }
-                names = " and ".join(row[0].text for row in best)
-                cells[column.name.split(" ")[0]] = names, best[0][place], others
+            best = [row for row in rows if row[place].mark == "best"]
+            if not best:
+                continue
+            means = {row[0].text: row[place].value for row in rows if row not in best}
+            others = {label: mean for name, label in beside.items() if (mean := means.get(name)) is not None}
+            names = " and ".join(row[0].text for row in best)
+            cells[column.name.split(" ")[0]] = names, best[0][place], others
     return cells
 
 
@@ -205,11 +199,8 @@ def study_page(
     names = results.facts["study"]["grade_names"] if grade_names is None else grade_names
     shown = Grades(map(str, results.facts["grades"]), names).shown
     results = replace(results, facts={**results.facts, "grades": shown})
-    facts = study_facts(results)
-    curves = (
-        study_figures.score_curves(results, noise, metric="mae")
-        for noise in study_figures.study_noises(results)
-    )
+    facts, noises = study_facts(results), study_figures.study_noises(results)
+    curves = (study_figures.score_curves(results, noise, metric="mae") for noise in noises)
     first = [*study_figures.mae_against_rate(results), *filter(None, curves)][:1]
     warnings, (title, lead) = study_warnings(facts), verdict(VERDICT, facts)
     return Page(
