@@ -587,9 +587,8 @@ def serve(session: ReviewSession | BlindSession, server: Server, *, started: Cal
 
 def open_browser(server: Server) -> bool:
     """Open the page with a one-time token. False if there is no display."""
-    if sys.platform.startswith("linux") and not (
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    ):
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.platform.startswith("linux") and not display:
         return False
     token = secrets.token_urlsafe(32)
     server.one_time_tokens.add(token)

@@ -177,10 +177,8 @@ class Decisions:
     def log(self, *, after: int = 0) -> list[LogEntry]:
         """The entries after a revision."""
         with self.lock, self._readable_errors("read"):
-            rows = self._connection.execute(
-                "SELECT * FROM log WHERE revision > ? ORDER BY revision", (after,)
-            )
-            return [LogEntry(*row) for row in rows]
+            query = "SELECT * FROM log WHERE revision > ? ORDER BY revision"
+            return [LogEntry(*row) for row in self._connection.execute(query, (after,))]
 
     def decide(
         self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int
@@ -554,9 +552,8 @@ def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = 
     if options.get("--images") == str(out.parent.absolute()):
         del options["--images"]
     source = [str(out)]
-    if (
-        audit.facts["features"] and audit.table != Path(audited).absolute()
-    ):  # features and labels in two files
+    # features and labels in two files
+    if audit.facts["features"] and audit.table != Path(audited).absolute():
         source = [audited, "--labels", str(out)]
     elif audit.table is None:  # the exported table has its own columns, and absolute paths
         options = {name: value for name, value in options.items() if name == "--grades"}

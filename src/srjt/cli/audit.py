@@ -266,12 +266,8 @@ def readers(
 
 LOG = "decisions.sqlite"
 LISTED = 10  # samples that reviewers graded differently
-Folder = Annotated[
-    Path,
-    typer.Argument(
-        metavar="AUDIT", help="Folder written by srjt audit; with --worklist also by srjt readers."
-    ),
-]
+A_FOLDER = "Folder written by srjt audit; with --worklist also by srjt readers."
+Folder = Annotated[Path, typer.Argument(metavar="AUDIT", help=A_FOLDER)]
 
 
 def open_folder(folder: Path) -> Any:

@@ -202,14 +202,11 @@ def _print_folds(manifest: srjt.data.Manifest, splits: list[srjt.data.Split]) ->
         part = manifest.select(rows)
         return f"{len(part):,}" + ("" if part.patients is None else f" ({len(set(part.patients)):,})")
 
-    def per_grade(rows: Any) -> str:
-        return " / ".join(f"{count:,}" for count in manifest.select(rows).class_counts)
-
     rows = [
         {
             "fold": f"{fold} {split.held_out}".strip(),
             **{name: shown(split.sides()[name]) for name in ("train", "validation", "test")},
-            "test per grade": per_grade(split.test),
+            "test per grade": " / ".join(f"{count:,}" for count in manifest.select(split.test).class_counts),
         }
         for fold, split in enumerate(splits)
     ]

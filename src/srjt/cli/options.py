@@ -23,7 +23,7 @@ import srjt
 from srjt.cli.output import decoding_bar, print_table, say
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, printable, unknown_name, warn
-from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION
+from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION, Answering
 from srjt.settings import setting
 from srjt.training.config import TrainConfig
 
@@ -169,11 +169,9 @@ def _import(modules: list[str] | None) -> list[str] | None:
 
 
 def _grade_names(text: str | None) -> Mapping[str, str] | None:
-    if text is None:
-        return None
     from srjt.data.grades import parse_grade_names
 
-    return parse_grade_names(text)
+    return None if text is None else parse_grade_names(text)
 
 
 def html_file(path: Path | None) -> Path | None:
@@ -183,13 +181,10 @@ def html_file(path: Path | None) -> Path | None:
     return path if path is None or path.suffix or is_stream(path) else path.with_suffix(".html")
 
 
+A_MODULE = "Import a module that registers methods of your own. Repeatable."
 Import = Annotated[
-    list[str] | None,
-    about(
-        "Import a module that registers methods of your own. Repeatable.",
-        "--import", metavar="MODULE", callback=_import, is_eager=True,
-    ),
-]  # fmt: skip
+    list[str] | None, about(A_MODULE, "--import", metavar="MODULE", callback=_import, is_eager=True)
+]
 Preset = Annotated[
     str | None,
     about(
@@ -208,13 +203,10 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished r
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
 Quiet = Annotated[bool, about("Print problems only.", "--quiet", "-q")]
 Device = Annotated[str | None, about("cpu, cuda, cuda:1. [default: a GPU if there is one]", panel=COMPUTING)]
+A_READING = "How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable."
 CalibrateSet = Annotated[
-    list[str] | None,
-    about(
-        "How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable.",
-        "--calibrate-set", metavar="NAME=VALUE", panel=CALIBRATION,
-    ),
-]  # fmt: skip
+    list[str] | None, about(A_READING, "--calibrate-set", metavar="NAME=VALUE", panel=CALIBRATION)
+]
 Html = Annotated[
     Path | None, about("Write a page to read and send too.", "--html", metavar="FILE", callback=html_file)
 ]
@@ -360,13 +352,8 @@ class Splitting:
 
 
 Sides = Annotated[Splitting, Fields(Splitting, without=("official_split",))]
-NearDuplicates = Annotated[
-    bool,
-    about(
-        "Keep nearly identical images on one side of a split, as identical ones always are.",
-        "--group-near-duplicates", panel=EVALUATION,
-    ),
-]  # fmt: skip
+ONE_SIDE = "Keep nearly identical images on one side of a split, as identical ones always are."
+NearDuplicates = Annotated[bool, about(ONE_SIDE, "--group-near-duplicates", panel=EVALUATION)]
 
 
 def _warn_about_absent_grades(manifest: srjt.data.Manifest, split: srjt.data.Split, fold: int) -> None:
@@ -483,21 +470,14 @@ SHARED = (
 
 
 def calibration_samples(
-    source: Path | None,
-    assignments: Sequence[str],
-    *,
-    how: Mapping[str, Any],
-    grades: Sequence[str],
-    on_bad_image: str,
+    asked: Answering, assignments: Sequence[str], *, how: Mapping[str, Any], grades: Sequence[str]
 ) -> srjt.data.Manifest | None:
     """The samples of ``--calibrate-on``: its columns are named as those of the source, or by ``--calibrate-set``."""
-
-    if source is None:
+    if asked.calibrate_on is None:
         if assignments:
             raise SrjtError("--calibrate-set says how --calibrate-on is read: give --calibrate-on, too.")
         return None
     options = {name: how[name] for name in SHARED if name in how}
-    own = {}
     names = {field.name for field in fields(ReadOptions)} - {"grades"}  # those of the run
     for assignment in assignments:
         name, equals, value = (part.strip() for part in assignment.partition("="))
@@ -507,9 +487,9 @@ def calibration_samples(
             )
         if name not in names:
             raise unknown_name("option of --calibrate-set", name, names)
-        own[name] = value or None  # nothing: found by its name
-    reading = srjt.data.read(source, grades=list(grades), **{**options, **own})
-    return srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+        options[name] = value or None  # nothing: found by its name
+    reading = srjt.data.read(asked.calibrate_on, grades=list(grades), **options)
+    return srjt.data.drop_unusable(reading.manifest, reading.problems, on_bad_image=asked.on_bad_image)
 
 
 def print_grades(manifest: srjt.data.Manifest) -> None:

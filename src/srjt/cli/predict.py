@@ -45,13 +45,7 @@ def opened(
     refuse_other_options(run, how, about=about)
     samples: Any = _share(asked.calibrate_on)
     if samples is None:
-        samples = options.calibration_samples(
-            asked.calibrate_on,
-            calibrate_set or (),
-            how=how,
-            grades=run.grades,
-            on_bad_image=asked.on_bad_image,
-        )
+        samples = options.calibration_samples(asked, calibrate_set or (), how=how, grades=run.grades)
     return run, replace(asked, calibrate_on=samples)
 
 
@@ -193,14 +187,10 @@ def evaluate(
             raise SrjtError(f"The {side} side has no samples.")
     if side != "train" and (seen := len(trained.trained_on(manifest))):
         what = "rows of features" if manifest.are_features else "images"
-        own = (
-            f"add --splits {shlex.quote(str(run))} to use its test side, or "
-            if "test" in trained.held_out
-            else ""
-        )
+        own = f"add --splits {shlex.quote(str(run))} to use its test side, or "
         raise SrjtError(
             f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says nothing about new ones: "
-            f"{own}give {what} that the run has not seen."
+            f"{own if 'test' in trained.held_out else ''}give {what} that the run has not seen."
         )
     with decoding_bar() as decoded:
         judged = srjt.evaluate(trained, manifest, readings=reading.readings, progress=decoded, **vars(asked))

@@ -78,6 +78,7 @@ class ReferralRule:
     def judge(self, run: Trained, answers: Answers, *, resamples: int) -> Decision:
         positive, score, sent = answers.labels >= self.position, self.scores(answers), self.applies(answers)
         both = bool(positive.any() and not positive.all())
+        areas = decisions.areas(positive, score, groups=answers.groups, resamples=resamples) if both else {}
         return Decision(
             refer_from=run.grades[self.position],
             threshold=self.threshold,
@@ -86,9 +87,7 @@ class ReferralRule:
             positives=int(positive.sum()),
             referred=int(sent.sum()),
             operating_point=decisions.operating_point(positive, sent, groups=answers.groups),
-            areas=decisions.areas(positive, score, groups=answers.groups, resamples=resamples)
-            if both
-            else {},
+            areas=areas,
             roc=decisions.roc_curve(positive, score) if both else None,
             precision_recall=decisions.precision_recall_curve(positive, score) if both else None,
             net_benefit=decisions.net_benefit(positive, score),
@@ -102,9 +101,7 @@ def refer_if(grade: str, threshold: float | None) -> str:
     return f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
 
 
-def referral_rule(
-    run: Trained, options: Answering, *, validation: Validation, views: int = 1
-) -> ReferralRule:
+def referral_rule(run: Trained, options: Answering, *, validation: Validation, views: int) -> ReferralRule:
     """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
     threshold, sensitivity = options.threshold, options.sensitivity
     assert options.refer_from is not None
@@ -195,10 +192,8 @@ class DoubtRule:
         """Of the referral: the distance from the threshold. Of the grade: its probability."""
         if self.refer is None:
             return answers.probabilities[np.arange(len(answers)), answers.grades]
-        threshold = self.refer.threshold
-        return decisions.decision_confidence(
-            self.refer.scores(answers), threshold=0.5 if threshold is None else threshold
-        )
+        threshold = 0.5 if self.refer.threshold is None else self.refer.threshold
+        return decisions.decision_confidence(self.refer.scores(answers), threshold=threshold)
 
     def applies(self, answers: Answers) -> Bools | None:
         return None if self.cut is None else np.less(self.confidence(answers), self.cut)

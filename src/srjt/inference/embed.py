@@ -162,8 +162,7 @@ def embed(
     exact = TrainConfig(precision="fp32")  # a GPU's features are those of a CPU, whatever torch's flags are
 
     def batches(done: int) -> Iterator[Features]:
-        flags = torch_flags(exact, target, training=False)
-        with flags, torch.inference_mode():
+        with torch_flags(exact, target, training=False), torch.inference_mode():
             for (images,), part in view_batches(
                 feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size, done=done
             ):
@@ -179,8 +178,7 @@ def embed(
         key = hashlib.sha256(json.dumps(facts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
         folder = (Path(cache) if cache is not None else files.cache_folder()).expanduser() / "features" / key
     features = _compute(batches, total=len(store), folder=folder, report=embedded or (lambda *_: None))
-    manifest = replace(store.manifest, arrays=features, made=json.dumps(settings))
-    return manifest, store.skipped
+    return replace(store.manifest, arrays=features, made=json.dumps(settings)), store.skipped
 
 
 def _compute(

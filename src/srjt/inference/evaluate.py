@@ -405,9 +405,8 @@ def judge(
     patients, counts = samples.patients, answers.confusion.sum(axis=1)
     uncalibrated: list[CalibrationBin] = []
     if answers.outputs is not None and prepared.recalibration is not None:
-        uncalibrated = calibration.calibration_bins(
-            probabilities_of(answers.outputs[0], prepared.options.network), labels
-        )
+        before = probabilities_of(answers.outputs[0], prepared.options.network)
+        uncalibrated = calibration.calibration_bins(before, labels)
     rows = who.reset_index(drop=True).assign(
         **{name: [grades[g] for g in of] for name, of in (("label", labels), ("grade", answers.grades))},
         **{f"p_{grade}": p[:, c] for c, grade in enumerate(grades)},

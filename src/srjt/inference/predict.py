@@ -113,9 +113,8 @@ def how_answered(prepared: Prepared) -> dict[str, str]:
     if rule is not None:
         # images that mislead about the true grade given the label are what the correction cannot see
         less = "; less often where readers and networks err alike" if rule.basis == "corrected" else ""
-        how["range"] = (
-            f"contains the true grade with a probability of at least {rule.coverage:g}{rule.whom}{less}"
-        )
+        share = f"a probability of at least {rule.coverage:g}{rule.whom}{less}"
+        how["range"] = f"contains the true grade with {share}"
     for decision in prepared.decisions:
         if words := decision.in_words(run):
             how[decision.column] = words

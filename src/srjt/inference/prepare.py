@@ -100,11 +100,9 @@ def recalibration_of(side: HeldOut, options: Answering, *, noise: NoiseBounds | 
     elif noise is None:
         found, meaning = choose(), "they are probabilities of the label"
     elif options.label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
-        wrong = 1.0 - float(np.trace(noise.joint))
         found = choose(transition=transition_of(noise.joint), vector=noise.determined)
-        meaning = (
-            f"they are probabilities of the true grade, if a share of {wrong:.2f} of the labels is wrong"
-        )
+        wrong = f"a share of {1.0 - float(np.trace(noise.joint)):.2f} of the labels is wrong"
+        meaning = f"they are probabilities of the true grade, if {wrong}"
     else:
         joints = noise.lowest(), noise.highest()
         ends = [choose(transition=transition_of(joint), vector=False) for joint in joints]
@@ -244,9 +242,8 @@ class Prepared:
         config, estimate = self.run.config, self.run.noise_estimate
         if self.options.label_noise == "none":
             return None
-        if side is not self.run.held_out.get(
-            "validation"
-        ):  # the noise that the run knows is that of other labels
+        # the noise that the run knows is that of its own labels
+        if side is not self.run.held_out.get("validation"):
             config, estimate = config.replace(noise_rate=None, transition=None), None
         if estimate is not None:
             return estimated_noise(estimate)

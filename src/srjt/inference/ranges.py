@@ -130,10 +130,9 @@ class RangeRule:
             names = " and ".join(f"{name}s" for name in per if name != "patient")
             whom = f"random {names} of new patients" if self.by_patient else f"new {names}"
             what = f"{whom if names else 'new patients'}, each by the highest of its images"
-        text = (
-            f"Ranges hold for at least {self.coverage:.0%} of {what}{self.whom}, {self.why}. Calibrated on "
-        )
-        text += f"{count_of(self.patients, 'patient')} ({samples})" if self.by_patient else samples
+        basis = f"{count_of(self.patients, 'patient')} ({samples})" if self.by_patient else samples
+        text = f"Ranges hold for at least {self.coverage:.0%} of {what}{self.whom}, {self.why}."
+        text += f" Calibrated on {basis}"
         if self.basis in ("corrected", "conservative"):  # verified grades need no assumption
             images = "all images of random patients" if per else f"{REREAD} random images"
             text += f"; have {images} re-read to narrow it"
@@ -502,9 +501,8 @@ def evaluate_ranges(answers: Answers, rule: RangeRule | None, *, resamples: int)
     return RangeEvaluation(
         promised=rule.coverage,
         coverage=covered(np.ones(len(labels), dtype=bool)),
-        width=percentile_interval(
-            means if patients > 1 else means[:1]
-        ),  # of one patient there is no interval
+        # of one patient there is no interval
+        width=percentile_interval(means if patients > 1 else means[:1]),
         grades=[(int((labels == c).sum()), covered(labels == c)) for c in range(answers.classes)],
         promise=str(rule),
     )

@@ -51,7 +51,6 @@ Basis = Literal["verified grades", "readings", "noise matrix", "share of wrong l
 
 ENOUGH = 20  # verified patients, or wrong ends of an interval, from which a score can be told
 DRAWS = 40  # fits of the readers' model to patients drawn with replacement
-_METRICS = ("mae", "accuracy", "qwk")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +188,7 @@ class _Table:
 
             return of
 
-        found = {name: metric(name) for name in _METRICS}
+        found = {name: metric(name) for name in ("mae", "accuracy", "qwk")}
         for grade in range(classes):
             answers = range(grade, self.answers, classes)  # referred or not
             found[f"recall_{grade}"] = share(range(grade, grade + 1), answers)

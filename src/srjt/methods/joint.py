@@ -73,11 +73,9 @@ class JointTraining(Method):
     @property
     def tau(self) -> float:
         """The temperature of everything inside the selection score."""
-        if self.select == "soft":
-            return 1.0
-        if self.temperature is not None:
+        if self.temperature is not None:  # of a hard selection
             return self.temperature
-        return SHARPENED if self.update == "soft" else 1.0
+        return SHARPENED if self.select == "hard" and self.update == "soft" else 1.0
 
     @property
     def takes_probabilities(self) -> bool:

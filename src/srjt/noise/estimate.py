@@ -420,8 +420,7 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
     rates: list[float] = []
     for one, count in zip(found.all, rng.multinomial(draws, weights / weights.sum()), strict=True):
         drawn = rng.multivariate_normal(one.fit.theta, one.fit.covariance, size=count, method="cholesky")
-        sure = [replace(one, reader=0.0, fit=replace(one.fit, theta=theta)) for theta in drawn]
-        own = [each.joint for each in sure]
+        own = [replace(one, reader=0.0, fit=replace(one.fit, theta=theta)).joint for theta in drawn]
         rates += [_rate(joint) for joint in own]
         # the reader's share matters more than the parameters, and is slow to integrate over
         joints += [one.joint] * int(count) if one.reader and count else own

@@ -506,9 +506,8 @@ class _Problem:
         # the second term only keeps the matrix invertible: straight lines have no second differences
         curve = bends.T @ bends + 1e-4 * np.eye(self.knots)
         self.prior_precision = block_diag(np.eye(self.spans) / 4.0, curve, 4.0, np.diag(kin.precision))
-        self.prior_mean = np.concatenate(
-            [np.full(self.spans, np.log(_SPAN)), np.zeros(self.knots + 1), kin.mean]
-        )
+        spans = np.full(self.spans, np.log(_SPAN))
+        self.prior_mean = np.concatenate([spans, np.zeros(self.knots + 1), kin.mean])
         above = np.arange(1, self.classes)[:, None] > np.arange(1, self.classes - 1)
         self.spread = above - above.mean(axis=0)  # (C − 1, C − 2): thresholds are centred around 0
 
@@ -573,12 +572,9 @@ class _Problem:
         by_off = density[:, :, None] * -np.diff(P, axis=0)  # ∂q_j / ∂off_k
         by_cut = by_off * scale[:, None, None]
         change = np.empty((*q.shape, len(theta)))  # ∂q_j / ∂θ
-        change[:, :, : self.spans] = np.einsum(
-            "mkj,ks->mjs", by_cut, self.spread * np.exp(theta[: self.spans])
-        )
-        change[:, :, self.spans : self.width_at] = (
-            -by_cut.sum(axis=1)[:, :, None] * self.basis(self.cells)[:, None, :]
-        )
+        by_span, knots = self.spread * np.exp(theta[: self.spans]), self.basis(self.cells)
+        change[:, :, : self.spans] = np.einsum("mkj,ks->mjs", by_cut, by_span)
+        change[:, :, self.spans : self.width_at] = -by_cut.sum(axis=1)[:, :, None] * knots[:, None, :]
         change[:, :, self.width_at] = -(by_off * off[:, :, None]).sum(axis=1) * self.cells.width[:, None]
         by_matrix = (1.0 - _SLIP) * self.kin.jacobian(theta[self.grades_end :])
         change[:, :, self.grades_end :] = np.tensordot(t, by_matrix, axes=(1, 1)).transpose(0, 2, 1)

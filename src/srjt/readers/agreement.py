@@ -329,10 +329,8 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
         return csr_matrix((values, (rows, columns)), shape=(groups, width))
 
     cell = shared.grade_first * classes + shared.grade_second
-    both_ways = (
-        np.r_[pair_owner, pair_owner],
-        np.r_[cell, shared.grade_second * classes + shared.grade_first],
-    )
+    mirrored = shared.grade_second * classes + shared.grade_first
+    both_ways = np.r_[pair_owner, pair_owner], np.r_[cell, mirrored]
     place = np.full(len(shared.first), -1)
     place[largest] = np.arange(len(largest))
     kept = np.flatnonzero(place[shared.pair] >= 0)
@@ -355,10 +353,8 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     if visits.times is not None:
         known = ~np.isnat(visits.times[beside])
         years = np.where(known, visits.times[beside].astype(np.int64), 0) / (365.25 * 86400.0)
-        timed, year = (
-            known.astype(np.float64),
-            known * (years - (years[known].mean() if known.any() else 0.0)),
-        )
+        middle = years[known].mean() if known.any() else 0.0
+        timed, year = known.astype(np.float64), known * (years - middle)
         sums += [timed, timed * year, timed * year**2, timed * off, timed * off * year]
     return {
         "own": summed(

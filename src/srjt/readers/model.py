@@ -521,9 +521,8 @@ def design_effect(evidence: Evidence, posterior: Floats, matrices: Floats) -> Fl
     wrong = 1.0 - np.diagonal(matrices, axis1=1, axis2=2)  # (R, C)
     expected = np.einsum("mc,mc->m", posterior[said.row], wrong[reader])
     off = said.data * (1.0 - posterior[said.row, grade] - expected)
-    pair, place = np.unique(
-        evidence.patient[said.row].astype(np.int64) * evidence.readers + reader, return_inverse=True
-    )
+    visit = evidence.patient[said.row].astype(np.int64) * evidence.readers + reader
+    pair, place = np.unique(visit, return_inverse=True)
     size = np.bincount(place, said.data)
     together = float((np.bincount(place, off) ** 2).sum() - (off**2).sum())
     alone = float((off**2).sum() / (said.data**2).sum())  # variance of one reading

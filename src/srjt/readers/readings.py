@@ -290,9 +290,8 @@ def evidence_of(readings: Readings, *, repeats: Repeats) -> Evidence:
     items, readers, classes = len(readings.items), len(readings.readers), len(readings.grades)
     weight = np.ones(len(readings))
     if repeats == "one reading":
-        _, pair, times = np.unique(
-            readings.item * readers + readings.reader, return_inverse=True, return_counts=True
-        )
+        visit = readings.item * readers + readings.reader
+        _, pair, times = np.unique(visit, return_inverse=True, return_counts=True)
         weight = 1.0 / times[pair]
     column = readings.reader * classes + readings.grade
     factor = None

@@ -131,6 +131,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
         if before.get("splits_hash") == splits_hash and before["images"] != image_digest(data.manifest):
             raise SrjtError("An image has changed since this study began: restore it, or change `out`.")
         patients = data.manifest.patients
+        versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}
         write_json(
             file,
             {
@@ -142,21 +143,11 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
                 "patients": None if patients is None else len(set(patients)),
                 "folds": len(data.splits),
                 "held_out": [split.held_out for split in data.splits if split.held_out],
-                "noise": [
-                    _noise(data, spec, fold, seed)
-                    for spec in data.noises
-                    for seed in data.config.seeds
-                    for fold in data.fold_numbers
-                ],
+                "noise": [_noise(data, spec, fold, seed) for spec, seed, fold in data.labellings()],
                 "images": image_digest(data.manifest),
                 "command": command,
                 "splits_hash": splits_hash,
-                "versions": {
-                    "srjt": __version__,
-                    "torch": torch.__version__,
-                    "numpy": np.__version__,
-                    "python": platform.python_version(),
-                },
+                "versions": {**versions, "python": platform.python_version()},
                 "cells": [planned.facts() for planned in planned_runs],
             },
         )

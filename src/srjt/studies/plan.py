@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -158,20 +159,20 @@ class StudyPlan:
         given = self.config.transition if spec.kind == "none" else None
         return "auto", given and noise.check_matrix(given, num_classes=self.manifest.num_classes)
 
+    def labellings(self) -> Iterator[tuple[NoiseSpec, int, int]]:
+        """The noise, seed and fold of each set of labels, in the order in which runs are planned."""
+        return product(self.noises, self.config.seeds, self.fold_numbers)
+
     def planned_runs(self) -> Iterator[PlannedRun]:
         """All runs, noise by noise and fold by fold, so that an unfinished study already compares all methods."""
-        for spec in self.noises:
-            for seed in self.config.seeds:
-                for fold in self.fold_numbers:
-                    for method in self.config.method_specs():
-                        yield self._plan(method, spec, fold, seed)
+        for (spec, seed, fold), method in product(self.labellings(), self.config.method_specs()):
+            yield self._plan(method, spec, fold, seed)
 
     def find(self, facts: Mapping[str, Any]) -> PlannedRun:
         """The planned run with this entry in ``study.json``, without planning all the others."""
-        spec = parse_noise(facts["noise"])
         wanted = (facts["method"], facts["variant"])
         method = next(m for m in self.config.method_specs() if (m.name, m.variant) == wanted)
-        return self._plan(method, spec, facts["fold"], facts["seed"])
+        return self._plan(method, parse_noise(facts["noise"]), facts["fold"], facts["seed"])
 
     def _plan(self, method: MethodSpec, spec: NoiseSpec, fold: int, seed: int) -> PlannedRun:
         own, (rate, matrix) = method.own_rate, self.given_noise(spec)
@@ -251,13 +252,8 @@ def open_data(
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:
-            splits = folds(
-                manifest,
-                folds=config.folds,
-                seed=config.split_seed,
-                by=config.split_by,
-                hold_out=config.hold_out,
-            )
+            seed, by = config.split_seed, config.split_by
+            splits = folds(manifest, folds=config.folds, seed=seed, by=by, hold_out=config.hold_out)
     return StudyPlan(config, manifest, splits)
 
 

@@ -173,7 +173,7 @@ def run_on_ray(
     """
     cpus = 1.0 if cpus_per_run is None else cpus_per_run
     folder = work.folder.absolute()
-    study = read_study(folder)
+    study, splits = read_study(folder), folder / "splits.csv"
     with _connect(address) as (ray, own):
         if work.stop.number is not None:  # while Ray started
             return
@@ -187,9 +187,7 @@ def run_on_ray(
             cache=cache,
             gpu=gpus > 0,
             threads=None if gpus > 0 else max(1, int(cpus)),
-            files={
-                name: (folder / name).read_bytes() for name in ["splits.csv"] if study["study"].get("splits")
-            },
+            files={splits.name: splits.read_bytes()} if study["study"].get("splits") else {},
         )
         on_ray = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries, scheduling_strategy="SPREAD")
         driver = _Driver(ray, on_ray(train_on_node), task, work, wanted={"CPU": cpus, "GPU": gpus})

@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,8 +46,7 @@ def metric_rows(epoch: int, split: str, counts: np.ndarray) -> list[MetricRow]:
     *single, ensemble = counts
     named = {str(k + 1): confusion for k, confusion in enumerate(single)}
     if len(single) > 1:
-        named["ensemble"] = ensemble
-        named["pooled"] = np.sum(single, axis=0)
+        named |= {"ensemble": ensemble, "pooled": np.sum(single, axis=0)}
     return [
         MetricRow(epoch, split, network, metric, value)
         for network, confusion in named.items()
@@ -65,7 +65,7 @@ class MetricsLog:
         """Start from these rows, those of a checkpoint: the file is written anew, whatever became of it."""
         self.rows = list(rows)
         if self.path is not None:
-            with explain_write_errors(f"{self.path} cannot be written", TO_RESUME):
+            with self._explained():
                 write_atomically(self.path, self.content())
 
     def content(self) -> bytes:
@@ -76,23 +76,21 @@ class MetricsLog:
         fresh = list(rows)
         self.rows.extend(fresh)
         if self.path is not None:
-            with (
-                explain_write_errors(f"{self.path} cannot be written", TO_RESUME),
-                open(self.path, "a", newline="", encoding="utf-8") as file,
-            ):
+            with self._explained(), open(self.path, "a", newline="", encoding="utf-8") as file:
                 file.write(_format(fresh))
 
     def sync(self) -> None:
         """Flush to disk, so that the file of a finished run survives a power cut."""
         if self.path is not None:
-            with (
-                explain_write_errors(f"{self.path} cannot be written", TO_RESUME),
-                open(self.path, "r+b") as file,  # Windows syncs writable files only
-            ):
+            # Windows syncs writable files only
+            with self._explained(), open(self.path, "r+b") as file:
                 os.fsync(file.fileno())
 
     def table(self) -> pd.DataFrame:
         return pd.DataFrame(self.rows, columns=list(HEADER))
+
+    def _explained(self) -> AbstractContextManager[None]:
+        return explain_write_errors(f"{self.path} cannot be written", TO_RESUME)
 
 
 def read_metrics(path: Path, *, epochs: int | None = None) -> pd.DataFrame:
@@ -168,9 +166,8 @@ def _format(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for row in rows:
-        writer.writerow(
-            [repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row]
-        )
+        cells = (repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row)
+        writer.writerow(cells)
     return text.getvalue()
 
 

@@ -84,9 +84,8 @@ def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
     """bfloat16 if the forward pass runs in it, on a GPU; None for float32, as always on a CPU."""
     if device.type != "cuda":
         return None
-    if config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_bf16_supported()):
-        return torch.bfloat16
-    return None
+    auto = config.precision == "auto" and torch.cuda.is_bf16_supported()
+    return torch.bfloat16 if auto or config.precision == "bf16" else None
 
 
 def refuse_bf16_on_cpu(precision: str | None, device: torch.device) -> None:

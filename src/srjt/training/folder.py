@@ -253,9 +253,8 @@ def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> Run
         write_facts(folder, requested)
     else:
         begun = read_facts(folder)
-        refuse_differences(
-            f"{folder} contains a run of another configuration", begun.identity(), requested.identity()
-        )
+        what = f"{folder} contains a run of another configuration"
+        refuse_differences(what, begun.identity(), requested.identity())
     check_images(folder, samples, recorded=begun.data.get("images"))
     if requested.grades.names and requested.grades.names != begun.grades.names:
         # names are for people: they change nothing of the run
@@ -577,12 +576,11 @@ NAIVE = "naive: always the most frequent training label; for MAE always their me
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
     """Side → its naive baseline, for the sides of a finished run."""
-    facts, baselines = read_facts(folder), {}
-    for side, confusion in read_summary(folder)["confusion"].items():
-        # every network has judged every sample once: the rows of one network's counts are the labels of the side
-        if (baseline := baseline_from(facts, np.asarray(confusion)[0].sum(axis=1))) is not None:
-            baselines[side] = baseline
-    return baselines
+    facts, confusions = read_facts(folder), read_summary(folder)["confusion"]
+    # every network has judged every sample once: the rows of one network's counts are the labels of the side
+    counts = {side: np.asarray(confusion)[0].sum(axis=1) for side, confusion in confusions.items()}
+    baselines = {side: baseline_from(facts, labels) for side, labels in counts.items()}
+    return {side: baseline for side, baseline in baselines.items() if baseline is not None}
 
 
 def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | None:

@@ -176,7 +176,7 @@ def single_run(
     data: Manifest,
     *,
     config: TrainConfig,
-    setup: Setup | None = None,
+    setup: Setup,
     out: str | Path | None = None,
     noise: dict[str, Any] | None = None,
     grade_names: Mapping[str, str] | None = None,
@@ -186,7 +186,6 @@ def single_run(
 
     The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for ``run.json``.
     """
-    setup = setup or Setup()
     config = config.for_data(features=data.are_features)
     _check_inputs(data, config, setup)
     reporter, device = setup.reporter, devices.choose_device(setup.device)
@@ -241,7 +240,7 @@ def single_run(
                 f"{len(parts.train):,} training {kind}, {len(networks.members)} × {name} of {size:.2g} M weights, "
                 f"{devices.device_name(device)}, {'bf16' if devices.amp_dtype(config, device) else fp32}."
             )
-        training, sides = _tensors(manifest, parts, feed, device, config=config, readers=readers)
+        training, sides = _tensors(manifest, parts, feed, run, readers)
         try:
             with (
                 devices.torch_flags(config, device),
@@ -289,6 +288,7 @@ def _data_facts(
     """``data`` of ``run.json``. used: the samples of all sides, those of the training side first. unreadable: images
     that were left out when they were decoded."""
     patients, left_out, sides = manifest.patients, manifest.left_out, parts.sides()
+    undecoded = Counter({"unreadable-image": unreadable})
     owners = {name: {patients[row] for row in rows} for name, rows in sides.items()} if patients else {}
     counts = [np.bincount(manifest.labels[rows], minlength=manifest.num_classes) for rows in sides.values()]
     facts = {
@@ -306,25 +306,17 @@ def _data_facts(
         "several_readings": None if manifest.posterior is None else "consensus",
         "patients": len(set().union(*owners.values())) if owners else None,
         "side_patients": {name: len(who) for name, who in owners.items()} or None,
-        "left_out": None
-        if left_out is None
-        else Counter(left_out) + Counter({"unreadable-image": unreadable}),
+        "left_out": None if left_out is None else Counter(left_out) + undecoded,
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def _tensors(
-    manifest: Manifest,
-    parts: Split,
-    feed: Feed,
-    device: torch.device,
-    *,
-    config: TrainConfig,
-    readers: ReaderTargets,
+    manifest: Manifest, parts: Split, feed: Feed, run: Trained, readers: ReaderTargets
 ) -> tuple[TrainingSet, dict[str, Side]]:
     """The training samples, and the samples that are evaluated every epoch: the other sides, against the true grades
     of the test side where they are known; and the training samples whose labels are wrong, if they are tracked."""
-    labels, true, rows = manifest.labels, manifest.true_labels, parts.train
+    labels, true, rows, device = manifest.labels, manifest.true_labels, parts.train, run.device
     training = TrainingSet(
         feed=feed,
         rows=as_tensor(rows),
@@ -337,7 +329,7 @@ def _tensors(
         judged = true if name == "test" and true is not None else labels
         if len(members):
             sides[name] = Side(rows=as_tensor(members), labels=as_tensor(judged[members], device))
-    if config.track_wrong_labels and true is not None:
+    if run.config.track_wrong_labels and true is not None:
         wrong = rows[labels[rows] != true[rows]]
         if len(wrong):
             sides[WRONG_LABELS] = Side(rows=as_tensor(wrong), labels=as_tensor(labels[wrong], device))

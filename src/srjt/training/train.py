@@ -83,12 +83,10 @@ def resolve_noise_rate(
     build_method(config.replace(**placeholders), num_classes=manifest.num_classes)
     setup = setup or Setup()
     reporter, warm_up_config = setup.reporter, warm_up(config)
-    readable = manifest
-    if manifest.arrays is None:  # arrays in memory are always readable
-        readable = setup.open_store(manifest, config).manifest
+    # arrays in memory are always readable
+    readable = setup.open_store(manifest, config).manifest if manifest.arrays is None else manifest
     rows = resolve_split(setup.split, readable, skipped=len(readable) < len(manifest)).train
-    posterior = readable.posterior
-    if posterior is not None:
+    if (posterior := readable.posterior) is not None:
         by_readers = noise_from_posterior(readable.labels[rows], posterior[rows])
         resolved = _apply(config, by_readers.rate, by_readers.transition, by_readers.posterior)
         reporter.note(from_readers(resolved))
@@ -187,8 +185,7 @@ def warm_up(config: TrainConfig) -> TrainConfig:
     learns them, unless the run was given something else: at the paper's rate so few epochs see too little.
     """
     unset = {name: None for name, value in config.optimisation().items() if getattr(config, name) == value}
-    plain: dict[str, Any] = {"method_options": {}, "soft_labels": "paper", "milestones": None}
-    recipe = config.replace(method="srjt", **plain, **unset)
+    recipe = config.replace(method="srjt", method_options={}, soft_labels="paper", milestones=None, **unset)
     chosen = {name: value for name, value in recipe.optimisation().items() if getattr(recipe, name) is None}
     share = max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))
     return recipe.replace(

@@ -246,12 +246,11 @@ class Trained:
         -------
         Manifest
         """
-        settings = data.made
-        known = bool(self.feature_settings and settings)
-        if known and _without_version(self.feature_settings) != _without_version(settings):
+        own, settings = self.feature_settings, data.made
+        if own and settings and _without_version(own) != _without_version(settings):
             raise SrjtError(
-                f"This run was trained on features with other settings ({self.feature_settings}) than these "
-                f"({settings}): compute them with the same settings of srjt features."
+                f"This run was trained on features with other settings ({own}) than these ({settings}): compute them "
+                "with the same settings of srjt features."
             )
         if data.arrays is None or not self.feature_names or data.feature_names in ((), self.feature_names):
             return data
