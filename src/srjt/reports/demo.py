@@ -1,5 +1,5 @@
 """``srjt demo``: labels that are partly wrong, what plain training and ``srjt`` make of them, which ones the audit
-finds, and a range for a patient. The same functions and pages as for one's own data, on synthetic images.
+finds, and a range for an image. The same functions and pages as for one's own data, on synthetic images.
 """
 
 from __future__ import annotations
@@ -173,8 +173,9 @@ def _ranges(out: Path, run: Trained, test: Manifest, checked: Manifest) -> str:
     assert after is not None
     first = answers.iloc[0]
     return (
-        f"A range for a patient. {first['patient']} has grade {first['grade']}, and with {COVERAGE:.0%} probability "
+        f"A range for an image. The first one of patient {first['patient']} gets grade {first['grade']} and the range "
         f"{first['grade_low']} to {first['grade_high']}. With the verified labels a range holds "
         f"{after.width.value:.1f} of 4 grades on average, without them {before.width.value:.1f}. It holds the truth "
-        f"for {after.coverage.value:.0%} of the images of the {len(set(test.patients or ()))} patients not trained on."
+        f"for {after.coverage.value:.0%} of the images of the {len(set(test.patients or ()))} patients not trained on; "
+        f"{COVERAGE:.0%} are promised."
     )
