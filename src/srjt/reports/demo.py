@@ -1,5 +1,5 @@
 """``srjt demo``: labels that are partly wrong, what plain training and ``srjt`` make of them, which ones the audit
-finds, and a range for an image. The same functions and pages as for one's own data, on synthetic images.
+finds, and a range for an image. The same functions and pages as for your own data, on synthetic images.
 """
 
 from __future__ import annotations
