@@ -37,7 +37,7 @@ from srjt.reports.figures.canvas import (
     new_figure,
     save_figure,
 )
-from srjt.studies.paired_tests import corrected_t_test
+from srjt.studies.results import corrected_t_test
 
 SHOWN = {"accuracy": "accuracy", "mae": "MAE", "macro_f1": "macro-F1"}
 RESAMPLES = 2000

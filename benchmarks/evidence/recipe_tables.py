@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.ordinal.metrics import holm
-from srjt.studies.paired_tests import corrected_t_test
+from srjt.studies.results import corrected_t_test
 
 CASES = {
     ("deepdrid", "truncated"): "DeepDRiD, truncated 0.4",

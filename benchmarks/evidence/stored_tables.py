@@ -27,7 +27,7 @@ from recipe_tables import (
     unseen,
 )
 
-from srjt.studies.paired_tests import PairedTest, corrected_t_test
+from srjt.studies.results import PairedTest, corrected_t_test
 
 FAMILIES = {
     "quasi, truncated": "quasi, truncated (the paper's)",

@@ -64,7 +64,7 @@ def command(
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentences are wrapped as in a terminal, of 80 columns; without it, as in a pipe."""
-    monkeypatch.setattr("srjt.cli.output.is_terminal", lambda *, err: True)
+    monkeypatch.setattr("srjt.cli.is_terminal", lambda *, err: True)
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,7 @@ from typer.main import get_command
 
 import srjt
 from srjt import cli, methods
-from srjt.cli import SUMMARIES
-from srjt.cli.output import OPTION, OptionsReporter, as_typed, say, warnings_as_sentences
+from srjt.cli import OPTION, SUMMARIES, OptionsReporter, as_typed, say, warnings_as_sentences
 from srjt.errors import SrjtError
 from srjt.training.checkpoint import MetricRow
 from srjt.training.config import TrainConfig

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from srjt.cli.output import exit_status
+from srjt.cli import exit_status
 
 pytestmark = [
     pytest.mark.slow,

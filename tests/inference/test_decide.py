@@ -13,8 +13,15 @@ from sklearn.metrics import recall_score, roc_auc_score
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
-from srjt.inference.answers import Answers, describe_labels, units_of
-from srjt.inference.decide import Abstention, ReferralRule, doubt_rule, referral_rule
+from srjt.inference.answers import (
+    Abstention,
+    Answers,
+    ReferralRule,
+    describe_labels,
+    doubt_rule,
+    referral_rule,
+    units_of,
+)
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, prepare
 from srjt.noise.matrices import transition_matrix

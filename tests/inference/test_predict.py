@@ -25,9 +25,9 @@ from srjt.inference.options import Answering
 from srjt.inference.predict import predict
 from srjt.inference.prepare import prepare
 from srjt.ordinal.decisions import decision_confidence
-from srjt.training.batches import evaluation_batch_size
 from srjt.training.crossfit import features
 from srjt.training.reporters import BarReporter
+from srjt.training.step import evaluation_batch_size
 from srjt.training.trained import Trained, use_run_settings
 
 # Predictions: what each column means.

@@ -19,7 +19,7 @@ from srjt.inference.true_scores import TrueScores
 from srjt.noise.verified import labels_to_verify
 from srjt.ordinal.metrics import Interval
 from srjt.reports.page import sentences
-from srjt.reports.pages import sample_size as page
+from srjt.reports.pages import answers as page
 from srjt.training.trained import Trained
 
 

@@ -14,7 +14,7 @@ import pytest
 from srjt.data import folds, from_arrays
 from srjt.errors import SrjtError
 from srjt.reports.page import sentences
-from srjt.reports.pages.sample_size import VERDICT, curve_facts, learning_curve_section
+from srjt.reports.pages.answers import VERDICT, curve_facts, learning_curve_section
 from srjt.reports.study_tables import noise_label, noise_phrase
 from srjt.studies.config import StudyConfig, learning_curve, parse_noise
 from srjt.studies.plan import StudyPlan

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from srjt.errors import SrjtError
-from srjt.studies.paired_tests import compare_ours, corrected_t_test, largest_difference, size_ratio
+from srjt.studies.results import compare_ours, corrected_t_test, largest_difference, size_ratio
 
 THIRD = 1 / 3
 

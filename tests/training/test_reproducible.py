@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import srjt
-from srjt.training.batches import draw_plan, generator, subseed
-from srjt.training.step import weights
+from srjt.training.step import draw_plan, generator, subseed, weights
 from srjt.training.trained import Trained
 
 

@@ -20,7 +20,7 @@ import srjt
 from srjt import methods
 from srjt.errors import SrjtError
 from srjt.methods.single import EarlyLearning
-from srjt.training.batches import balancing_weights, draw_plan
+from srjt.training.step import balancing_weights, draw_plan
 
 # The samples of the split that it is given, or of the split column of the data.
 

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import App, RunByDefault, options
+from srjt.cli import App, OptionsReporter, RunByDefault, check_outputs, options, say, show
 from srjt.cli.options import Fields, argument, option
-from srjt.cli.output import OptionsReporter, check_outputs, say, show
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
 from srjt.files import as_csv, write_atomically, write_output

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import App, options
+from srjt.cli import App, check_outputs, options, print_table, say
 from srjt.cli.options import Fields, argument, option
-from srjt.cli.output import check_outputs, print_table, say
 from srjt.errors import SrjtError, count_of
 from srjt.progress import progress_bar
 

@@ -20,7 +20,7 @@ import typer
 from typer.models import ArgumentInfo
 
 import srjt
-from srjt.cli.output import decoding_bar, print_table, say
+from srjt.cli import decoding_bar, print_table, say
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, printable, unknown_name, warn
 from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION, Answering

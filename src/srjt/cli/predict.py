@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 import srjt
-from srjt.cli import options
+from srjt.cli import check_outputs, decoding_bar, finish, options, say, typed_command
 from srjt.cli.options import Fields, argument, option
-from srjt.cli.output import check_outputs, decoding_bar, finish, say, typed_command
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import as_csv, as_json, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns

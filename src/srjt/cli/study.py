@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import App, RunByDefault, options
+from srjt.cli import App, RunByDefault, check_outputs, decoding_bar, is_terminal, options, print_table, say
 from srjt.cli.options import Fields, argument, option
-from srjt.cli.output import check_outputs, decoding_bar, is_terminal, print_table, say
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration
 from srjt.inference.options import COMPUTING, Execution
@@ -124,7 +123,7 @@ def _names(text: str) -> list[str]:
 
 def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -> None:
     """How many runs, and what the user should know before they begin."""
-    from srjt.data.duplicates import describe_duplicates
+    from srjt.data.checks import describe_duplicates
 
     samples = "rows of features" if data.manifest.are_features else "images"
     folds = count_of(len(data.fold_numbers), "fold")

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import options
+from srjt.cli import OptionsReporter, check_outputs, options, print_table, say, show, typed_command
 from srjt.cli.options import Fields, option
-from srjt.cli.output import OptionsReporter, check_outputs, print_table, say, show, typed_command
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.inference.options import EVALUATION
 from srjt.settings import setting

@@ -11,9 +11,9 @@ from srjt.errors import lazy_names
 
 if TYPE_CHECKING:
     from srjt.data import synthetic as synthetic
-    from srjt.data.checks import check as check
-    from srjt.data.duplicates import (
+    from srjt.data.checks import (
         DuplicateImagesWarning as DuplicateImagesWarning,
+        check as check,
         group_duplicates as group_duplicates,
     )
     from srjt.data.manifest import (

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import noise
-from srjt.data.duplicates import group_duplicates, image_hashes, with_hashes
+from srjt.data.checks import group_duplicates, image_hashes, with_hashes
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formulas
 from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn

@@ -17,8 +17,7 @@ from srjt.data.sources.readings import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference import populations
-from srjt.inference.answers import Answers, describe_labels, probabilities_of, units_of
-from srjt.inference.decide import Abstention, Decision
+from srjt.inference.answers import Abstention, Answers, Decision, describe_labels, probabilities_of, units_of
 from srjt.inference.options import Answering, Evaluating
 from srjt.inference.populations import External, Subgroups
 from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare, read_labelled

@@ -24,8 +24,17 @@ from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SettingError, SrjtError
-from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
-from srjt.inference.decide import DECISION_COLUMNS, DecisionRule, ReferralRule, decision_rules
+from srjt.inference.answers import (
+    DECISION_COLUMNS,
+    Answers,
+    DecisionRule,
+    NoValidationError,
+    ReferralRule,
+    decision_rules,
+    known_noise,
+    probabilities_of,
+    units_of,
+)
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.methods import lookup

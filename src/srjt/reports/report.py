@@ -23,13 +23,13 @@ from srjt.reports.checklist import checklist_page, write_checklist
 from srjt.reports.figures.canvas import figure_bytes
 from srjt.reports.figures.results import forest_figure
 from srjt.reports.page import Page, page_of as page_of, save_figures, write_page
-from srjt.reports.pages import answers, audit, evaluation, readers, run, sample_size, study
+from srjt.reports.pages import answers, audit, evaluation, readers, run, study
 from srjt.reports.study_tables import PAPER_METRICS, study_tables
 from srjt.studies.results import StudyResults, collect_results
 from srjt.training.checkpoint import MetricRow
 from srjt.training.folder import has_summary
 
-PAGES = (answers, audit, evaluation, readers, run, sample_size, study)  # each registers its pages
+PAGES = (answers, audit, evaluation, readers, run, study)  # each registers its pages
 
 # A comparison of runs as a file: a page, a figure, or its numbers.
 

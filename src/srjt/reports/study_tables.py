@@ -20,8 +20,19 @@ from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import Rule, sentences
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table
 from srjt.studies.config import parse_noise
-from srjt.studies.paired_tests import CONFIDENCE, LOWER_IS_BETTER, compare_ours, pool_ours, size_ratio
-from srjt.studies.results import OURS, display_name, host_of, paper_dataset, paper_order, paper_value
+from srjt.studies.results import (
+    CONFIDENCE,
+    LOWER_IS_BETTER,
+    OURS,
+    compare_ours,
+    display_name,
+    host_of,
+    paper_dataset,
+    paper_order,
+    paper_value,
+    pool_ours,
+    size_ratio,
+)
 from srjt.training.folder import NAIVE
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ import torch
 
 from srjt import noise
 from srjt._version import __version__
-from srjt.data.duplicates import file_facts, group_duplicates
+from srjt.data.checks import file_facts, group_duplicates
 from srjt.data.images.decode import Resize
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import open_store

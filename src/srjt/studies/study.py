@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from srjt.data.duplicates import warn_of_duplicates
+from srjt.data.checks import warn_of_duplicates
 from srjt.errors import Interrupted, SrjtError, cores, warn
 from srjt.files import is_locked
 from srjt.inference.options import Execution

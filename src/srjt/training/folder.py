@@ -27,7 +27,7 @@ from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from srjt import files
 from srjt._version import __version__
-from srjt.data.duplicates import MIN_FEATURES, UNKNOWN, Hashes, image_hashes
+from srjt.data.checks import MIN_FEATURES, UNKNOWN, Hashes, image_hashes
 from srjt.data.grades import Grades, as_text
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import CANONICAL

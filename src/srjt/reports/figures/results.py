@@ -14,8 +14,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from srjt.errors import SrjtError
+from srjt.inference.answers import Abstention, Decision
 from srjt.inference.compare import Comparison
-from srjt.inference.decide import Abstention, Decision
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.populations import Subgroups
 from srjt.ordinal.calibration import CalibrationBin

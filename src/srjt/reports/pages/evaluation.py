@@ -17,8 +17,8 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
+from srjt.inference.answers import refer_if
 from srjt.inference.compare import Comparison
-from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.populations import TOO_FEW, External, Gap, Subgroups
 from srjt.inference.true_scores import TrueScores

@@ -19,7 +19,7 @@ from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
-from srjt.reports.pages.sample_size import learning_curve_section
+from srjt.reports.pages.answers import learning_curve_section
 from srjt.reports.sections import settings_section
 from srjt.reports.table import MISSING, Table, TableCell, data_table
 from srjt.studies.config import parse_noise
