@@ -1,7 +1,5 @@
 """Shared by all tests: property tests draw the same examples in every run, and processes start at once."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

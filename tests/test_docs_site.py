@@ -1,7 +1,5 @@
 """The documentation becomes a site without a warning, and the site asks nothing of other machines."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A review server in a process of its own, and a cross-fit without training."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Audits: the whole command, and where the networks look."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -25,8 +23,6 @@ from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.noise import NoiseEstimate
 
-# A complete audit: it finds corrupted labels, and its folder contains what the review reads.
-
 HERE: dict[str, Any] = {"device": "cpu", "network": "linear", "batch_size": 32, "learning_rate": 0.02}
 
 
@@ -38,7 +34,6 @@ def made(noisy: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Audit:
 
 def test_it_finds_the_corrupted_labels(noisy: Manifest, made: Audit) -> None:
     truth = noisy.true_labels
-    assert truth is not None
     wrong = (noisy.labels != truth).mean()
     known = made.summary["known"]
     assert known["rate"] == pytest.approx(wrong, abs=1e-4)
@@ -50,7 +45,6 @@ def test_it_finds_the_corrupted_labels(noisy: Manifest, made: Audit) -> None:
 
 
 def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> None:
-    assert made.folder is not None
     facts = json.loads((made.folder / "audit.json").read_text())
     assert facts["format"] == 2
     assert facts["grades"] == list(noisy.grades)

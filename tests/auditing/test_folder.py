@@ -1,7 +1,5 @@
 """An audit folder is read completely, or refused with one sentence."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """``srjt review`` and its export: the corrected table, its provenance, and the agreement of two reviewers."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -124,7 +122,6 @@ def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
     """An id column, semicolons, grades as 0 … 3 in a column of another name."""
     folder = make_audit_folder(tmp_path / "audit", images=16, grades=("0", "1", "2", "3"))
     audit = read_audit(folder)
-    assert audit.table is not None
     frame = read(audit.table).rename(columns={"grade": "severity"})
     frame["decision"] = "of an earlier review"
     frame.to_csv(audit.table, index=False, sep=";")

@@ -1,7 +1,5 @@
 """The review page in a real browser: fifty images by keyboard, undo, reload, kill -9, a second tab."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The server over a real socket: who has access, what is served, what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Scores, their order, and error rates with intervals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

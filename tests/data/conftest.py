@@ -1,7 +1,5 @@
 """What tests of decoding and of the image store share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checks of a dataset, and contact sheets."""
 
-from __future__ import annotations
-
 import csv
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Image files as arrays, DICOM too."""
 
-from __future__ import annotations
-
 import builtins
 import io
 from pathlib import Path
@@ -16,8 +14,6 @@ from fixtures.dicom_files import dicom_dataset, lookup_table, write_dicom
 from hostile.corpus import png_of_size
 from srjt.data.images.decode import BadImageError, is_image, read_image, stretch_to_8bit, to_8bit
 from srjt.errors import SrjtError
-
-# Every kind of file is written for real and its pixels compared with what was drawn.
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 
@@ -139,9 +135,6 @@ def test_depth_rules() -> None:
     assert to_8bit(np.array([65535], ">u2")).tolist() == [255]
     assert stretch_to_8bit(np.array([np.nan, 1.0, np.inf, 3.0])).tolist() == [0, 0, 255, 255]
     assert stretch_to_8bit(np.array([7, 7])).tolist() == [0, 0]
-
-
-# Resizing
 
 
 def test_squash_and_crop(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Images that are the same, and the groups that are never split."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from dataclasses import replace
@@ -34,8 +32,6 @@ from srjt.data.synthetic import generate
 from srjt.training.config import TrainConfig
 from srjt.training.trained import Setup
 
-# Which images are the same, and which are nearly the same.
-
 
 def test_a_hash_depends_on_every_pixel_on_the_shape_and_on_the_type() -> None:
     image = np.zeros((4, 6, 3), np.uint8)
@@ -67,7 +63,6 @@ def test_connected_joins_whatever_a_chain_connects(codes: tuple[list[int], list[
 
 
 IMAGES = generate(images=40, patients=10, size=128).arrays
-assert IMAGES is not None
 
 
 def thumbnails_of(image: Image.Image) -> np.ndarray:
@@ -144,7 +139,6 @@ def test_rows_of_few_features_coincide_by_chance_and_are_not_grouped() -> None:
 @pytest.fixture
 def files(tmp_path: Path) -> Manifest:
     data = in_memory(list(range(30)))
-    assert data.arrays is not None
     names = [f"{row}.png" for row in range(30)]
     for name, pixels in zip(names, data.arrays, strict=True):
         Image.fromarray(pixels).resize((64, 64)).save(tmp_path / name)

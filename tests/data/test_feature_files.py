@@ -1,7 +1,5 @@
 """Features of other programs: every accepted form gives the same manifest, every mistake one sentence."""
 
-from __future__ import annotations
-
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +90,6 @@ def test_everything_else_in_an_npz_is_kept(tmp_path: Path) -> None:
     assert manifest.table["reader"].tolist() == list("ABABABAB")
     assert manifest.table["age"].tolist() == [str(age) for age in range(40, 48)]
     assert manifest.table["split"].tolist() == ["train"] * 6 + ["test"] * 2
-    assert manifest.true_labels is not None
     assert [manifest.grades[g] for g in manifest.true_labels] == GRADES[::-1]
     assert manifest.paths[3] == tmp_path / "p/3.png"
     assert "not used, because not one entry per row: attention" in reading.notes

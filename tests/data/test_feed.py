@@ -1,7 +1,5 @@
 """Batches on the device: fed, cropped, flipped, normalised."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path
@@ -16,8 +14,6 @@ from torch import Tensor
 from srjt.data.images import feed as feeds
 from srjt.errors import SrjtError
 from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
-
-# Resident or streamed, the training gets the same batches in the same order.
 
 CPU = torch.device("cpu")
 

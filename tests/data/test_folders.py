@@ -1,7 +1,5 @@
 """Folders of images without grades, and the patients of DICOM files."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Grades, and their names."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -109,8 +107,6 @@ def test_cells_become_what_a_person_would_type() -> None:
     cells = (2.0, np.float32(3), 2.5, "007", 7)
     assert [as_text(value) for value in cells] == ["2", "3", "2.5", "007", "7"]
 
-
-# Names of grades for people.
 
 GRADES = ("0", "1", "2")
 NAMES = {"0": "none", "1": "doubtful", "2": "minimal"}

@@ -1,7 +1,5 @@
 """What ``srjt.train`` and ``srjt.predict`` accept: tables, arrays and datasets give the samples that files give."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,10 +54,8 @@ def test_a_dataset_may_return_tensors_pictures_or_arrays(
         Samples([(form(image), label) for image, label in zip(pixels, labels, strict=True)])
     )
     assert found.labels.tolist() == [0, 1, 2, 1]
-    assert found.arrays is not None
     assert np.array_equal(found.arrays, pixels)
     unlabelled = unlabelled_samples(Samples([form(image) for image in pixels]), features=False).manifest
-    assert unlabelled.arrays is not None
     assert np.array_equal(unlabelled.arrays, pixels)
 
 
@@ -160,7 +156,6 @@ def test_rows_of_features_in_a_table() -> None:
     assert found.arrays.tolist() == [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]
     assert found.patients == ["007", "8", "8"]
     named = srjt.data.read(frame.rename(columns={"f0": "age", "f1": "size"}), feature_columns=["age", "size"])
-    assert named.manifest.arrays is not None
     assert np.array_equal(named.manifest.arrays, found.arrays)
     new = unlabelled_samples(frame.drop(columns="grade"), features=True).manifest
     assert new.patients == ["007", "8", "8"]

@@ -1,7 +1,5 @@
 """Sources other than a table: folders of grades, LIMUC, Kaggle's eyes, MedMNIST, arrays."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import Counter
@@ -178,7 +176,6 @@ def test_arrays_from_python() -> None:
     assert reading.manifest.grades == ("1", "2", "3")
     assert reading.manifest.labels.tolist() == [0, 1, 2]
     assert reading.manifest.patients == ["1", "1", "02"]
-    assert reading.manifest.arrays is not None
     assert len(reading.manifest.arrays) == 3
     assert kinds(reading.problems) == {"missing-grade": 1}
     named = from_arrays(

@@ -1,7 +1,5 @@
 """Tables with several readers: which columns they are, what is left out and said, and the consensus as a manifest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from dataclasses import replace
@@ -190,9 +188,6 @@ def test_the_published_split_is_used_and_its_leakage_told() -> None:
         official_split(manifest(["a", "b", "a", "c", "d"], [0, 1, 2, 3, 0], split=sides))
     with pytest.raises(SrjtError, match=r"no published split: .*`split_column`"):
         official_split(manifest(None, [0, 1]))
-
-
-# Leave one site out.
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The store survives what happens to it: kills, second processes, full disks, changed and broken files."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import os
@@ -22,8 +20,6 @@ from srjt.data.images.decode import read_image
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
-
-# Building and opening
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -306,7 +302,6 @@ def test_the_second_waits_and_takes_over_from_a_dead_first(
 )
 def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: str) -> None:
     folder = opened(images, tmp_path).path
-    assert folder is not None
     if damage == "truncated pixels":
         os.truncate(folder / "pixels", 5000)
     elif damage == "other pixels":

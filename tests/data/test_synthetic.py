@@ -1,7 +1,5 @@
 """The synthetic data set: reproducible to the byte, sortable by eye, and honest about its arguments."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +42,6 @@ def test_every_seed_and_row_is_another_image() -> None:
 
 def test_size_changes_the_resolution_and_not_the_scene() -> None:
     small, large = (generate(images=12, patients=4, size=s).arrays for s in (32, 128))
-    assert small is not None
     shrunk = large.reshape(12, 32, 4, 32, 4, 3).mean((2, 4))
     for a, b in zip(small, shrunk, strict=True):
         assert np.corrcoef(a.ravel(), b.ravel())[0, 1] > 0.9
@@ -119,7 +116,6 @@ def test_impossible_arguments_are_refused(wrong: dict[str, int], sentence: str) 
 
 
 def test_written_and_read_back(data: Manifest, tmp_path: Path) -> None:
-    assert data.arrays is not None
     labels = write(data, tmp_path / "new" / "folder")
     table = pd.read_csv(labels)
     assert list(table.columns) == ["image", "grade", "patient", "severity"]

@@ -1,7 +1,5 @@
 """Tables of labels: CSV, Excel, Parquet; their columns, images and problems."""
 
-from __future__ import annotations
-
 import os
 import sys
 import zipfile
@@ -159,7 +157,6 @@ def test_every_bad_row_is_told_at_once_and_none_is_lost(tmp_path: Path) -> None:
     assert details["f.png"] == "line 9, line 10: patients 2 and 3"
     assert details["c.png"] == "line 4: '7.5' is not one of 0, 1"
     patients = reading.manifest.patients
-    assert patients is not None
     assert len(set(patients)) == 4  # unknown ones are not one patient
 
 
@@ -368,9 +365,6 @@ def test_excel_cells_that_a_sheet_only_claims_are_not_read(
     monkeypatch.setattr(excel, "as_text", lambda value: (converted.append(value), str(value))[1])
     assert read(tmp_path / "labels.xlsx").manifest.ids == ["a.png", "b.png"]
     assert len(converted) == 6
-
-
-# Grades with other names.
 
 
 def test_grades_of_the_source_become_those_wanted() -> None:
