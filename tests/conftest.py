@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from browser import Browser
 from processes import Launcher
 
 FIXTURES = ("small_images", "noisy_features", "audit_folders", "notebooks")
@@ -59,6 +60,13 @@ def no_fsync() -> Iterator[None]:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For pages of which only the text is tested: figures are empty, because drawing takes most of the time."""
     monkeypatch.setattr("srjt.reports.figures.canvas._svg", lambda captioned, *, transparent: "<svg></svg>")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +28,7 @@ def cross_fit_of(manifest: Manifest, probabilities: npt.NDArray[np.float64]) -> 
 
 
 @pytest.fixture
-def srjt(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., tuple[int, str]]:
+def srjt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
     """Runs a command in ``tmp_path``: arguments → exit code, output and errors."""
     monkeypatch.chdir(tmp_path)
 
