@@ -4,11 +4,11 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from browser import Browser
 from processes import Launcher
 
 FIXTURES = ("small_images", "noisy_features", "audit_folders", "notebooks")
@@ -63,7 +63,9 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from browser import Browser  # not on Windows
+
     opened = Browser(tmp_path_factory.mktemp("profile"))
     yield opened
     opened.close()
