@@ -55,6 +55,11 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    return "; ".join(names[:most]) + (f"; and {len(names) - most:,} more" if len(names) > most else "")
+
+
 # Small pictures of samples, wherever their images are.
 
 PICTURE = 144  # pixels

@@ -20,7 +20,7 @@ from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
 from srjt.reports.pages.answers import learning_curve_section
-from srjt.reports.sections import settings_section
+from srjt.reports.sections import listed, settings_section
 from srjt.reports.table import MISSING, Table, TableCell, data_table
 from srjt.studies.config import parse_noise
 from srjt.studies.results import StudyResults, display_name
@@ -100,7 +100,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         side="below" if metric.lower_is_better else "above",
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_cells=cells,
-        not_better=_listed(not_better),
+        not_better=listed(not_better, NAMED),
         all_not_better=[("All of them", "\n".join(not_better))] if len(not_better) > NAMED else [],
         tracebacks=_tracebacks(runs[runs["status"] == "failed"]),
         singular=_singular(results) if "garg" in set(runs["method"]) else "",
@@ -111,11 +111,6 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
 
 def _of_runs(number: int, total: int) -> str:
     return f"{number:,} of {count_of(total, 'run')}" if number else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return "; ".join(names[:NAMED]) + more
 
 
 def _composition(results: StudyResults) -> str:
