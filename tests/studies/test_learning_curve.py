@@ -14,7 +14,7 @@ import pytest
 from srjt.data import folds, from_arrays
 from srjt.errors import SrjtError
 from srjt.reports.page import sentences
-from srjt.reports.pages.answers import VERDICT, curve_facts, learning_curve_section
+from srjt.reports.pages.study import GAIN_VERDICT as VERDICT, curve_facts, learning_curve_section
 from srjt.reports.study_tables import noise_label, noise_phrase
 from srjt.studies.config import StudyConfig, learning_curve, parse_noise
 from srjt.studies.plan import StudyPlan
@@ -126,9 +126,9 @@ def test_the_verdict_follows_from_every_fold(
     assert math.isnan(facts.better.mean) == (better is None)
     poor = results_of(values, one_grade=0.3)
     assert sentences(VERDICT, curve_facts(poor, "quasi:0.2", ("srjt", ""), metric="mae"))[0] == VERDICT[0][1]
-    section = learning_curve_section(found, metric="mae")
+    (section,) = learning_curve_section(found, metric="mae")
     assert VERDICT[rule][1] in section.text[0]
-    assert learning_curve_section(results_of({"quasi:0.2": [0.4]}), metric="mae") is None
+    assert learning_curve_section(results_of({"quasi:0.2": [0.4]}), metric="mae") == []
 
 
 def test_a_higher_accuracy_is_a_gain() -> None:

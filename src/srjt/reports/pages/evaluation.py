@@ -27,7 +27,7 @@ from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
-from srjt.reports.sections import made_section, model_section, pictures_of
+from srjt.reports.sections import pictures_of, run_sections
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
@@ -143,7 +143,7 @@ def evaluation_page(
         scores = Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)])
         sections = [scores, *sections, *examples_section(found, data), calibration_section(found)]
         if run is not None:
-            sections += [model_section(run), made_section(run, sources=sources, command=command)]
+            sections += run_sections(run, sources=sources, command=command)
     (title, lead), (warnings, remarks) = judgement(found), evaluation_notes(found)
     return Page(
         kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
