@@ -15,7 +15,7 @@ import srjt
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
-from srjt.inference.populations import TOO_FEW, Subgroups, group_by, judge_subgroups
+from srjt.inference.compare import TOO_FEW, Subgroups, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
 from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import sentences

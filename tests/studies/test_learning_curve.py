@@ -14,7 +14,7 @@ import pytest
 from srjt.data import folds, from_arrays
 from srjt.errors import SrjtError
 from srjt.reports.page import sentences
-from srjt.reports.pages.study import GAIN_VERDICT as VERDICT, curve_facts, learning_curve_section
+from srjt.reports.pages.study import GAIN_VERDICT, curve_facts, learning_curve_section
 from srjt.reports.study_tables import noise_label, noise_phrase
 from srjt.studies.config import StudyConfig, learning_curve, parse_noise
 from srjt.studies.plan import StudyPlan
@@ -122,12 +122,15 @@ def test_the_verdict_follows_from_every_fold(
     facts = curve_facts(found, "quasi:0.2", ("srjt", ""), metric="mae")
     gains = np.array(half) - [0.4, 0.41]
     assert facts.doubling == pytest.approx((gains.mean(), gains.min(), gains.max()))
-    assert sentences(VERDICT, facts)[0] == VERDICT[rule][1]
+    assert sentences(GAIN_VERDICT, facts)[0] == GAIN_VERDICT[rule][1]
     assert math.isnan(facts.better.mean) == (better is None)
     poor = results_of(values, one_grade=0.3)
-    assert sentences(VERDICT, curve_facts(poor, "quasi:0.2", ("srjt", ""), metric="mae"))[0] == VERDICT[0][1]
+    assert (
+        sentences(GAIN_VERDICT, curve_facts(poor, "quasi:0.2", ("srjt", ""), metric="mae"))[0]
+        == GAIN_VERDICT[0][1]
+    )
     (section,) = learning_curve_section(found, metric="mae")
-    assert VERDICT[rule][1] in section.text[0]
+    assert GAIN_VERDICT[rule][1] in section.text[0]
     assert learning_curve_section(results_of({"quasi:0.2": [0.4]}), metric="mae") == []
 
 

@@ -25,8 +25,7 @@ from srjt.errors import SrjtError
 from srjt.files import cache_folder
 from srjt.studies import plan
 from srjt.studies.config import StudyConfig
-from srjt.studies.folder import write_plan
-from srjt.studies.plan import StudyPlan, longest_first, open_data, open_kept_data, run_seconds
+from srjt.studies.plan import StudyPlan, longest_first, open_data, open_kept_data, run_seconds, write_plan
 
 # Runs are paired, and identified by what determines their result.
 

@@ -18,10 +18,19 @@ import srjt
 from processes import Limit
 from srjt.errors import Interrupted, SrjtError, warn
 from srjt.files import lock_folder
-from srjt.studies import folder as worker
+from srjt.studies import plan as worker
 from srjt.studies.config import StudyConfig
-from srjt.studies.folder import error_file, lock_study, read_study, run_folder, run_status, write_plan
-from srjt.studies.plan import PlannedRun, StudyWatcher, open_data
+from srjt.studies.plan import (
+    PlannedRun,
+    StudyWatcher,
+    error_file,
+    lock_study,
+    open_data,
+    read_study,
+    run_folder,
+    run_status,
+    write_plan,
+)
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_devices, resolve_config
 
@@ -378,7 +387,7 @@ def test_killed_while_planning(small: Small, tmp_path: Path, monkeypatch: pytest
     def kill(*_: object, **__: object) -> None:
         raise Killed
 
-    for owner, name in (("srjt.studies.folder", "write_json"), ("pathlib.Path", "replace")):
+    for owner, name in (("srjt.studies.plan", "write_json"), ("pathlib.Path", "replace")):
         with monkeypatch.context() as patch:
             patch.setattr(f"{owner}.{name}", kill)
             with pytest.raises(Killed):

@@ -20,11 +20,11 @@ import typer
 from typer.models import ArgumentInfo
 
 import srjt
-from srjt.cli import decoding_bar, print_table, say
+from srjt.cli import as_typed, decoding_bar, print_table, say
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, printable, unknown_name, warn
 from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION, Answering
-from srjt.settings import setting
+from srjt.settings import setting, shown_default
 from srjt.training.config import TrainConfig
 
 
@@ -70,10 +70,9 @@ class Fields:
             name, metadata = field.name, field.metadata
             current = metadata.get("panel", current)
             if metadata.get("help") and name not in without and name in (only or hints):
-                default = metadata.get("shown") or ("" if field.default in (None, ()) else f"{field.default}")
-                default = (defaults or {}).get(name, default)
+                default = (defaults or {}).get(name, shown_default(field))
                 shows_default = default and "argument" not in metadata
-                help = f"{metadata['help']} [default: {default}]" if shows_default else metadata["help"]
+                help = as_typed(metadata["help"]) + (f" [default: {default}]" if shows_default else "")
                 hidden = bool(shown) and name not in shown
                 self.options[name] = _option(field, hints[name], help, panel=panel or current, hidden=hidden)
                 if metadata.get("metavar") == "LIST":
@@ -235,7 +234,7 @@ class Source(ReadOptions):
     )
     on_bad_image: Any = setting(
         "error",
-        "Stop at unusable samples, or leave them out and list them in a CSV file.",
+        "Stop at unusable samples, or leave them out.",
         metavar="error|skip",
         panel="",
     )

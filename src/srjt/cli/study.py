@@ -58,8 +58,7 @@ def run(
     """
     from srjt.progress import Bar, Lines, TerminalBar
     from srjt.settings import parse_overrides
-    from srjt.studies.folder import error_file, run_status
-    from srjt.studies.plan import StudyWatcher, open_data
+    from srjt.studies.plan import StudyWatcher, error_file, open_data, run_status
     from srjt.studies.study import choose_executor, resolve_config, run_study
 
     if time_ and not dry_run:
@@ -143,7 +142,7 @@ def _print_runs(folder: Path, planned_runs: Sequence[PlannedRun]) -> None:
     """The runs with their states; of many, how many each method has."""
     import pandas as pd
 
-    from srjt.studies.folder import run_status
+    from srjt.studies.plan import run_status
 
     states = [run_status(folder, planned.key) for planned in planned_runs]
     if len(states) <= LISTED:

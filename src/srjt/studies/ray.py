@@ -27,8 +27,15 @@ from typing import Any
 from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
 from srjt.files import is_locked, lock_folder, write_atomically, write_json
-from srjt.studies.folder import read_study, run_by_key, run_folder, run_status, write_error_report
-from srjt.studies.plan import PlannedRun, Work
+from srjt.studies.plan import (
+    PlannedRun,
+    Work,
+    read_study,
+    run_by_key,
+    run_folder,
+    run_status,
+    write_error_report,
+)
 from srjt.training.folder import is_finished
 from srjt.training.workers import release_memory
 

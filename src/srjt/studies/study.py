@@ -19,7 +19,7 @@ from srjt.inference.options import Execution
 from srjt.methods import import_modules
 from srjt.progress import show_bar
 from srjt.settings import from_names, load_config
-from srjt.studies import folder as study_folder
+from srjt.studies import plan as plans
 from srjt.studies.config import StudyConfig
 from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, Work, longest_first, open_data
 from srjt.studies.results import StudyResults, collect_results
@@ -41,15 +41,15 @@ def train_runs(
 
     When the study is asked to stop, runs in progress save their state, and ``Interrupted`` is raised.
     """
-    outcome = {planned.key: study_folder.run_status(folder, planned.key) for planned in planned_runs}
+    outcome = {planned.key: plans.run_status(folder, planned.key) for planned in planned_runs}
     watcher.begin(planned_runs, done=list(outcome.values()).count("done"))
     # also those that a process of a killed study still works on: they wait for it
     waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
     if not waiting:
         return outcome
-    with study_folder.writing(folder):
+    with plans.writing(folder):
         for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
-            study_folder.error_file(folder, planned.key).unlink(missing_ok=True)
+            plans.error_file(folder, planned.key).unlink(missing_ok=True)
     with StopRequest() as stop:
         execute(Work(folder=folder, waiting=waiting, outcome=outcome, watcher=watcher, stop=stop))
     if stop.number is not None:
@@ -95,11 +95,11 @@ def run_locally(
         while pool.running or (waiting and stop.number is None):
             while pool.has_idle and stop.number is None:
                 # a run whose study was killed may still be saving its state
-                free = (run for run in waiting if not is_locked(study_folder.run_folder(folder, run.key)))
+                free = (run for run in waiting if not is_locked(plans.run_folder(folder, run.key)))
                 if (planned := next(free, None)) is None:
                     break
                 waiting.remove(planned)
-                pool.submit(planned.key, study_folder.run_by_key, folder, planned.key, cache)
+                pool.submit(planned.key, plans.run_by_key, folder, planned.key, cache)
                 work.begin(planned)
             work.watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
@@ -123,7 +123,7 @@ def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
 
 def _final_status(folder: Path, ended: Ended, *, stopping: bool) -> str:
     """The status of a run whose process has ended; a process that died without an error report gets one."""
-    status = study_folder.run_status(folder, ended.name)
+    status = plans.run_status(folder, ended.name)
     if status in ("done", "failed") or stopping:
         return status
     if ended.death:  # else it has raised an exception, and its report could not be written
@@ -131,7 +131,7 @@ def _final_status(folder: Path, ended: Ended, *, stopping: bool) -> str:
             f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the same command again to "
             "resume."
         )
-        study_folder.write_error_report(folder, ended.name, SrjtError(problem))
+        plans.write_error_report(folder, ended.name, SrjtError(problem))
     return "failed"
 
 
@@ -175,52 +175,9 @@ def study(
     watcher : StudyWatcher, optional
         Receives the progress instead.
     **settings
-        What follows, and any field of ``TrainConfig`` that all runs share: ``epochs``, ``network``,
-        ``learning_rate``, …
-
-    Other Parameters
-    ----------------
-    methods : str or sequence of str, optional
-        Names, variants such as ``"codis:select=soft"``, or ``"all"`` for the paper's fourteen and your own.
-        Default: ``"all"``.
-    noise : str or sequence of str, optional
-        Noise injected into training and validation labels: ``"quasi:0.2"`` (a rate), ``"quasi:rho=0.1"``,
-        ``"truncated:0.4"`` or ``"none"``. Default: ``"none"``.
-    learning_curve : bool
-        Also train on a quarter and half of the training patients; and with better labels: half of the injected
-        noise and none, or where none is injected the true or verified grades, which then judge the test side.
-    noise_rate : float or "auto", optional
-        Noise rate of labels that are noisy already (``noise="none"``). ``"auto"``: estimated from the training
-        labels, also if noise is injected.
-    transition : (C, C) nested sequence, optional
-        Transition matrix of labels that are noisy already. Default: the quasi matrix with rate ``noise_rate``.
-    folds : int, optional
-        Number of folds. Default: 5.
-    only_folds : int or sequence of int, optional
-        Train these folds only, numbered from 0.
-    seeds : int or sequence of int, optional
-        Seeds of the injected noise and of the networks. Default: 0.
-    splits : path, optional
-        Use the folds of a file that ``srjt data split`` has written.
-    hold_out : str, optional
-        A column, such as ``"site"``: each of its values is tested in one fold, and never trained on in it.
-    group_near_duplicates : bool
-        Keep nearly identical images on one side of a split, as identical ones always are.
-    reading : mapping, optional
-        Options of ``srjt.data.read``, or of ``srjt.data.synthetic.generate``.
-    jobs : int, optional
-        Runs at a time: per GPU (default 1), or on the CPU (default one per core).
-    device : str, optional
-        ``"cpu"``, ``"cuda:1"``, or several GPUs as in ``"cuda:0,cuda:1"``. Default: all GPUs, or the CPU if there is
-        none.
-    executor : {"local", "ray"}
-        Train on this machine, or on a Ray cluster.
-    address, gpus_per_run, cpus_per_run : optional
-        For ``executor="ray"``: address of the cluster, share of a GPU and CPU cores for each run.
-    cache : path, optional
-        Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
-    grade_names : mapping of str to str, optional
-        Grade → its name, for the report.
+        Fields of ``StudyConfig`` (``methods``, ``noises``, also as ``noise``, ``folds``, …), of ``Execution``
+        (``jobs``, ``device``, ``executor``, ``cache``, …), and of ``TrainConfig``, which all runs share (``epochs``,
+        ``network``, …).
 
     Returns
     -------
@@ -324,6 +281,6 @@ def run_study(
     data: StudyPlan, folder: Path, *, command: str, execute: Executor, watcher: StudyWatcher
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
-    with study_folder.lock_study(folder):
-        planned_runs = study_folder.write_plan(folder, data, command=command)
+    with plans.lock_study(folder):
+        planned_runs = plans.write_plan(folder, data, command=command)
         return train_runs(folder, planned_runs, execute, watcher=watcher)

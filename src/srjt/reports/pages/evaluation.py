@@ -18,9 +18,8 @@ import pandas as pd
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.answers import refer_if
-from srjt.inference.compare import Comparison
+from srjt.inference.compare import TOO_FEW, Comparison, External, Gap, Subgroups
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.populations import TOO_FEW, External, Gap, Subgroups
 from srjt.inference.true_scores import TrueScores
 from srjt.ordinal.metrics import MAIN, METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
