@@ -182,7 +182,7 @@ def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
     if (verified := vars(f).get("verified")) is not None:
         label = f"wrong of {count_of(verified['labels'], 'verified label')}"
         wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
-        numbers.append(KeyNumber(label, wrong, between(*verified["interval"], ".0%")))
+        numbers.append(KeyNumber(label, wrong, between(*verified["interval"], pattern=".0%")))
     if (truth := vars(f).get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
         numbers.append(KeyNumber("known wrong labels", wrong))
@@ -300,7 +300,7 @@ def _rates(f: SimpleNamespace, names: Mapping[str, str]) -> Section:
 
 
 def _interval(ends: Any) -> str:
-    return between(*ends, ".1%") if isinstance(ends, (tuple, list)) else ""
+    return between(*ends, pattern=".1%") if isinstance(ends, (tuple, list)) else ""
 
 
 RATES = {  # column → its heading
@@ -335,7 +335,9 @@ def _noise_figures(
         panels["Estimated"] = np.asarray(f.matrix, dtype=np.float64)
     if "known" in vars(f):
         shares = pd.crosstab(scores["true_grade"], scores["grade"], normalize="index")
-        panels["Known"] = shares.reindex(index=grades, columns=grades, fill_value=0).to_numpy(np.float64)
+        panels["Known"] = shares.reindex(index=[*grades], columns=[*grades], fill_value=0).to_numpy(
+            np.float64
+        )
     if panels:
         kind, matrix = next(iter(panels.items()))
         rows = "; ".join(" ".join(f"{p:.2f}" for p in row) for row in matrix)

@@ -418,7 +418,7 @@ def _readers(
 ) -> tuple[Table, Section]:
     """A table for a terminal, and the section. frame: the columns of ``reader_facts``, as far as they are known."""
     shown = pd.DataFrame({"reader": frame["name"].astype(str), "readings": frame["readings"]})
-    captions = []
+    captions: list[str] = []
     for name, (heading, pattern, meaning) in READER_COLUMNS.items():
         if name == "bias" or (name in frame and frame[name].notna().any()):
             shown[heading] = frame[name].astype(float)
