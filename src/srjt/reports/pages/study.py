@@ -444,7 +444,7 @@ def _runs(results: StudyResults) -> Section:
     })  # fmt: skip
     for metric in study_tables.PAPER_METRICS:
         of_runs = test.reindex(index=runs["key"], columns=[metric])[metric]
-        frame[study_tables.METRIC_NAMES[metric][0]] = of_runs.to_numpy(float)
+        frame[METRICS[metric].short_name] = of_runs.to_numpy(float)
     total, networks = float(pd.to_numeric(runs["seconds"]).sum()), study_tables.networks_phrase(results.facts)
     table = data_table(
         frame,
