@@ -182,7 +182,7 @@ def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
     if (verified := vars(f).get("verified")) is not None:
         label = f"wrong of {count_of(verified['labels'], 'verified label')}"
         wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
-        numbers.append(KeyNumber(label, wrong, between(*verified["interval"], pattern=".0%")))
+        numbers.append(KeyNumber(label, wrong, _interval(verified["interval"], ".0%")))
     if (truth := vars(f).get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
         numbers.append(KeyNumber("known wrong labels", wrong))
@@ -299,8 +299,8 @@ def _rates(f: SimpleNamespace, names: Mapping[str, str]) -> Section:
     return Section("rates", "Grades, readers and patients", tables=tables)
 
 
-def _interval(ends: Any) -> str:
-    return between(*ends, pattern=".1%") if isinstance(ends, (tuple, list)) else ""
+def _interval(ends: Any, pattern: str = ".1%") -> str:
+    return between(ends[0], ends[1], pattern) if isinstance(ends, (tuple, list)) else ""
 
 
 RATES = {  # column → its heading
