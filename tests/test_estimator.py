@@ -141,9 +141,7 @@ def test_rows_are_left_out_of_an_epoch_only_where_they_do_not_divide() -> None:
     assert np.isnan(model.selected_).sum() == 1
 
 
-# ------------------------------------------------------------------ invariances
-
-
+# Invariances.
 def test_units_do_not_matter() -> None:
     data = rows(80)
     units = 2.0 ** np.array([-8, 0, 3, 10, 1, -1])  # powers of two: nothing is rounded
@@ -172,9 +170,7 @@ def test_the_seed_decides_and_nothing_outside_is_touched() -> None:
     assert (before[1] == np.random.get_state()[1]).all()
 
 
-# ------------------------------------------------------------------ labels of all kinds
-
-
+# Labels of all kinds.
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -235,9 +231,7 @@ def test_bad_input_gets_one_sentence(parameters: dict[str, object], y: list[obje
         quick(**parameters).fit([[0.0], [1.0], [2.0]], y)
 
 
-# ------------------------------------------------------------------ scikit-learn's tools around it
-
-
+# Scikit-learn's tools around it.
 @pytest.mark.slow
 def test_a_search_over_rates_and_methods_in_a_pipeline() -> None:
     data = rows(90)
@@ -303,9 +297,7 @@ def test_images() -> None:
         model.predict(np.zeros((2, 5)))
 
 
-# ------------------------------------------------------------------ good manners
-
-
+# Good manners.
 def test_nothing_is_printed_or_written(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

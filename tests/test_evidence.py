@@ -208,7 +208,6 @@ def test_all_tables_are_those_of_the_stored_results(page: ModuleType) -> None:
 
 
 # Intervals of a difference that contain patients and trainings, by simulation and in closed form.
-
 PATIENTS, RESAMPLES = 60, 200
 DRAWS = np.random.default_rng(0).multinomial(PATIENTS, np.full(PATIENTS, 1 / PATIENTS), RESAMPLES) / PATIENTS
 

@@ -129,7 +129,6 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 # Against a real server on this machine that breaks off midway, ignores ranges, lies or refuses.
-
 BODY = bytes(range(256)) * 1000
 
 

@@ -98,7 +98,6 @@ def test_a_short_bar_leaves_no_trace(notebook: list[Output], monkeypatch: pytest
 
 
 # What a notebook shows of results: short lines, tables, pictures; text from files is escaped.
-
 HOSTILE = "<script>alert(1)</script>"
 
 

@@ -52,7 +52,6 @@ def test_contributing_shows_the_rooms() -> None:
 
 
 # The container file, the conda recipe and the paper say what pyproject.toml and CITATION.cff say.
-
 IN_CONDA = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 
 

@@ -104,8 +104,6 @@ def test_the_page_says_what_was_found(run: Trained, data: Manifest, networks: in
 
 
 # Maps of what raises the expected grade: closed forms and layouts.
-
-
 def pooled_linear(weights: Tensor) -> nn.Module:
     """One convolution (the identity), mean over the places, a linear layer with these weights (C, 3)."""
     identity = nn.Conv2d(3, 3, 1, bias=False)

@@ -119,8 +119,6 @@ def test_mistaken_runs_and_data_are_one_sentence(image_run: Trained, data: Any, 
 
 
 # How answers came about: what is said is what was done.
-
-
 def test_what_is_said_is_what_was_done(run: Trained, features: Manifest) -> None:
     few = features.select(np.arange(80))
     table = srjt.predict(run, few, per="patient", refer_from="2", sensitivity=0.9, abstain=0.2, coverage=0.8)
@@ -159,8 +157,6 @@ def test_what_was_not_asked_for_is_not_said(run: Trained, features: Manifest) ->
 
 
 # The bar over DICOM headers, which the reading of data shows, obeys the ``progress`` of the caller.
-
-
 class ReadError(Exception):
     """The data would have been read."""
 
@@ -196,8 +192,6 @@ def test_the_bar_over_headers_obeys_the_caller(
 
 
 # Data whose grades or columns have names that differ from the run's, or are those of its answers.
-
-
 def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest) -> None:
     """Without the mildest grade, labels are other positions: they would be compared with the wrong grades."""
     severe = features.select(np.flatnonzero(features.labels > 0))
@@ -253,8 +247,6 @@ def test_a_column_with_the_name_of_ours_pools_nothing(run: Trained, features: Ma
 
 
 # The precision of predictions, and the size of evaluation batches.
-
-
 def test_another_precision_does_not_change_the_run(image_run: Trained, data: Any) -> None:
     run = replace(image_run, config=image_run.config.replace(precision="tf32"))
     precise = prepare(run, Answering(precision="fp32")).applied

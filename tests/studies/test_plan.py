@@ -198,8 +198,6 @@ def test_a_variant_trains_with_its_own_settings() -> None:
 
 
 # Opening a study's data: the same in every process.
-
-
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(generate(images=40, patients=10, size=32), tmp_path_factory.mktemp("data") / "set")
@@ -292,8 +290,6 @@ def test_near_duplicates_are_grouped_on_request(images: Path) -> None:
 
 
 # A worker opens the data once, and again where a file has changed; it copies images to a GPU once.
-
-
 def touch(path: Path) -> None:
     """Another time of modification, whatever the clock's resolution."""
     status = path.stat()
@@ -352,8 +348,6 @@ def test_images_are_copied_to_a_gpu_once(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 # The time of a study before it begins.
-
-
 def test_runs_with_as_many_networks_share_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     data = open_data(small(methods=("standard", "garg", "co-teaching+ours", "jocor"), noises=("quasi:0.4",)))
     planned_runs = list(data.planned_runs())

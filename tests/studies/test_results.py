@@ -120,8 +120,6 @@ def test_folders_that_are_no_study(tmp_path: Path) -> None:
 
 
 # How far a study is, and how long the rest will take.
-
-
 def results(*runs: tuple[str, str, float]) -> StudyResults:
     """From (method, status, seconds)."""
     rows = [

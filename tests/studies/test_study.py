@@ -107,8 +107,6 @@ def test_arguments_override_the_file_which_overrides_the_preset(tmp_path: Path) 
 
 
 # Runs in processes of their own: never twice, never lost, and one that fails stops no other.
-
-
 def weights(folder: Path) -> dict[str, int]:
     return {p.parent.name: p.stat().st_mtime_ns for p in folder.glob("runs/*/weights.safetensors")}
 

@@ -233,7 +233,6 @@ def test_neighbours_are_the_closest_by_angle() -> None:
 
 
 # Folds in worker processes: the same bits as one after the other, and the same answers to errors and signals.
-
 CONFIG = TrainConfig(
     method="co-teaching+ours", noise_rate=0.2, network="tiny", image_size=40, crop=32, epochs=3, batch_size=16,
     checkpoint_seconds=0.0,

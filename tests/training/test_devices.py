@@ -139,7 +139,6 @@ def test_garbage_collection_is_paused_and_then_as_before(enabled: bool) -> None:
 
 
 # On a CPU the kernels and the layout are fixed per processor, and torch's flag is restored.
-
 CPU = torch.device("cpu")
 
 
@@ -208,8 +207,6 @@ def test_a_run_and_its_images_are_laid_out_alike_also_when_it_is_opened(
 
 
 # Two processes with half a batch each do what one does with the whole.
-
-
 def command(labels: Path, out: Path, *more: object) -> list[object]:
     return [
         "train", labels, "--out", out, "--official-split", "--device", "cpu", "--network", "tiny-gn",

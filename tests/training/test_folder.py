@@ -203,7 +203,6 @@ def test_the_naive_baseline_of_a_run(run: Path) -> None:
 
 
 # Predictions for the validation and test sides, kept with the run.
-
 HELD_OUT_SETTINGS = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
 
 
@@ -299,8 +298,6 @@ def test_a_damaged_file_is_an_error(damage: str, tmp_path: Path) -> None:
 
 
 # Other images under the same names are not the same run, audit or study.
-
-
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(generate(images=48, patients=8, size=32), tmp_path_factory.mktemp("drawn") / "set")

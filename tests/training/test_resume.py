@@ -243,9 +243,7 @@ def test_no_room_for_a_file(train: Any, uninterrupted: Trained, tmp_path: Path, 
     assert list((tmp_path / "run").rglob("*.tmp")) == []
 
 
-# --------------------------------------------------------------------------------- files that were lost or changed
-
-
+# Files that were lost or changed.
 def cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 

@@ -75,7 +75,6 @@ def test_a_split_is_made_once() -> None:
 
 
 # Balanced sampling: rare grades are drawn more often, and everyone as evenly as can be.
-
 LABELS = torch.tensor([0] * 80 + [1] * 15 + [2] * 5)
 
 
@@ -121,8 +120,6 @@ def test_a_balanced_training_sees_rare_grades_more_often(data: Any) -> None:
 
 
 # What a method remembers of its samples is part of the training: saved, restored, and undone after a warm-up.
-
-
 def test_the_loop_says_how_far_the_training_is(
     data: Any, train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +144,6 @@ def test_the_loop_says_how_far_the_training_is(
 
 
 # How many of the wrong training labels the networks repeat, epoch by epoch.
-
 SETTINGS: dict[str, Any] = {
     "method": "co-teaching", "noise_rate": 0.4, "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2,
     "batch_size": 16, "learning_rate": 3e-3, "device": "cpu",

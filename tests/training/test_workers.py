@@ -126,9 +126,7 @@ def run_beside(pool: WorkerPool, function: Callable[..., Any], *arguments: Any) 
     return ended[0]
 
 
-# ---- signals and the fork server
-
-
+# Signals and the fork server.
 @pytest.fixture
 def worker_handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in workers.SIGNALS}
