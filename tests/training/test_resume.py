@@ -169,9 +169,7 @@ def test_another_configuration_is_refused_and_the_difference_named(
     data: Any, train: Any, stopped: Path
 ) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
-    with pytest.raises(
-        SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*choose another `out`"
-    ):
+    with pytest.raises(SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*another `out`"):
         train(out=stopped, epochs=4, seed=7)
     labels = data.manifest.labels
     labels[data.split.train[0]] = (labels[data.split.train[0]] + 1) % 4
