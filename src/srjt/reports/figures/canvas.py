@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -23,9 +23,6 @@ from matplotlib.patches import Rectangle
 from srjt.files import explain_write_errors, write_atomically
 from srjt.ordinal.metrics import Interval
 from srjt.studies.results import OURS, is_recipe
-
-# Figures in one style, with captions, as SVG inside a page or as SVG and PNG files; no window system is
-# needed.
 
 # Okabe and Ito's palette, which colour-blind people can distinguish; without yellow, too pale for a line on white.
 PALETTE = {
@@ -82,12 +79,7 @@ def _style() -> Iterator[None]:
         yield
 
 
-Draw = TypeVar("Draw", bound=Callable[..., Any])
-
-
-def house_style(function: Draw) -> Draw:
-    """Decorator: the function draws in the style of all figures."""
-    return _style()(function)
+house_style = _style()  # a decorator of functions that draw
 
 
 class ShownFigure(Figure):
@@ -179,9 +171,8 @@ class Style:
     dashes: Dashes = "-"
     marker: str = ""
     filled: bool = True
-    width: float = 1.6
     prominent: bool = True  # False: grey and thin, but labelled
-    bold: bool = False  # its name
+    bold: bool = False  # its name; its line is wider
 
 
 def method_styles(methods: Sequence[str]) -> dict[str, Style]:
@@ -199,7 +190,7 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
             place, ours = len(families) + alone.index(name), is_recipe(name)
             dashes: Dashes = ("-", *_DASHES)[alone.index(name) % (1 + len(_DASHES))]
             if crowded and not ours:
-                chosen[name] = Style(colour=GREY, dashes=dashes, width=0.9, prominent=False)
+                chosen[name] = Style(colour=GREY, dashes=dashes, prominent=False)
                 continue
             if crowded:
                 place, dashes = len(families), "-"
@@ -212,7 +203,6 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
             dashes=dashes,
             marker=_MARKERS[place % len(_MARKERS)],
             filled=ours or name in alone,
-            width=2.0 if ours else 1.5,
             bold=ours,
         )
     return chosen
@@ -223,6 +213,7 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
 Floats = npt.NDArray[np.float64]
 LINE_HEIGHT = 0.155  # inches of a label
 LETTER = 0.073  # inches, on average; wide enough for the fonts a page may choose
+LEADER = {"arrowstyle": "-", "linewidth": 0.7, "shrinkB": 0, "relpos": (0, 0.5)}  # from a curve to its name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,13 +226,6 @@ class Curve:
     spread: Floats | None = None
     label: str = ""  # the text at its end; default: its name
     most: float = math.inf  # bands and bars end at the ends of a metric's range
-
-    @property
-    def ends(self) -> tuple[Floats, Floats] | None:
-        """Where bands and bars end; None if there are none."""
-        if self.spread is None or not np.nanmax(self.spread, initial=0) > 0:
-            return None
-        return np.maximum(self.y - self.spread, 0.0), np.minimum(self.y + self.spread, self.most)
 
 
 @house_style
@@ -303,13 +287,16 @@ def prepare_axes(axes: Any, title: str, *, grid: Literal["x", "y", "both"], **mo
 
 def _plot_curve(axes: Any, curve: Curve, style: Style, *, shift: float, error_bars: bool) -> None:
     x = curve.x + shift
-    ends = curve.ends if style.prominent else None  # fourteen bands would hide the curves
-    if ends is not None and error_bars:
-        axes.vlines(x, *ends, color=style.colour, linewidth=0.8)
-    elif ends is not None:
-        axes.fill_between(x, *ends, color=style.colour, alpha=0.14, linewidth=0)
+    # not those of grey curves: fourteen bands would hide the curves
+    if style.prominent and curve.spread is not None and np.nanmax(curve.spread, initial=0) > 0:
+        ends = np.maximum(curve.y - curve.spread, 0.0), np.minimum(curve.y + curve.spread, curve.most)
+        if error_bars:
+            axes.vlines(x, *ends, color=style.colour, linewidth=0.8)
+        else:
+            axes.fill_between(x, *ends, color=style.colour, alpha=0.14, linewidth=0)
+    width = 2.0 if style.bold else 1.5 if style.prominent else 0.9
     axes.plot(
-        x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=style.width,
+        x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=width,
         marker=style.marker or ("o" if len(x) == 1 else ""), markersize=4, markevery=max(1, len(x) // 8),
         markerfacecolor=style.colour if style.filled else "none", markeredgewidth=1, solid_capstyle="round",
         zorder=3 if style.prominent else 2,
@@ -350,26 +337,21 @@ def _label_ends(axes: Any, curves: Sequence[Curve], shifts: Floats, styles: Mapp
     heights = spread_apart(wanted, gap=line, low=-line / 2, high=1 + line / 2)
     for curve, end, height in zip(curves, ends, heights, strict=True):
         style = styles[curve.name]
-        leader = {
-            "arrowstyle": "-",
-            "color": style.colour,
-            "linewidth": 0.7,
-            "shrinkB": 0,
-            "relpos": (0, 0.5),
-        }
         axes.annotate(
             printable(curve.label or curve.name, longest=30), end, (1.05, height), textcoords="axes fraction",
-            va="center", fontsize=8.5, color=INK if style.prominent else GREY, arrowprops=leader,
-            fontweight="bold" if style.bold else "normal", annotation_clip=False,
+            va="center", fontsize=8.5, color=INK if style.prominent else GREY, annotation_clip=False,
+            fontweight="bold" if style.bold else "normal", arrowprops={**LEADER, "color": style.colour},
         )  # fmt: skip
 
 
-def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool = False) -> pd.Series:
-    """One metric of one run by epoch: the mean of its networks, or of their pooled predictions."""
+def mean_over_networks(
+    metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool, by: Sequence[str] = ("epoch",)
+) -> pd.Series:
+    """One metric by epoch, or by further columns: the mean of the networks, or of their pooled predictions."""
     chosen = metrics[(metrics["split"] == split) & (metrics["metric"] == metric)]
     networks = set(chosen["network"])
     wanted = {"pooled"} if pooled and "pooled" in networks else networks - {"ensemble", "pooled"}
-    return chosen[chosen["network"].isin(wanted)].groupby("epoch")["value"].mean()
+    return chosen[chosen["network"].isin(wanted)].groupby(list(by))["value"].mean()
 
 
 # Confusion and transition matrices as figures: the darker a cell, the larger its share of the row.

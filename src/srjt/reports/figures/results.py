@@ -20,7 +20,7 @@ from srjt.inference.evaluate import Evaluation
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures import canvas
-from srjt.reports.figures.study import describe_ends
+from srjt.reports.figures.study import SELECTED, SELECTION_RECALL, describe_ends, no_selection
 
 # Reliability diagrams: how often predictions are right, by how sure they are.
 
@@ -62,7 +62,6 @@ def run_figures(
     the run has. noise_rate: share of wrong training labels, if the true grades are known.
     """
     curve = partial(_curve, metrics, pooled=pooled)
-    clean = None if noise_rate is None else (1 - noise_rate, f"1 − ε = {1 - noise_rate:.2f}: no selection")
     shown: list[tuple[str, str, list[canvas.Curve], tuple[float, str] | None]] = []
     for name, title in (("mae", "Mean absolute error, lower is better"), ("accuracy", "Accuracy")):
         level = None if naive is None else (float(getattr(naive, name)), "one grade for all")
@@ -74,9 +73,8 @@ def run_figures(
         by_grade = [
             c for n, grade in enumerate(grades) for c in curve("train", f"label_recall[{n}]", str(grade))
         ]
-        shown.append(("label-precision", "Share of correct labels among the selected", selected, clean))
-        title = "Share of correctly labelled samples that is selected"
-        shown.append(("selection-recall", title, by_grade, None))
+        shown.append(("label-precision", SELECTED, selected, no_selection(noise_rate)))
+        shown.append(("selection-recall", SELECTION_RECALL, by_grade, None))
     return [
         canvas.CaptionedFigure(
             name=name,
