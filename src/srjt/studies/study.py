@@ -207,7 +207,7 @@ def study(
     if where.get("cache") is not None:
         where["cache"] = Path(where["cache"])
     file = None if config is None else Path(config)
-    resolved = resolve_config(_plain(grid), train=settings, preset=preset, file=file)
+    resolved = resolve_config(grid, train=settings, preset=preset, file=file)
     execute = choose_executor(**where)
     folder = Path(out)
     shown = progress and watcher is None
@@ -246,7 +246,7 @@ def resolve_config(
     layers = [
         load_preset(preset) if preset else {},
         load_config(file) if file else {},
-        {name: value for name, value in arguments.items() if value is not None},
+        {name: _plain(value) for name, value in arguments.items() if value is not None},
         {"train": dict(train)},
     ]
     merged: dict[str, Any] = {}
