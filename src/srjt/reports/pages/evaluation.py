@@ -556,7 +556,7 @@ def true_scores_section(found: Evaluation) -> list[Section]:
         columns = {"95 % interval": truly.scores}
     if truly.apart and truly.alike:
         columns |= {"apart": truly.apart, "alike": truly.alike}
-        caption = "Apart: the network errs independently of the labels. Alike: it repeats their errors. Which is not known."
+        caption = "Apart: the network errs independently of the labels; alike: as they do. Which is so is not known."
     for heading, scores in columns.items():
         frame[heading] = [between(*scores[name][1:]) for name in shown]
     table = data_table(frame, title="Against the true grades", caption=caption, slug="true-scores")
