@@ -584,8 +584,7 @@ def agreements(audit: AuditFolder, decisions: pd.DataFrame) -> Iterator[str]:
     codes = decisions["grade"].map({name: code for code, name in enumerate(audit.grades)})
     graded = decisions.assign(grade=codes).pivot(index="id", columns="reviewer", values="grade")
     for one, other in itertools.combinations(graded, 2):
-        both = graded[[one, other]].dropna().to_numpy(dtype=np.int64)
-        if not len(both):
+        if not len(both := graded[[one, other]].dropna().to_numpy(dtype=np.int64)):
             continue
         confusion = np.zeros((len(audit.grades), len(audit.grades)))
         np.add.at(confusion, tuple(both.T), 1)

@@ -371,8 +371,7 @@ def thumbnail(manifest: Manifest, row: int, *, size: int = 112) -> str:
 def _picture(manifest: Manifest, row: int, side: int | None = None) -> Image.Image:
     """The image of one sample. side: of the square that it is squashed to."""
     if manifest.arrays is None:
-        path = manifest.root / str(manifest.table["image"].iloc[row])
-        return Image.fromarray(read_image(path, size=side))
+        return Image.fromarray(read_image(manifest.root / str(manifest.table["image"].iloc[row]), size=side))
     picture = Image.fromarray(np.asarray(manifest.arrays[row], dtype=np.uint8))
     return picture if side is None else resized(picture, size=side, resize="squash")
 
@@ -576,8 +575,7 @@ def few_patients(manifest: Manifest, folds: int) -> list[Problem]:
         patients, unit = manifest.ids, "sample"
     owners = np.array(patients, dtype=object)
     for grade, name in enumerate(manifest.grades):
-        count = len(set(owners[manifest.labels == grade]))
-        if count < folds:
+        if (count := len(set(owners[manifest.labels == grade]))) < folds:
             detail = f"{count_of(count, unit)} for {folds} folds"
             problems.append(Problem("few-patients", f"grade {name}", detail))
     return problems

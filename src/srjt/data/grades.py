@@ -128,8 +128,7 @@ def _infer(present: list[str], times: Mapping[str, int]) -> tuple[tuple[str, ...
     if 2 * sum(times[value] for value in numeric) < sum(times[value] for value in present):
         names = order_names(present)
         return names, f"{', '.join(names)} (ordered by the number at the end)"
-    whole = [key for key in map(_key, numeric) if key.isdecimal()]
-    if not whole:
+    if not (whole := [key for key in map(_key, numeric) if key.isdecimal()]):
         raise SrjtError(f"No grade is a whole number from 0 on: {_listed(sorted(present)[:1])!r} is not one.")
     names = order_names(whole)
     from_1 = "" if names[0] == "0" else ", stored as numbers from 0"

@@ -346,8 +346,7 @@ def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int 
     trained = prepared
     if fitted is not None:
         trained = prepare(run, replace(options, calibrate_on=None, coverage=None, coverage_by=None))
-    answers = trained.answer(images.outputs, images.labels, images.groups)
-    here = scores_of(answers, resamples=resamples)
+    here = scores_of(trained.answer(images.outputs, images.labels, images.groups), resamples=resamples)
     home = scores_of(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count
     mae, mixed = home.intervals["mae"].value, float((here.shares * home.grade_errors)[present].sum())
@@ -417,8 +416,7 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     }
     if "true grades" in (first.judged_by, other.judged_by):
         parts["with another grade"] = both[first.table["label"][both] != other.table["label"][both]]
-    differing = [f"{len(ids):,} {where} ({few(ids)})" for where, ids in parts.items() if len(ids)]
-    if differing:
+    if differing := [f"{len(ids):,} {where} ({few(ids)})" for where, ids in parts.items() if len(ids)]:
         raise SrjtError(
             f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
             "labelled images that none was trained on with `test`, or train one again on the sides of the other "

@@ -120,7 +120,6 @@ def resized_square(image: npt.NDArray[np.uint8], side: int) -> Image.Image:
 
 # ``srjt.explain``: where the networks look, and which training images are alike.
 
-Ints = npt.NDArray[np.int64]
 BATCH = 16  # gradients need the memory of a training step
 
 

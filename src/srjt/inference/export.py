@@ -232,8 +232,7 @@ def resolve_format(path: Path, format: str | None) -> Format:
     """The requested format, or the one of the file's suffix."""
     if format is not None and format not in get_args(Format):
         raise unknown_name("format", format, get_args(Format))
-    chosen = format or SUFFIXES.get(path.suffix.lower())
-    if chosen is None:
+    if (chosen := format or SUFFIXES.get(path.suffix.lower())) is None:
         raise SrjtError(
             f"The format of {path.name} is not clear from its name: use the suffix {' or '.join(SUFFIXES)}, or pass "
             f"the format ({' or '.join(get_args(Format))})."

@@ -447,8 +447,7 @@ def _fitted(prepared: Prepared) -> Prepared:
         own = validation_side(run, why=why)
         codes = units_of_side(own, per, why=why)
         p = probabilities_of(own.probabilities, network, recalibration)
-        learned = decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
-        prepared = replace(prepared, learned=learned)
+        prepared = replace(prepared, learned=decoding.fit_pooling(p, codes, unit_labels(run, own, codes)))
     if options.coverage is not None:
         assert side is not None
         columns = side.table if prepared.calibrate_on is None else prepared.calibrate_on.table

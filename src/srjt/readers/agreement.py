@@ -132,8 +132,10 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 
 # Intervals from bootstrap draws of patients.
 
+Tails = tuple[float, float]  # of the draws: below and above the interval
 
-def ends(values: Floats, tails: tuple[float, float]) -> Floats:
+
+def ends(values: Floats, tails: Tails) -> Floats:
     """(2, K) quantiles of values (1 + B, K) over the draws, which hold the first row; nan where that is nan."""
     drawn = values[1:] if len(values) > 1 else values
     quantiles = np.quantile(drawn, tails, axis=0)  # nan where a draw is; much faster than nanquantile
@@ -142,17 +144,14 @@ def ends(values: Floats, tails: tuple[float, float]) -> Floats:
     return np.stack([np.minimum(quantiles[0], values[0]), np.maximum(quantiles[1], values[0])])
 
 
-def interval_of(values: Floats, tails: tuple[float, float]) -> Interval:
+def interval_of(values: Floats, tails: Tails) -> Interval:
     return Interval(float(values[0]), *ends(values[:, None], tails)[:, 0].tolist())
 
 
-def interval_of_share(
-    tables: Floats, near: Bools, shared: Pairs, owner: Ints, tails: tuple[float, float]
-) -> Interval:
+def interval_of_share(tables: Floats, near: Bools, shared: Pairs, owner: Ints, tails: Tails) -> Interval:
     """The share of pairs in the cells (C, C) of ``near``. tables: (1 + B, C, C), of all pairs and of the draws."""
-    size = tables.sum(axis=(1, 2))
     with np.errstate(invalid="ignore", divide="ignore"):
-        interval = interval_of(tables[:, near].sum(axis=1) / size, tails)
+        interval = interval_of(tables[:, near].sum(axis=1) / tables.sum(axis=(1, 2)), tails)
     if len(tables) == 1 or interval.low != interval.high:
         return interval
     return proportion_interval(
@@ -383,7 +382,7 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     }  # fmt: skip
 
 
-def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) -> pd.DataFrame:
+def _by_reader(readings: Readings, moves: Floats, tails: Tails) -> pd.DataFrame:
     number, total, squares, timed, year, years, off, product = np.split(moves, 8, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         bias = np.where(number > 0, total / number, np.nan)

@@ -164,10 +164,11 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
 
 def _format(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for row in rows:
-        cells = (repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row)
-        writer.writerow(cells)
+    cells = (
+        [repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row]
+        for row in rows
+    )
+    csv.writer(text, lineterminator="\n").writerows(cells)
     return text.getvalue()
 
 

@@ -27,6 +27,7 @@ from srjt.data.splits import assign_folds
 from srjt.errors import Interrupted, SrjtError, cores
 from srjt.methods.joint import JointTraining
 from srjt.networks import takes_rows
+from srjt.ordinal.metrics import Floats, Ints
 from srjt.progress import Reporter
 from srjt.training import checkpoint, devices, single_run as one_run
 from srjt.training.config import TrainConfig
@@ -35,9 +36,6 @@ from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.step import evaluation_batch_size, view_batches
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
 from srjt.training.workers import StopRequest, WorkerPool
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # The most similar samples of each grade, for an expert to compare with.
 

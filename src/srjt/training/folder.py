@@ -34,7 +34,7 @@ from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError, few
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
-from srjt.ordinal.metrics import METRICS, NaiveBaseline, naive_baseline
+from srjt.ordinal.metrics import METRICS, Ints, NaiveBaseline, naive_baseline
 from srjt.training.config import TrainConfig
 from srjt.training.devices import device_name
 
@@ -337,8 +337,6 @@ COLUMNS = {
     "verified_grade": "verified_labels",
 }
 
-Ints = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOut:
@@ -515,7 +513,7 @@ def read_hashes(file: Path) -> Hashes | None:
     return hashes if hashes.dtype == np.uint64 and hashes.ndim == 2 else None
 
 
-def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -> npt.NDArray[np.int64]:
+def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -> Ints:
     """(M,) rows of ``data`` that are one of the N samples with these ids, by its hash and under any name.
 
     hashes: (N or more, 2) of the samples in the order of their ids; None: nothing is found. Rows of few features

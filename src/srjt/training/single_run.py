@@ -323,16 +323,14 @@ def _tensors(
         true=None if true is None else as_tensor(true[rows], device),
         readers=readers,
     )
-    sides = {}
-    for name, members in (("validation", parts.validation), ("test", parts.test)):
-        judged = true if name == "test" and true is not None else labels
-        if len(members):
-            sides[name] = Side(rows=as_tensor(members), labels=as_tensor(judged[members], device))
+    sides = [("validation", parts.validation, labels), ("test", parts.test, labels if true is None else true)]
     if run.config.track_wrong_labels and true is not None:
-        wrong = rows[labels[rows] != true[rows]]
-        if len(wrong):
-            sides[WRONG_LABELS] = Side(rows=as_tensor(wrong), labels=as_tensor(labels[wrong], device))
-    return training, sides
+        sides.append((WRONG_LABELS, rows[labels[rows] != true[rows]], labels))
+    return training, {
+        name: Side(rows=as_tensor(members), labels=as_tensor(judged[members], device))
+        for name, members, judged in sides
+        if len(members)
+    }
 
 
 def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
@@ -425,5 +423,4 @@ def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, devic
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
         metrics = single_run(samples, config=trial, setup=Setup(device=str(device))).metrics
     speed = metrics.loc[metrics["metric"] == "images_per_second", "value"].iloc[-1]
-    evaluated = len(split.validation) + len(split.test)
-    return float((training + EVALUATION * evaluated) * config.epochs / speed)
+    return float((training + EVALUATION * (len(split.validation) + len(split.test))) * config.epochs / speed)

@@ -28,7 +28,7 @@ from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of, warn
 from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.noise.matrices import noise_from_posterior
+from srjt.noise.matrices import Floats, noise_from_posterior
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.config import TrainConfig
@@ -44,8 +44,6 @@ from srjt.training.trained import NetworkMaker, Setup, SplitChoice, Trained, bui
 # A short cross-fit on the training side (the warm-up) gives every training sample probabilities from
 # networks that have not seen it; from these and the labels the noise is estimated. ``noise.json`` keeps the
 # estimate beside the run, and a resumed run uses it again.
-
-Floats = npt.NDArray[np.float64]
 
 # Of an estimated matrix; where the warm-up's networks know nothing, the estimate is larger.
 LARGEST_RATE = 0.5
@@ -149,11 +147,10 @@ def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig
     matrix = neighbour_matrix(rate, class_counts=manifest.class_counts)
     reached = float(noise.expected_rate(matrix, class_counts=manifest.class_counts))
     # a rate that errors by one grade cannot produce is lowered; rounding must not change one that they can
-    used = reached if reached < rate - 1e-9 else rate
-    return config.replace(noise_rate=used, transition=matrix.tolist())
+    return config.replace(noise_rate=reached if reached < rate - 1e-9 else rate, transition=matrix.tolist())
 
 
-def neighbour_matrix(rate: float, *, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def neighbour_matrix(rate: float, *, class_counts: npt.ArrayLike) -> Floats:
     """The matrix of errors by one grade with this rate, or with the largest at which the own label is likeliest."""
     counts = np.asarray(class_counts)
     largest = noise.largest_rho("truncated", num_classes=len(counts))

@@ -166,8 +166,7 @@ def _exit_unless_saving(number: int, frame: FrameType | None) -> None:
 
 def _stop_with_parent() -> None:
     """Stop this process if its parent was killed: a killed process cannot stop its workers."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
+    if (parent := multiprocessing.parent_process()) is None:
         return
     parent.join()
     while True:

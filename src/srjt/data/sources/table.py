@@ -92,8 +92,7 @@ def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path, typed: bool) ->
 
 
 def _refuse_repeated(columns: Sequence[str], source: str) -> None:
-    repeated = pd.Index(columns)[pd.Index(columns).duplicated()]
-    if len(repeated):
+    if len(repeated := pd.Index(columns)[pd.Index(columns).duplicated()]):
         raise SrjtError(f"There are two columns named {repeated[0]!r} in {source}.")
 
 
@@ -128,8 +127,7 @@ def _read_excel(path: Path) -> Rows:
             sheet.reset_dimensions()  # a file may claim all 16,384 columns: only cells that exist are read
             for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
                 cells = [as_text(value) for value in values]
-                width = max((place for place, cell in enumerate(cells, start=1) if cell), default=0)
-                if width:
+                if width := max((place for place, cell in enumerate(cells, start=1) if cell), default=0):
                     header = next(iter(rows.values()), [])
                     rows[f"row {number}"] = cells[:width] + [""] * (len(header) - width)
         finally:
