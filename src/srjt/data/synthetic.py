@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import Ints, Manifest
 from srjt.errors import SrjtError
 from srjt.files import explain_write_errors, write_atomically
 
@@ -434,9 +434,7 @@ def _check(*, images: int, patients: int, size: int, grades: int, seed: int) -> 
             raise SrjtError(sentence)
 
 
-def _population(
-    images: int, patients: int, grades: int, seed: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _population(images: int, patients: int, grades: int, seed: int) -> tuple[Ints, Doubles]:
     """The patient of each image, (N,) ascending, and its severity, (N,) in [0, grades)."""
     rng = stream(seed, _DATASET)
     others = np.floor(rng.random(images - patients) * patients).astype(np.int64)

@@ -601,8 +601,7 @@ def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
         test = run.held_out.get("test")
         labels = run.training_labels
         samples = frozenset(labels.items() if test is None or test.true_labels is None else labels)
-        rows = methods.setdefault((repr(run.config.replace(seed=0).determining()), samples), [])
-        rows.append(place)
+        methods.setdefault((repr(run.config.replace(seed=0).determining()), samples), []).append(place)
     seeds = [[runs[place].config.seed for place in rows] for rows in methods.values()]
     if any(len(set(own)) < len(own) for own in seeds):  # equal runs, or runs that nothing tells apart
         return [[place] for place in range(len(runs))]

@@ -154,10 +154,9 @@ def embed(
     preprocess = Preprocess(crop=crop, channels_last=last)
     feed = open_feed(store.pixels, device=target)
 
-    exact = TrainConfig(precision="fp32")  # a GPU's features are those of a CPU, whatever torch's flags are
-
     def batches(done: int) -> Iterator[Features]:
-        with torch_flags(exact, target, training=False), torch.inference_mode():
+        # a GPU's features are those of a CPU, whatever torch's flags are
+        with torch_flags(TrainConfig(precision="fp32"), target, training=False), torch.inference_mode():
             for (images,), part in view_batches(
                 feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size, done=done
             ):

@@ -21,7 +21,7 @@ import torch
 
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import Ints, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SettingError, SrjtError
 from srjt.inference.answers import (
@@ -49,7 +49,6 @@ from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
 from srjt.training.folder import HeldOut, held_out_side
 from srjt.training.trained import Trained, load_run
 
-Ints = npt.NDArray[np.int64]
 Outputs = tuple[npt.NDArray[np.float32], Ints]  # of K networks: probabilities (K, N, C), grades (K, N)
 
 # The samples that something is fitted to, and what is known about their labels.

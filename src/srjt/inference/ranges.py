@@ -368,8 +368,7 @@ def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> 
     if not len(rows := np.flatnonzero(known.verified >= 0)):
         return None
     groups = None if known.groups is None else [known.groups[row] for row in rows]
-    weights = np.eye(scores.shape[1])[known.verified[rows]]
-    thresholds = _thresholds(rule, scores[rows], weights, groups)
+    thresholds = _thresholds(rule, scores[rows], np.eye(scores.shape[1])[known.verified[rows]], groups)
     if not np.isfinite(thresholds).any():
         return None
     return replace(

@@ -324,13 +324,11 @@ def _refitted(table: _Table, variants: Variants) -> Floats:
     """
     rng = np.random.Generator(np.random.PCG64(0))
     tables = [table.by_patient(variants.mean(lambda fit: fit.posterior)).sum(axis=0)]
-    order = np.argsort(table.owner, kind="stable")
-    samples = np.split(order, np.cumsum(np.bincount(table.owner))[:-1])
+    samples = np.split(np.argsort(table.owner, kind="stable"), np.cumsum(np.bincount(table.owner))[:-1])
     for _ in range(min(DRAWS, max(table.resamples, 2))):
         fit = variants.fits[int(rng.choice(len(variants.fits), p=variants.weights))]
         rows = np.concatenate([samples[one] for one in rng.integers(len(samples), size=len(samples))])
-        own = refit(variants.evidence, fit, rows)
-        tables.append(table.part(rows).by_patient(own.posterior).sum(axis=0))
+        tables.append(table.part(rows).by_patient(refit(variants.evidence, fit, rows).posterior).sum(axis=0))
     return np.stack(tables)
 
 

@@ -264,8 +264,7 @@ def _shared_errors(variants: model.Variants, reference: Ints, mean: Floats) -> f
 
 def _error_interval(variants: model.Variants, grade: Ints, *, most: float) -> tuple[float, float]:
     """Of the share of wrong grades. most: how often all readers may be misled."""
-    rows = np.arange(len(grade))
-    errors = [float(1.0 - fit.posterior[rows, grade].mean()) for fit in variants.fits]
+    errors = [float(1.0 - fit.posterior[np.arange(len(grade)), grade].mean()) for fit in variants.fits]
     low, high = min(errors), max(errors)
     evidence = variants.evidence
     apart = evidence.told_apart()

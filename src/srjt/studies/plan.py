@@ -253,8 +253,9 @@ def open_data(
         manifest = drop_unusable(reading.manifest, reading.problems)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report
-        near = config.group_near_duplicates
-        manifest = group_duplicates(manifest, near=near, cache=cache, progress=progress)
+        manifest = group_duplicates(
+            manifest, near=config.group_near_duplicates, cache=cache, progress=progress
+        )
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:
@@ -620,8 +621,7 @@ def run_planned(
 
 def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
     """Write why a run failed: the sentence of a SrjtError, the traceback of any other exception."""
-    expected = isinstance(problem, SrjtError)
-    text = f"{problem}\n" if expected else "".join(traceback.format_exception(problem))
+    text = f"{problem}\n" if isinstance(problem, SrjtError) else "".join(traceback.format_exception(problem))
     report = error_file(folder, key)
     with contextlib.suppress(OSError):
         report.parent.mkdir(parents=True, exist_ok=True)

@@ -450,9 +450,7 @@ def _seed_variance(table: Floats) -> tuple[float, int]:
 
 def largest_difference(metric: str) -> float:
     """Of two values of a metric: 1 for a share, 2 for a coefficient, and no limit for a distance between grades."""
-    if metric in LOWER_IS_BETTER or metric not in METRICS:
-        return math.inf
-    return 1.0 - METRICS[metric].lowest
+    return math.inf if metric in LOWER_IS_BETTER or metric not in METRICS else 1.0 - METRICS[metric].lowest
 
 
 def compare_ours(

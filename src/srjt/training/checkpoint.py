@@ -72,12 +72,11 @@ class MetricsLog:
         """The file as it should be: what a checkpoint keeps of it."""
         return _format([HEADER, *self.rows]).encode()
 
-    def add(self, rows: Iterable[MetricRow]) -> None:
-        fresh = list(rows)
-        self.rows.extend(fresh)
+    def add(self, rows: list[MetricRow]) -> None:
+        self.rows += rows
         if self.path is not None:
             with self._explained(), open(self.path, "a", newline="", encoding="utf-8") as file:
-                file.write(_format(fresh))
+                file.write(_format(rows))
 
     def sync(self) -> None:
         """Flush to disk, so that the file of a finished run survives a power cut."""

@@ -19,7 +19,7 @@ import torch
 from srjt import networks as backbones
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
-from srjt.data.manifest import Manifest, as_features
+from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split, official_split
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
@@ -35,7 +35,7 @@ from srjt.training.trained import Setup, SplitChoice, Trained
 # Which samples are on which side of a training.
 
 
-def train_on(rows: npt.NDArray[np.int64]) -> Split:
+def train_on(rows: Ints) -> Split:
     """A split that trains on these rows and evaluates nothing."""
     no_rows = np.empty(0, dtype=np.int64)
     return Split(train=rows, validation=no_rows, test=no_rows)
@@ -89,9 +89,7 @@ def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
 # What is learnt from samples that several readers graded: their consensus, or more of what they say.
 
 
-def reader_targets(
-    manifest: Manifest, rows: npt.NDArray[np.int64], config: TrainConfig, method: Method
-) -> ReaderTargets:
+def reader_targets(manifest: Manifest, rows: Ints, config: TrainConfig, method: Method) -> ReaderTargets:
     """The targets of the training rows (N,) that ``config.reader_targets`` asks for."""
     choice = config.reader_targets
     if choice == "auto":

@@ -270,9 +270,7 @@ def usable_matrix(rate: float, transition: Floats) -> Floats:
     occurs = transition.sum(axis=1, keepdims=True) > 0
     own = np.eye(len(occurs))
     matrix = np.where(occurs, transition, own)
-    if rate <= LARGEST_RATE:
-        return matrix
-    return np.asarray(own + LARGEST_RATE / rate * (matrix - own))
+    return matrix if rate <= LARGEST_RATE else np.asarray(own + LARGEST_RATE / rate * (matrix - own))
 
 
 def _estimate_once(

@@ -286,9 +286,7 @@ def has_features(names: Sequence[str]) -> bool:
     return numbered > 1 and not images & {*others} and (not unknown or numbered > max(FEW, len(unknown)))
 
 
-def _from_table(
-    source: Path | pd.DataFrame, patterns: str | Sequence[str] | None, wanted: Sequence[str]
-) -> Table:
+def _from_table(source: Path | pd.DataFrame, patterns: Sequence[str] | None, wanted: Sequence[str]) -> Table:
     table = load_table(source, typed=True)
     columns = list(table.frame.columns)
     if table.problems:

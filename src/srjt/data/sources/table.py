@@ -190,9 +190,8 @@ def write_table(manifest: Manifest, path: Path) -> None:
     Grades are written by name. Image paths are relative to the file's folder, or absolute if they are elsewhere.
     """
     table = manifest.table.copy()
-    for column in GRADED:
-        if column in table:
-            table[column] = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
+    for column in set(GRADED) & set(table):
+        table[column] = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
     if manifest.arrays is None:
         # never with "..", which is wrong below a linked folder
         paths, folder = [image.absolute() for image in manifest.paths], path.parent.absolute()
