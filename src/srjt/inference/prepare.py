@@ -24,17 +24,8 @@ from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Ints, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SettingError, SrjtError
-from srjt.inference.answers import (
-    DECISION_COLUMNS,
-    Answers,
-    DecisionRule,
-    NoValidationError,
-    ReferralRule,
-    decision_rules,
-    known_noise,
-    probabilities_of,
-    units_of,
-)
+from srjt.inference import answers as decide
+from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.methods import lookup
@@ -178,7 +169,7 @@ def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
 
 # columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
 OURS = {
-    *("images", "label", "grade", "grade_name", "grade_low", "grade_high", *DECISION_COLUMNS),
+    *("images", "label", "grade", "grade_name", "grade_low", "grade_high", *decide.DECISION_COLUMNS),
     *("expected_grade", "entropy", "disagreement", "highest_image"),
 }
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
@@ -218,12 +209,12 @@ class Prepared:
     learned: decoding.LearnedPooling | None = None
     calibrate_on: Manifest | None = None
     grade_rule: decoding.GradeRule = field(default_factory=lambda: decoding.GradeRule(how="argmax"))
-    decisions: tuple[DecisionRule, ...] = ()
+    decisions: tuple[decide.DecisionRule, ...] = ()
 
     @property
-    def refer(self) -> ReferralRule | None:
+    def refer(self) -> decide.ReferralRule | None:
         """When to refer."""
-        return next((rule for rule in self.decisions if isinstance(rule, ReferralRule)), None)
+        return next((rule for rule in self.decisions if isinstance(rule, decide.ReferralRule)), None)
 
     @property
     def own_rule(self) -> bool:
@@ -419,7 +410,7 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
         raise SrjtError("A precision is for images; this run was trained on features, which take no time.")
     refuse_bf16_on_cpu(options.precision, run.device)
     prepared = _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
-    rules = decision_rules(run, options, validation=prepared.validation, views=prepared.views)
+    rules = decide.decision_rules(run, options, validation=prepared.validation, views=prepared.views)
     return replace(prepared, decisions=rules)
 
 
