@@ -4,7 +4,6 @@ more reader among them, all with intervals.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -215,7 +214,7 @@ class Agreement(Plain, Reported):
 
     def __repr__(self) -> str:
         """Without an interval where no draw differs."""
-        value, low, high = (f"{one:.2f}" if math.isfinite(one) else "–" for one in self.quadratic)
+        value, low, high = (f"{one:.2f}" if np.isfinite(one) else "–" for one in self.quadratic)
         between = f" ({low} to {high})" if self.quadratic.high - self.quadratic.low >= 1e-9 else ""
         counts = f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"
         return f"<Agreement: {counts}, quadratic κ {value}{between}>"

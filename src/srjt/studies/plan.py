@@ -40,7 +40,6 @@ from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits, write_splits
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, warnings_about
-from srjt.files import cache_folder, is_locked, load_arrays, save_arrays, write_json
 from srjt.methods import import_modules, lookup
 from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, learning_curve, parse_noise
@@ -268,8 +267,8 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     """The synthetic dataset, generated once and cached: it takes seconds, and every process of a study needs it."""
     text = json.dumps([__version__, options], sort_keys=True)
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    file = cache_folder() / "synthetic" / f"{name}.npz"
-    cached = load_arrays(file)
+    file = files.cache_folder() / "synthetic" / f"{name}.npz"
+    cached = files.load_arrays(file)
     with contextlib.suppress(ValueError, KeyError):
         table = pd.read_json(io.StringIO(str(cached["table"])), orient="split", dtype=False)
         table["patient"] = table["patient"].astype(str)
@@ -285,7 +284,7 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     arrays = {"pixels": manifest.arrays, "grades": np.array(manifest.grades), "table": table_text}
     with contextlib.suppress(OSError):  # without a writable cache the study still runs
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_arrays(file, arrays)
+        files.save_arrays(file, arrays)
     return manifest
 
 
@@ -509,7 +508,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             raise SrjtError("An image has changed since this study began: restore it, or change `out`.")
         patients = data.manifest.patients
         versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}
-        write_json(
+        files.write_json(
             file,
             {
                 "format": FORMAT,
@@ -581,7 +580,7 @@ def run_status(folder: Path, key: str) -> str:
     run = run_folder(folder, key)
     if has_summary(run):  # written last; the weights may have been deleted to save space
         return "done"
-    if is_locked(run):
+    if files.is_locked(run):
         return "running"
     damaged = (run / "summary.json").exists()
     return "failed" if damaged or error_file(folder, key).exists() else "left"

@@ -24,7 +24,6 @@ from srjt.data.splits import Split, official_split
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
-from srjt.networks import standardise
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.config import TrainConfig
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
@@ -223,7 +222,7 @@ def single_run(
         return replace(run, metrics=finished_metrics(folder))
     networks = trained.build_networks(config, method, in_shape=in_shape, network=setup.network)
     if manifest.are_features:
-        standardise(networks, as_features(store.pixels[parts.train]))
+        backbones.standardise(networks, as_features(store.pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
     with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
         feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
