@@ -354,7 +354,15 @@ def generate(
     >>> data.arrays.shape
     (100, 32, 32, 3)
     """
-    _check(images=images, patients=patients, size=size, grades=grades, seed=seed)
+    for possible, sentence in (
+        (2 <= grades <= 10, f"The synthetic data can have 2 to 10 grades, not {grades}."),
+        (32 <= size <= 256, f"Synthetic images can have 32 to 256 pixels per side, not {size}."),
+        (seed >= 0, f"The seed must be 0 or larger, not {seed}."),
+        (images >= grades, f"{grades} grades need at least {grades} images, not {images}."),
+        (1 <= patients <= images, f"{images} images need between 1 and {images} patients, not {patients}."),
+    ):
+        if not possible:
+            raise SrjtError(sentence)
     patient, severity = _population(images, patients, grades, seed)
     appearances = [random_appearance(stream(seed, _PATIENT, p)) for p in range(patients)]
     arrays = np.empty((images, size, size, 3), np.uint8)
@@ -420,18 +428,6 @@ def check_empty(folder: Path) -> None:
         raise SrjtError(f"{folder} is a file, not a folder: choose a new folder.")
     if folder.is_dir() and any(folder.iterdir()):
         raise SrjtError(f"The folder {folder} is not empty: choose a new or empty one.")
-
-
-def _check(*, images: int, patients: int, size: int, grades: int, seed: int) -> None:
-    for possible, sentence in (
-        (2 <= grades <= 10, f"The synthetic data can have 2 to 10 grades, not {grades}."),
-        (32 <= size <= 256, f"Synthetic images can have 32 to 256 pixels per side, not {size}."),
-        (seed >= 0, f"The seed must be 0 or larger, not {seed}."),
-        (images >= grades, f"{grades} grades need at least {grades} images, not {images}."),
-        (1 <= patients <= images, f"{images} images need between 1 and {images} patients, not {patients}."),
-    ):
-        if not possible:
-            raise SrjtError(sentence)
 
 
 def _population(images: int, patients: int, grades: int, seed: int) -> tuple[Ints, Doubles]:

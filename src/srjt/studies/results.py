@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cache
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -470,32 +471,29 @@ def compare_ours(
     """
     known = set(scores.loc[scores["split"] == split, "metric"])
     rows = []
-    for noise in dict.fromkeys(scores["noise"]):
-        for metric in metrics:
-            if known and metric not in known:
-                raise unknown_name("metric", metric, known)
-            wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
-            ordered = paper_order(wide.columns)
-            for method in ordered:
-                if not is_ours(method):
+    for noise, metric in product(dict.fromkeys(scores["noise"]), metrics):
+        if known and metric not in known:
+            raise unknown_name("metric", metric, known)
+        wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
+        ordered = paper_order(wide.columns)
+        baselines = [name for name in ordered if not is_ours(name)]
+        for method in filter(is_ours, ordered):
+            opponents: dict[str, dict[int, str]] = {}  # role → fold → method
+            if is_recipe(method):
+                ours = [name for name in ordered if host_of(name)]
+                opponents["best + Ours"] = _best_elsewhere(wide, ours, other=method, metric=metric)
+            elif (host := host_of(method)) in baselines:
+                opponents["host"] = dict.fromkeys(wide.index.get_level_values("fold"), str(host))
+            opponents["best baseline"] = _best_elsewhere(wide, baselines, other=method, metric=metric)
+            for role, chosen in opponents.items():
+                if not chosen:
                     continue
-                baselines = [name for name in ordered if not is_ours(name)]
-                opponents: dict[str, dict[int, str]] = {}  # role → fold → method
-                if is_recipe(method):
-                    ours = [name for name in ordered if host_of(name)]
-                    opponents["best + Ours"] = _best_elsewhere(wide, ours, other=method, metric=metric)
-                elif (host := host_of(method)) in baselines:
-                    opponents["host"] = dict.fromkeys(wide.index.get_level_values("fold"), str(host))
-                opponents["best baseline"] = _best_elsewhere(wide, baselines, other=method, metric=metric)
-                for role, chosen in opponents.items():
-                    if not chosen:
-                        continue
-                    by_fold, largest = _differences_by_fold(wide, method, chosen), largest_difference(metric)
-                    test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
-                    against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
-                    lower = (test.difference or 0.0) < 0
-                    better = lower == (metric in LOWER_IS_BETTER) if test.difference else None
-                    rows.append((noise, metric, method, role, against, better, *astuple(test)))
+                by_fold, largest = _differences_by_fold(wide, method, chosen), largest_difference(metric)
+                test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
+                against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
+                lower = (test.difference or 0.0) < 0
+                better = lower == (metric in LOWER_IS_BETTER) if test.difference else None
+                rows.append((noise, metric, method, role, against, better, *astuple(test)))
     columns = ["noise", "metric", "method", "role", "against", "better", *PairedTest.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns).astype({"better": object})
 
@@ -571,20 +569,19 @@ def pool_ours(
     (how many), pairs, and the fields of PairedTest; no row for a group with fewer than two pairs.
     """
     rows = []
-    for group, noises in groups.items():
-        for metric in metrics:
-            pairs = {
-                (noise, name): differences
-                for noise in noises
-                for name, differences in ours_minus_host(scores, noise, metric, split=split).items()
-                if len(differences)
-            }
-            if len(pairs) < 2:
-                continue
-            by_fold = pd.DataFrame(pairs).dropna().mean(axis=1).unstack("seed").to_numpy()
-            largest = largest_difference(metric)
-            test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
-            of_noise, of_host = zip(*pairs, strict=True)
-            rows.append((group, metric, len(set(of_host)), len(set(of_noise)), len(pairs), *astuple(test)))
+    for (group, noises), metric in product(groups.items(), metrics):
+        pairs = {
+            (noise, name): differences
+            for noise in noises
+            for name, differences in ours_minus_host(scores, noise, metric, split=split).items()
+            if len(differences)
+        }
+        if len(pairs) < 2:
+            continue
+        by_fold = pd.DataFrame(pairs).dropna().mean(axis=1).unstack("seed").to_numpy()
+        largest = largest_difference(metric)
+        test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
+        of_noise, of_host = zip(*pairs, strict=True)
+        rows.append((group, metric, len(set(of_host)), len(set(of_noise)), len(pairs), *astuple(test)))
     columns = ["group", "metric", "hosts", "noises", "pairs", *PairedTest.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns)

@@ -99,12 +99,6 @@ class Folds:
     out: Path | None
     neighbours: int
 
-    def __len__(self) -> int:
-        return int(self.fold.max()) + 1
-
-    def folder(self, k: int) -> Path | None:
-        return None if self.out is None else self.out / f"fold{k}"
-
 
 def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Trained, Predicted]:
     """Train fold ``k``, or open it if it is finished, and predict its held-out samples; a folder keeps both.
@@ -112,8 +106,8 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
     pixels: of the image store.
     """
     split, held_out = one_run.train_on(folds.rows[folds.fold != k]), np.flatnonzero(folds.fold == k)
-    own = replace(setup, split=lambda manifest: split)
-    run = one_run.single_run(folds.manifest, config=folds.config, setup=own, out=folds.folder(k))
+    own, out = replace(setup, split=lambda manifest: split), folds.out and folds.out / f"fold{k}"
+    run = one_run.single_run(folds.manifest, config=folds.config, setup=own, out=out)
     if run.folder is not None:
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)  # a finished run needs none
         saved = files.load_arrays(run.folder / "held_out.npz")
@@ -244,7 +238,7 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
 
 def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
     """Train the folds that are not finished; returns their numbers."""
-    count, reporter = len(folds), setup.reporter
+    count, reporter = int(folds.fold.max()) + 1, setup.reporter
     elsewhere = Setup(cache=setup.cache, on_bad_image=setup.on_bad_image)  # what a worker can be sent
     assert folds.out is not None, "choose_workers requires it"
     waiting = [k for k in range(count) if not is_finished(folds.out / f"fold{k}")]

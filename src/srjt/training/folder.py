@@ -412,8 +412,7 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
         columns |= {f"{KEPT}{column}": texts for column, texts in side.columns.items()}
         # as objects: a path may contain bytes that are no text
         known = {column: values for column, values in columns.items() if values is not None}
-        table = pd.DataFrame(known, dtype=object)
-        table.insert(0, "side", name)
+        table = pd.DataFrame({"side": name, **known}, dtype=object)
         networks, _, classes = side.probabilities.shape
         cells = side.probabilities.transpose(1, 0, 2).reshape(len(side), -1)
         tables.append(table.join(pd.DataFrame(cells, columns=_probability_columns(networks, classes))))
