@@ -278,11 +278,9 @@ class Grades(tuple[str, ...]):
 
     def find(self, wanted: str | int) -> int:
         """The position of a grade that a person wrote: the grade itself, or its name."""
-        key = str(wanted).strip().casefold()
-        for spellings in (self, [self.names.get(grade, grade) for grade in self]):
-            for position, spelling in enumerate(spellings):
-                if key == spelling.casefold():
-                    return position
+        spellings = [text.casefold() for text in (*self, *(self.names.get(grade, grade) for grade in self))]
+        if (key := str(wanted).strip().casefold()) in spellings:
+            return spellings.index(key) % len(self)
         raise unknown_name("grade", wanted, [*self, *self.names.values()])
 
 

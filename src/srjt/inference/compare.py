@@ -571,8 +571,6 @@ def compare(
         for one in tested
     ]  # fmt: skip
     methods = _same_but_seed(opened)
-    if len(methods) == 1:  # trainings of one method: each is compared with the first
-        methods = [[place] for place in range(len(opened))]
     units, patients = len(set(groups or first.table.index)), first.samples.patients
     learnt = [0 if test is None else len(run.trained_on(test)) for run in opened]
     by_last = f" of {last.name}, {corrected:,} of which others have not" if corrected else ""
@@ -603,7 +601,8 @@ def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
         samples = frozenset(labels.items() if test is None or test.true_labels is None else labels)
         methods.setdefault((repr(run.config.replace(seed=0).determining()), samples), []).append(place)
     seeds = [[runs[place].config.seed for place in rows] for rows in methods.values()]
-    if any(len(set(own)) < len(own) for own in seeds):  # equal runs, or runs that nothing tells apart
+    # trainings of one method: each is compared with the first; or equal runs, or runs that nothing tells apart
+    if len(methods) == 1 or any(len(set(own)) < len(own) for own in seeds):
         return [[place] for place in range(len(runs))]
     return list(methods.values())
 

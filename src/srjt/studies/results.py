@@ -294,8 +294,7 @@ def collect_results(folder: Path) -> StudyResults:
         if summary is not None and "test" in summary["confusion"]:
             counts = np.array(summary["confusion"]["test"])
             confusions[planned["key"]] = counts[:-1].sum(axis=0)  # the last: the ensemble's
-            baseline = None if about is None else baseline_from(about, counts[0].sum(axis=1))
-            if baseline is not None:
+            if about is not None and (baseline := baseline_from(about, counts[0].sum(axis=1))) is not None:
                 naive.setdefault(labels, baseline)
         if estimate is not None and source == "estimate":
             estimates.setdefault(labels, estimate)

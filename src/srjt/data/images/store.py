@@ -348,8 +348,7 @@ def open_store(
         hashes = image_hashes(manifest, cache=cache, workers=workers, progress=progress, decoded=decoded)
         manifest = with_hashes(manifest, hashes)
     ids = manifest.ids
-    skipped = [(ids[row], reason) for row, reason in store.skipped]
-    if skipped:
+    if skipped := [(ids[row], reason) for row, reason in store.skipped]:
         manifest = manifest.select(kept)
     return ImageStore(pixels=pixels, manifest=manifest, skipped=skipped, path=build.folder)
 
