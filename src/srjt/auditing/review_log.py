@@ -422,8 +422,7 @@ def with_verified_grades(manifest: Manifest, verified: dict[str, str]) -> Manife
     return replace(manifest, table=manifest.table.assign(verified_grade=grades))
 
 
-# A worklist of ``srjt readers``: the images that each reviewer reads once more, and their readings as a
-# table.
+# A worklist of ``srjt readers``: the images that each reviewer reads once more, and their readings as a table.
 
 
 def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer: str) -> list[int]:

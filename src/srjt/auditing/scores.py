@@ -24,8 +24,7 @@ from srjt.readers.readings import Readings
 from srjt.training.crossfit import CrossFit
 from srjt.training.folder import not_beaten
 
-# Whether the networks of an audit have learnt enough to judge single labels, and what is said if they have
-# not.
+# Whether the networks of an audit have learnt enough to judge single labels, and what is said if they have not.
 
 LEARNT_NOTHING = (
     "The networks have not learnt to tell the grades apart: no label is taken to be wrong by them, and the order of "

@@ -22,9 +22,6 @@ from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formul
 from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn
 from srjt.files import as_csv, check_regular_file, write_output
 
-# Folds with train, validation and test sides that share no patient and no image, and the CSV files that
-# store them.
-
 Mask = npt.NDArray[np.bool_]
 BY = ("random", "stratified")
 SIDES = ("train", "validation", "test")

@@ -19,11 +19,10 @@ from srjt.files import explain_write_errors, write_atomically
 
 # Drawing primitives of :mod:`srjt.data.synthetic`: dots, smooth noise, rotations, ramps.
 #
-# The same seed must give the same bytes on every platform. Pixels are therefore computed with +, −, ×, ÷, √
-# and comparisons only, which IEEE 754 rounds identically everywhere: no exp, sin or matrix product (libm,
-# SIMD and BLAS differ), no sum whose order a library chooses, and only uniform numbers of the random
-# generator. Scalars are Python floats: NumPy 1 and 2 promote a NumPy float64 beside a float32 array
-# differently.
+# The same seed must give the same bytes on every platform. Pixels are therefore computed with +, −, ×, ÷, √ and
+# comparisons only, which IEEE 754 rounds identically everywhere: no exp, sin or matrix product (libm, SIMD and BLAS
+# differ), no sum whose order a library chooses, and only uniform numbers of the random generator. Scalars are Python
+# floats: NumPy 1 and 2 promote a NumPy float64 beside a float32 array differently.
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -468,8 +467,7 @@ def stream(seed: int, *key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *key])))
 
 
-# A simulated reader, whose labels err as those of people do: by one grade, near a boundary, more often to
-# one side.
+# A simulated reader, whose labels err as those of people do: by one grade, near a boundary, more often to one side.
 
 _READER = 3  # a random stream beside those of ``generate``
 

@@ -29,8 +29,7 @@ from srjt.training.devices import amp_dtype
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
-# A run takes images, or rows of features: the other kind gets one sentence that says how to make what it
-# takes.
+# A run takes images, or rows of features: the other kind gets one sentence that says how to make what it takes.
 
 Kind = Literal["images", "features"]
 

@@ -165,8 +165,7 @@ def _values(table: pd.DataFrame, units: Ints, options: Answering) -> npt.NDArray
     return first
 
 
-# What stands for the true grades of the samples that ranges are calibrated on: weights, and what they rest
-# on.
+# What stands for the true grades of the samples that ranges are calibrated on: weights, and what they rest on.
 #
 # **Images.** See ``noise.true_grades``: which weights are right depends on what wrong labels depend on.
 #

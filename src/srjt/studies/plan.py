@@ -40,6 +40,7 @@ from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits, write_splits
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, warnings_about
+from srjt.files import cache_folder, is_locked, load_arrays, save_arrays, write_json
 from srjt.methods import import_modules, lookup
 from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, learning_curve, parse_noise
@@ -49,11 +50,9 @@ from srjt.training.single_run import fingerprint, training_seconds
 from srjt.training.train import train, warm_up
 from srjt.training.workers import StopRequest
 
-# The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key of its
-# folder.
+# The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key of its folder.
 #
-# All methods use the same splits and, per noise, fold and seed, the same corrupted labels: comparisons are
-# paired.
+# All methods use the same splits and, per noise, fold and seed, the same corrupted labels: comparisons are paired.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,8 +266,8 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     """The synthetic dataset, generated once and cached: it takes seconds, and every process of a study needs it."""
     text = json.dumps([__version__, options], sort_keys=True)
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    file = files.cache_folder() / "synthetic" / f"{name}.npz"
-    cached = files.load_arrays(file)
+    file = cache_folder() / "synthetic" / f"{name}.npz"
+    cached = load_arrays(file)
     with contextlib.suppress(ValueError, KeyError):
         table = pd.read_json(io.StringIO(str(cached["table"])), orient="split", dtype=False)
         table["patient"] = table["patient"].astype(str)
@@ -284,7 +283,7 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     arrays = {"pixels": manifest.arrays, "grades": np.array(manifest.grades), "table": table_text}
     with contextlib.suppress(OSError):  # without a writable cache the study still runs
         file.parent.mkdir(parents=True, exist_ok=True)
-        files.save_arrays(file, arrays)
+        save_arrays(file, arrays)
     return manifest
 
 
@@ -317,8 +316,7 @@ def _file_facts(data: StudyPlan) -> str:
     return file_facts([*(Path(name) for name in named if isinstance(name, str)), *images])
 
 
-# How long the runs of a study will take: a few steps of each method, times the runs; and which are started
-# first.
+# How long the runs of a study will take: a few steps of each method, times the runs; and which are started first.
 
 
 def run_seconds(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: torch.device) -> list[float]:
@@ -508,7 +506,7 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             raise SrjtError("An image has changed since this study began: restore it, or change `out`.")
         patients = data.manifest.patients
         versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}
-        files.write_json(
+        write_json(
             file,
             {
                 "format": FORMAT,
@@ -580,7 +578,7 @@ def run_status(folder: Path, key: str) -> str:
     run = run_folder(folder, key)
     if has_summary(run):  # written last; the weights may have been deleted to save space
         return "done"
-    if files.is_locked(run):
+    if is_locked(run):
         return "running"
     damaged = (run / "summary.json").exists()
     return "failed" if damaged or error_file(folder, key).exists() else "left"

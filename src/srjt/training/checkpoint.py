@@ -171,11 +171,9 @@ def _format(rows: Iterable[Iterable[object]]) -> str:
     return text.getvalue()
 
 
-# Checkpoints that survive a crash at any moment: each is written to a draft, synced and renamed; two are
-# kept.
+# Checkpoints that survive a crash at any moment: each is written to a draft, synced and renamed; two are kept.
 #
-# One file contains everything: tensors as safetensors, the rest as JSON in its header. Nothing is ever
-# unpickled.
+# One file contains everything: tensors as safetensors, the rest as JSON in its header. Nothing is ever unpickled.
 
 KEPT = 2
 

@@ -136,8 +136,7 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
     return run, predicted
 
 
-# Train the folds of a cross-fit at the same time, in worker processes. The caller then opens the finished
-# runs.
+# Train the folds of a cross-fit at the same time, in worker processes. The caller then opens the finished runs.
 
 Jobs = int | Literal["auto"]
 

@@ -316,8 +316,7 @@ def read_history(folder: Path) -> pd.DataFrame:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
 
 
-# Predictions for the samples that a run did not learn from: its validation and test sides, in
-# ``held_out.csv``.
+# Predictions for the samples that a run did not learn from: its validation and test sides, in ``held_out.csv``.
 #
 # What is fitted after training (recalibration, thresholds, ranges of grades) is derived from the validation
 # side. The file keeps the facts, not what follows from them, so that a run can be decoded anew.
@@ -566,8 +565,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-# Naive baselines of a run: the scores of one grade for all samples, on the same sides as the run's own
-# scores.
+# Naive baselines of a run: the scores of one grade for all samples, on the same sides as the run's own scores.
 
 NAIVE = "naive: always the most frequent training label; for MAE always their median"
 

@@ -507,8 +507,7 @@ class Step:
         return -probabilities.gather(-1, labels[..., None]).squeeze(-1).clamp(min=1e-30).log()
 
 
-# Run the steps of an epoch: by replaying a captured CUDA graph where possible, else eagerly. The step is
-# the same.
+# Run the steps of an epoch: by replaying a captured CUDA graph where possible, else eagerly. The step is the same.
 
 # Images of a whole training from which compiling pays: it takes half a minute, measured on an H200.
 COMPILING_PAYS = 500_000

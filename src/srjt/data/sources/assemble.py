@@ -20,8 +20,6 @@ from srjt.errors import SrjtError, count_of
 from srjt.progress import html_block, html_table, html_text
 from srjt.readers.readings import Readings
 
-# The last step of every source: turn rows of text into a manifest, and unusable rows into problems.
-
 # Common names of the sides of a split.
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),

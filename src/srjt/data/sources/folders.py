@@ -124,11 +124,10 @@ def _is_system_file(name: str) -> bool:
 
 # Patients of DICOM files whose source names none: a pseudonym of the PatientID in each file's header.
 #
-# Nobody has asked for the ids of a hospital in tables and on pages; which images belong together is all
-# that is needed. The pseudonym is a hash with a secret key, because ids can be enumerated. The key lies
-# beside the images, which have the ids in their headers anyway: whoever reads the images, in whatever
-# command and on whatever machine, has the same pseudonyms, and whoever has only a run or a table cannot go
-# back to the ids.
+# Nobody has asked for the ids of a hospital in tables and on pages; which images belong together is all that is
+# needed. The pseudonym is a hash with a secret key, because ids can be enumerated. The key lies beside the images,
+# which have the ids in their headers anyway: whoever reads the images, in whatever command and on whatever machine,
+# has the same pseudonyms, and whoever has only a run or a table cannot go back to the ids.
 
 KEY = ".srjt-patients.key"
 KEY_BYTES = 32

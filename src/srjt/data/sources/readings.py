@@ -27,8 +27,7 @@ from srjt.readers.readings import Readings
 
 Times = npt.NDArray[np.datetime64]
 
-# Find the columns of a table with several readers: one row per reading (long), or one column per reader
-# (wide).
+# Find the columns of a table with several readers: one row per reading (long), or one column per reader (wide).
 
 READER_WORDS = (
     *("reader", "grader", "annotator", "rater", "observer", "doctor", "physician", "clinician", "expert"),
