@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import inspect
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -53,19 +52,17 @@ def named(path: str) -> Any:
 
 def settings(group: type) -> str:
     """A row per field: its default as the help shows it, and what it says of itself."""
-    parameters, hints = documented(group), get_type_hints(group)
+    hints = get_type_hints(group)
     rows = []
     for field in dataclasses.fields(group):
-        text, _, in_words = parameters.get(field.name, "").partition(" Default: ")
-        text = field.metadata.get("help") or re.split(r"(?<=\.) |; ", text)[0].rstrip(".") + "."
-        default = in_words.rstrip(".") or shown_default(field)
+        default = shown_default(field)
         others = [
             choice
             for choice in choices(hints[field.name])
             if choice not in (field.default, *re.findall(r"[\w-]+", default))
         ]
         default += f"; or {', '.join(f'`{choice}`' for choice in others)}" if others else ""
-        rows.append([f"`{field.name}`", default, text])
+        rows.append([f"`{field.name}`", default, field.metadata["help"] or field.metadata["more"]])
     return pipes(["setting", "default", "meaning"], rows)
 
 
@@ -83,21 +80,6 @@ def shown_default(field: dataclasses.Field[Any]) -> str:
     if default is None or default in ((), {}):
         return "–"
     return {True: "yes", False: "no"}[default] if isinstance(default, bool) else f"`{default}`"
-
-
-def documented(owner: type) -> dict[str, str]:
-    """The texts of the section Parameters of a NumPy-style docstring, without markup that Markdown does not know."""
-    section = (inspect.getdoc(owner) or "").partition("Parameters\n----------\n")[2]
-    found: dict[str, list[str]] = {}
-    for line in section.splitlines():
-        if match := re.match(r"(\w+) : ", line):
-            found[match[1]] = []
-        elif not line.startswith(" ") and line:
-            break
-        elif found:
-            found[list(found)[-1]].append(line.strip())
-    texts = {name: " ".join(lines).strip() for name, lines in found.items()}
-    return {name: re.sub(r"``\"?(.*?)\"?``", r"`\1`", text) for name, text in texts.items()}
 
 
 def keys() -> str:

@@ -8,6 +8,11 @@ from typing import Any
 
 import griffe
 
+SETTINGS = (
+    "training.config.TrainConfig", "inference.options.Answering", "inference.options.Evaluating",
+    "inference.options.Planning", "inference.options.Execution", "data.options.ReadOptions",
+    "studies.config.StudyConfig",
+)  # fmt: skip
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+[^)]+\)")
 
 
@@ -24,6 +29,10 @@ class WrappedFunctions(griffe.Extension):
     def on_package(self, *, pkg: griffe.Module, **context: Any) -> None:
         for package in ("data", "methods", "noise", "ordinal"):
             pkg[package].exports = list(importlib.import_module(f"srjt.{package}").__all__)
+        for path in SETTINGS:  # their parameters are written from the fields
+            module, _, name = path.rpartition(".")
+            text = getattr(importlib.import_module(f"srjt.{module}"), name).__doc__
+            pkg[path].docstring = griffe.Docstring(text, parent=pkg[path])
         for name, path in {"train": "training.train.train", "load_run": "training.trained.load_run"}.items():
             for shown in (pkg, pkg["run"]):
                 shown.members[name] = griffe.Alias(name, pkg[path], parent=shown)

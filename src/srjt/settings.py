@@ -6,8 +6,10 @@ pydantic is imported at the first check, so that ``srjt train --help`` reads the
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import reprlib
+import textwrap
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -25,14 +27,16 @@ Config = TypeVar("Config")
 LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
 BY_OPTION = "name the modules on the command line, with `imports`."
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
+INDENTED: dict[str, Any] = {"initial_indent": "    ", "subsequent_indent": "    ", "break_on_hyphens": False}
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
 
 
 def setting(default: Any, help: str = "", **metadata: Any) -> Any:
     """A dataclass field with what the command line and the error sentences need.
 
-    help, metavar, flag: of the option on the command line; a field without help has none. panel: of the help, for this
-    field and those after it.
+    help, metavar, flag: of the option on the command line; a field without help has none. It names other settings as
+    errors do, "`keep='best'`". more: what Python's documentation says after it.
+    panel: of the help, for this field and those after it.
     shown: the default as the help shows it, where it is not the plain value.
     takes: the kind of value, in words, where the type alone does not tell.
     gt, ge: 0, if a number must be positive, or must not be negative; lt, le: what it is less than, or at most.
@@ -42,6 +46,25 @@ def setting(default: Any, help: str = "", **metadata: Any) -> Any:
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=about)
     return dataclasses.field(default=default, metadata=about)
+
+
+def shown_default(field: dataclasses.Field[Any]) -> str:
+    """The default of a field in words; "" if there is none."""
+    default = "" if field.default in (None, (), dataclasses.MISSING) else f"{field.default}"
+    return field.metadata.get("shown") or default
+
+
+def documented(config: type[Config]) -> type[Config]:
+    """Add what the fields say of themselves to the docstring of settings, as its section Parameters."""
+    hints, lines = get_type_hints(config), ["Parameters", "----------"]
+    for field in dataclasses.fields(config):  # type: ignore[arg-type]
+        about, kind = field.metadata, inspect.formatannotation(hints[field.name]).replace("typing.", "")
+        default = f"Default: {shown_default(field)}." if shown_default(field) else ""
+        text = " ".join(filter(None, (about.get("help"), about.get("more"), default)))
+        lines += [f"{field.name} : {kind}", *textwrap.wrap(text.replace("`", "``"), 111, **INDENTED)]
+    head, examples, rest = inspect.cleandoc(config.__doc__ or "").partition("Examples\n---")
+    config.__doc__ = "\n".join([head.rstrip(), "", *lines]) + (f"\n\n{examples}{rest}" if examples else "")
+    return config
 
 
 def check_types(config: Any) -> None:

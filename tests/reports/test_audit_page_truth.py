@@ -64,18 +64,17 @@ def test_the_page_of_an_audit_is_true(
         "judged": learnt,
         "learnt": learnt,
         "identifiable": identifiable,
-        "not_beaten": not learnt,
-        "patients": patients,
         "thing": ("sample" if features else "image") + (" or its patient" if patients else ""),
         "samples": images,
         "several": False,
         "twins": "2 labels" if twins else "",
-        "another": another,
+        "another_likelier": another,
         "accuracy": pytest.approx(np.mean([g == audit.labels for g in audit.network_grades]), abs=1e-4),
         "naive_accuracy": pytest.approx(np.bincount(audit.labels).max() / images, abs=1e-4),
         "folds": 5,
     }
     assert {name: getattr(facts, name) for name in expected} == expected
+    assert ("naive" in facts.caveat, facts.patients is not None) == (not learnt, patients)
     assert 0 <= facts.low <= facts.rate <= facts.high <= 1
     page = audit_page.audit_page(folder)
     # nothing is said but what the rules say
@@ -109,7 +108,9 @@ def test_every_rule_is_needed(make_audit_folder: Callable[..., Path], tmp_path: 
         folder = folder_of(case, tmp_path / str(number), make_audit_folder)
         every.append(audit_page.audit_facts(read_facts(folder), read_summary(folder)))
     every.append(SimpleNamespace(**{**vars(every[0]), "suggested": 3, "several": True, "learnt": False}))
-    every.append(SimpleNamespace(**{**vars(every[0]), "verify": "", "assumption": "It is so", "another": 0}))
+    every.append(
+        SimpleNamespace(**{**vars(every[0]), "verify": "", "assumption": "It is so.", "another_likelier": 0})
+    )
     # the first two remarks are always made
     rules = [*audit_page.SUGGESTIONS, *audit_page.WARNINGS, *audit_page.REMARKS[2:]]
     for holds, template, *_ in [*audit_page.VERDICT[:-1], *rules]:

@@ -70,7 +70,7 @@ SINGLE = FACTS["consensus"] | {"single": 9}
         ({"consensus": SINGLE, "reference": {"items": 2}}, {"nothing_learnt": False}),
         ({"readers": READERS}, {"constant": "bo (1)", "no_overlap": True}),
         ({"readers": READERS, "agreement": {"exact": {"value": 0.5}}}, {"no_overlap": False, "exact": 0.5}),
-        ({"problems": [{"kind": "a"}, {"kind": "b"}, {"kind": "a"}]}, {"problems": "2 a, 1 b"}),
+        ({"problems": [{"kind": "a"}, {"kind": "b"}, {"kind": "a"}]}, {"kinds": "2 a, 1 b"}),
     ],
 )
 def test_what_the_rules_know_is_so(changes: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -1,7 +1,5 @@
 """Learning curves: shares of the training patients, and what the page concludes from them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,7 +12,7 @@ import pytest
 from srjt.data import folds, from_arrays
 from srjt.errors import SrjtError
 from srjt.reports.page import sentences
-from srjt.reports.pages.answers import GAIN_VERDICT, curve_facts, learning_curve_section
+from srjt.reports.pages.study import GAIN_VERDICT, curve_facts, learning_curve_section
 from srjt.reports.study_tables import noise_label, noise_phrase
 from srjt.studies.config import StudyConfig, learning_curve, parse_noise
 from srjt.studies.plan import StudyPlan
@@ -129,9 +127,9 @@ def test_the_verdict_follows_from_every_fold(
         sentences(GAIN_VERDICT, curve_facts(poor, "quasi:0.2", ("srjt", ""), metric="mae"))[0]
         == GAIN_VERDICT[0][1]
     )
-    section = learning_curve_section(found, metric="mae")
+    (section,) = learning_curve_section(found, metric="mae")
     assert GAIN_VERDICT[rule][1] in section.text[0]
-    assert learning_curve_section(results_of({"quasi:0.2": [0.4]}), metric="mae") is None
+    assert learning_curve_section(results_of({"quasi:0.2": [0.4]}), metric="mae") == []
 
 
 def test_a_higher_accuracy_is_a_gain() -> None:

@@ -9,47 +9,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from srjt.errors import SettingError
-from srjt.settings import check_types, from_names, setting
+from srjt.settings import check_types, documented, from_names, setting
 
 READING = "How the source is read"  # panel of the command line's help
 _option = partial(setting, None, panel=READING)
 _column = partial(_option, shown="found by its name", metavar="NAME")
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How labels, and where the images are, are read from a source; ``srjt.data.read`` takes them as keywords.
-
-    Parameters
-    ----------
-    images : path, optional
-        The folder that image names are relative to. Default: the folder of the table, or the present one for a table
-        in memory. ``images``, ``train_images``, ``img`` and the like in it are tried too.
-    image_column, grade_column, patient_column, true_grade_column, verified_grade_column, split_column : str, optional
-        Columns of a table. Default: found by their usual names. Verified grades are the true grades of a random sample
-        of the labels; the other cells are empty.
-    grades : sequence of str, optional
-        Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in their order.
-    map_grades : mapping of str to str, or sequence of str, optional
-        Grades of the source that have other names, or are finer, than those wanted: ``{"R0": "0", "R1": "1"}`` or
-        ``["R0=0", "R1=1"]``. Several may become one.
-    labels : path, optional
-        A table with the grades of features, matched by id if both have ids, else row by row.
-    feature_columns : str or sequence of str, optional
-        Patterns such as ``"f*"`` for the columns of a table that are features.
-    several_readings : {"error", "consensus"}, optional
-        Several rows of a table with different grades for one image, or a column of grades per reader: report them, or
-        combine them; see ``read_readings``. The manifest then has the columns ``readings``, ``certainty`` and
-        ``p_true_0`` …, the probabilities of the true grades. Default: ``"error"``.
-    reader_column, reference_column : str, optional
-        With ``several_readings="consensus"``: the columns of readers and of trusted grades. Default: found by their
-        usual names. ``grade_column`` may then be a list or a pattern such as ``"grade_*"``.
-    kind : str, optional
-        ``"table"``, ``"folders"``, ``"limuc"``, ``"dr"``, ``"medmnist"`` or ``"features"``. Default: recognised.
-    """
+    """How labels, and where the images are, are read from a source; ``srjt.data.read`` takes them as keywords."""
 
     images: Path | None = _option(  # noqa: RUF009
-        "Folder of the images.", shown="the table's, or images/ in it", metavar="DIR"
+        "Folder of the images.",
+        more="Image names are relative to it; `images`, `train_images`, `img` and the like in it are tried too. For a "
+        "table in memory it is the present folder.",
+        shown="the table's, or images/ in it",
+        metavar="DIR",
     )
     image_column: str | None = _column("Column of image files.")
     grade_column: str | tuple[str, ...] | None = _column(
@@ -57,15 +34,19 @@ class ReadOptions:
     )
     patient_column: str | None = _column("Column of patient ids.")
     true_grade_column: str | None = _column("Column of true grades, if they are known.", shown=None)
-    verified_grade_column: str | None = _column("Column of true grades of a random sample.")
+    verified_grade_column: str | None = _column(
+        "Column of true grades of a random sample.", more="The other cells are empty."
+    )
     split_column: str | None = _column("Column with train, validation or test.", shown=None)
     grades: tuple[str, ...] | None = _option(
         'Grades from mild to severe: "none,mild,severe".',
+        more="Else whole numbers, or names that end in numbers, in their order.",
         metavar="LIST",
         takes="names of grades, the mildest first",
     )
     map_grades: tuple[str, ...] | None = _option(
         'Other names of the grades in the source: "R0=0,R1=1,R2=1".',
+        more='Several may become one. In Python also `{"R0": "0", "R1": "1"}`.',
         metavar="LIST",
         takes="the source's grades and the grades that they are, such as R0=0,R1=1",
     )
@@ -74,7 +55,11 @@ class ReadOptions:
         "Columns of a table that are features: 'f*'.", metavar="PATTERN"
     )
     several_readings: Literal["error", "consensus"] | None = _option(
-        "Several grades of one image: report them, or combine them.", shown="error", metavar="error|consensus"
+        "Several grades of one image: report them, or combine them.",
+        more="They are rows of a table, or a column of grades per reader; see `read_readings`. The manifest of a "
+        "consensus has the columns `readings`, `certainty` and `p_true_0` …, the probabilities of the true grades.",
+        shown="error",
+        metavar="error|consensus",
     )
     reader_column: str | None = _column("Column of readers.")
     reference_column: str | None = _column("Column of trusted grades, for several readings.")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from srjt.errors import SettingError, SrjtError
 from srjt.ordinal import Purpose
-from srjt.settings import check_types, from_names, setting
+from srjt.settings import check_types, documented, setting
 
 WhichNetwork = Literal["ensemble", "1", "2"]
 Precision = Literal["fp32", "bf16"]
@@ -29,20 +28,10 @@ def as_columns(names: object, *, option: str = "per") -> tuple[str, ...]:
     return tuple(dict.fromkeys(columns))
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Grading:
-    """How probabilities become grades.
-
-    Parameters
-    ----------
-    network : {"ensemble", "1", "2"}
-        The mean of the networks' probabilities, or one network.
-    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
-        The metric that the grades are for: it decides how they follow from the probabilities. Default: that of the
-        run, which is ``"mae"`` unless it was trained with another.
-    decoding : {"argmax", "median", "expected"}, optional
-        The most likely grade, the median, or the rounded mean, whatever the metric.
-    """
+    """How probabilities become grades."""
 
     network: WhichNetwork = setting("ensemble", "Average the networks, or use one of them.")
     optimise: Purpose | None = setting(
@@ -53,7 +42,7 @@ class Grading:
     )
     decoding: Literal["argmax", "median", "expected"] | None = setting(
         None,
-        "Most likely grade, median or rounded mean, whatever --optimise says.",
+        "Most likely grade, median or rounded mean, whatever `optimise` says.",
         flag="--decode",
         metavar="argmax|median|expected",
     )
@@ -62,50 +51,12 @@ class Grading:
         check_types(self)
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Answering(Grading):
     """How a run answers new samples: its grades, what is fitted after training, and which decisions follow.
 
     ``srjt.predict`` and ``srjt.evaluate`` take these fields as keyword arguments; unknown names are errors.
-
-    Parameters
-    ----------
-    network, optimise, decoding
-        How probabilities become grades: see ``Grading``.
-    views : {1, 2, 10}
-        Number of views of an image over which the probabilities are averaged: the centre crop; with its mirror image;
-        with the four corners too, each plain and mirrored.
-    precision : {"fp32", "bf16"}, optional
-        ``"bf16"`` computes with 8 significant bits, and needs a GPU. Default: the precision of the run.
-    coverage : float, optional
-        Add a range of grades to each answer that contains the true grade with at least this probability; with ``per``
-        the true grade of a patient is the highest of the images. Default: none.
-    coverage_by : str, optional
-        ``"grade"``: the promise holds for each true grade. A column of the data, and of those calibrated on: for each
-        value.
-    calibrate_on : labelled samples, optional
-        Samples that the run was not trained on, as for ``srjt.train``. For ``srjt.evaluate`` also a share such as 0.3:
-        so much of the data, whole patients, is calibrated on and not judged. Default: the validation side of the run.
-    label_noise : {"unknown", "class-conditional", "none"}
-        What wrong labels among them depend on: not known; on the true grade alone and not on the image; none is wrong.
-    recalibrate : bool
-        Recalibrate the probabilities on the same samples, if there are at least 100 and it is worth it.
-    refer_from : str or int, optional
-        The mildest grade that is referred: its grade or its name. Samples with p(grade ≥ refer_from) ≥ threshold are.
-    threshold : float or "grade", optional
-        Probability from which a sample is referred, or the predicted grade decides. Default: 0.5.
-    sensitivity : float, optional
-        Find the threshold for this sensitivity on the run's validation side instead.
-    abstain : float, optional
-        Leave about this share of the answers, the least confident ones, to a person.
-    per : str or sequence of str, optional
-        One answer per value of this column, or of these columns: ``"patient"``, ``["patient", "eye"]``. It is judged
-        by the highest label.
-    pool : {"highest", "mean", "learned"}
-        How the answers of several images become one: the highest grade, the mean probabilities, or a pooling that is
-        fitted on the validation side.
-    on_bad_image : {"error", "skip"}
-        Stop at an unreadable image or a malformed row, or leave it out.
     """
 
     views: int = setting(
@@ -114,16 +65,20 @@ class Answering(Grading):
         "their mirror images. For a run with flip=false there are no mirror images: 10 means 5.",
         metavar="1|2|10",
     )
-    on_bad_image: Literal["error", "skip"] = setting(
-        "error", "Stop at unusable samples, or leave them out and list them in a CSV file."
-    )
+    on_bad_image: Literal["error", "skip"] = setting("error", "Stop at unusable samples, or leave them out.")
     precision: Precision | None = setting(
-        None, "bf16 needs a GPU.", shown="that of the run", metavar="fp32|bf16", panel=COMPUTING
+        None,
+        "bf16 needs a GPU.",
+        more="It computes with 8 significant bits.",
+        shown="that of the run",
+        metavar="fp32|bf16",
+        panel=COMPUTING,
     )
 
     coverage: float | None = setting(
         None,
         "Give each sample a range of grades that contains the true grade with at least this probability: 0.9.",
+        more="With `per` the true grade of a patient is the highest of the images.",
         metavar="SHARE",
         panel=CALIBRATION,
         takes="a probability such as 0.9",
@@ -131,11 +86,15 @@ class Answering(Grading):
         lt=1,
     )
     coverage_by: str | None = setting(
-        None, "The promise holds for each true grade, or for each value of a column.", metavar="grade|COLUMN"
+        None,
+        "The promise holds for each true grade, or for each value of a column.",
+        more="The samples calibrated on have that column, too.",
+        metavar="grade|COLUMN",
     )
     calibrate_on: Any = setting(
         None,
         "Labelled samples that the run was not trained on; to evaluate, also a share of the source, such as 0.3.",
+        more="That share, of whole patients, is not judged.",
         shown="its validation side",
         metavar="SOURCE",
     )
@@ -150,11 +109,15 @@ class Answering(Grading):
     )
 
     refer_from: str | int | None = setting(
-        None, "Decide whether to refer: from this grade on.", metavar="GRADE", panel=DECISIONS
+        None,
+        "Decide whether to refer: from this grade on.",
+        more="The grade or its name.",
+        metavar="GRADE",
+        panel=DECISIONS,
     )
     threshold: float | Literal["grade"] | None = setting(
         None,
-        "Refer if the probability of --refer-from or more is at least P, or by the predicted grade.",
+        "Refer if the probability of `refer_from` or more is at least P, or by the predicted grade.",
         shown="0.5",
         metavar="P|grade",
         takes="a probability from 0 to 1, or 'grade'",
@@ -173,7 +136,8 @@ class Answering(Grading):
     )
     per: tuple[str, ...] = setting(
         (),
-        "One answer per value of this column: patient. Repeat it for a key: --per patient --per eye.",
+        "One answer per value of this column: patient. Several are a key: `per=['patient', 'eye']`.",
+        more="It is judged by the highest label.",
         metavar="COLUMN",
     )
     pool: Literal["highest", "mean", "learned"] = setting(
@@ -194,11 +158,6 @@ class Answering(Grading):
                 "coverage_by", "says for whom ranges keep their promise: give a `coverage`, too."
             )
 
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Answering:
-        """The options by name; an unknown name is an error that suggests the nearest."""
-        return from_names(cls, options, kind="option")
-
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of the data that the answers need."""
@@ -206,16 +165,10 @@ class Answering(Grading):
         return (*self.per, *by)
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Evaluating(Answering):
-    """How a run is judged: how it answers, and for whom the scores are given apart.
-
-    Parameters
-    ----------
-    by : str or sequence of str, optional
-        Columns of the data whose values are groups with scores of their own: ``["site", "age:10"]``. ``age:10`` has
-        a group for every ten years. Default: none.
-    """
+    """How a run is judged: how it answers, and for whom the scores are given apart."""
 
     by: tuple[str, ...] = setting(
         (),
@@ -229,31 +182,10 @@ class Evaluating(Answering):
         super().__post_init__()
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Planning:
-    """What is wanted, and what is known beforehand.
-
-    Parameters
-    ----------
-    metric : {"mae", "accuracy", "qwk", "sensitivity", "specificity", "noise-rate"}
-        The score, or the share of wrong labels.
-    half_width : float
-        Half the width of its 95 % interval.
-    value : float, optional
-        What the score will probably be. Needed without a pilot.
-    spread : float, optional
-        Standard deviation of the absolute error of one image, for the MAE. Default: that of errors by one grade.
-    images_per_patient : float
-        Images of one patient. Default: 1, or that of the pilot.
-    correlation : float
-        How alike the errors of two images of a patient are, from 0 to 1.
-    prevalence : float
-        Share of the images that should be referred, for a sensitivity or specificity.
-    refer_from : str, optional
-        The lowest grade to refer, for the sensitivity of a pilot.
-    reader_error : float, optional
-        How often one reader is wrong: adds how many readings of each image are needed.
-    """
+    """What is wanted, and what is known beforehand."""
 
     metric: PlannedMetric = setting("mae", "The score, or the share of wrong labels (noise-rate).")
     half_width: float = setting(0.05, "Half the width of its 95 % interval.", gt=0, lt=1)
@@ -261,8 +193,10 @@ class Planning:
     spread: float | None = setting(
         None, "Standard deviation of one absolute error, for mae.", gt=0, shown="that of errors by one grade"
     )
-    images_per_patient: float = setting(1.0, "Images of one patient.", gt=0)
-    correlation: float = setting(0.0, "Correlation of the errors of a patient's images.", ge=0, le=1)
+    images_per_patient: float = setting(1.0, "Images of one patient.", shown="1, or the pilot's", gt=0)
+    correlation: float = setting(
+        0.0, "Correlation of the errors of a patient's images, from 0 to 1.", ge=0, le=1
+    )
     prevalence: float = setting(
         0.5, "Share of the images to refer, for sensitivity or specificity.", gt=0, lt=1
     )
@@ -278,6 +212,7 @@ class Planning:
 EXECUTORS = {"local": ("jobs", "device"), "ray": ("address", "gpus_per_run", "cpus_per_run")}
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Execution:
     """Where the runs of a study are trained, and how many at a time; see ``srjt.study``."""
@@ -301,7 +236,9 @@ class Execution:
         None, "Ray: share of a GPU for each run; 0.5 runs two on one.", ge=0, le=1
     )
     cpus_per_run: float | None = setting(None, "Ray: CPU cores for each run.", shown="1", gt=0)
-    cache: Path | None = None
+    cache: Path | None = setting(
+        None, more="Folder for decoded images.", shown="$SRJT_CACHE, or the user's cache folder"
+    )
 
     def __post_init__(self) -> None:
         check_types(self)

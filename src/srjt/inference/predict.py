@@ -25,6 +25,7 @@ from srjt.inference.answers import Answers, units_of
 from srjt.inference.options import Answering, as_columns
 from srjt.inference.prepare import Prepared, RunLike, prepare
 from srjt.progress import ProgressOption, page_of, progress_bar
+from srjt.settings import from_names
 from srjt.training.devices import amp_dtype
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
@@ -191,7 +192,7 @@ def predict(
     >>> list(table.columns[:3]), len(table)
     (['image', 'patient', 'grade'], 60)
     """
-    prepared, keep = prepare(run, Answering.of(options)), as_columns(keep)
+    prepared, keep = prepare(run, from_names(Answering, options, kind="option")), as_columns(keep)
     run, asked = prepared.run, prepared.options
     for rule in prepared.decisions:
         if rule.problem is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,6 @@ from srjt.reports.page import KeyNumber, Page, Section, markdown, templates
 from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
-from srjt.training.config import TrainConfig
 from srjt.training.folder import RunFacts, read_facts, read_noise_estimate, read_summary
 from srjt.training.trained import load_run
 
@@ -88,16 +87,16 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[dict[str, Answ
     """
     facts, known = read_facts(folder), dict[str, Answer]()
 
-    def add(texts: Mapping[str, str], file: str) -> None:
-        for fact, text in texts.items():
+    def add(texts: Iterable[tuple[str, str]], file: str) -> None:
+        for fact, text in texts:
             if text:
                 before = known.get(fact, Answer("", ""))
                 files = ", ".join(filter(None, (before.files, OTHER_FILES.get(fact, file))))
                 known[fact] = Answer(f"{before.text} {text}".strip(), files)
 
     side, tables = _side_facts(folder, facts)
-    add(run_facts(folder, facts), "run.json")
-    add(side, "held_out.csv")
+    add(run_facts(folder, facts).items(), "run.json")
+    add(side.items(), "held_out.csv")
     if "noise" in known and (folder / "noise.json").exists():
         known["noise"] = known["noise"]._replace(files="run.json, noise.json")
     for path in also or _beside(folder, facts):
@@ -106,8 +105,7 @@ def known_facts(folder: Path, also: Sequence[Path] = ()) -> tuple[dict[str, Answ
             raise SrjtError(f"{path} is about other grades, {', '.join(about['grades'])}, than {folder}.")
         try:
             if kind == "evaluation":
-                for fact, text in _evaluation_facts(about):
-                    add({fact: text}, path.name)
+                add(_evaluation_facts(about), path.name)
             elif kind == "audit":
                 add(_audit_facts(path), f"{path.name}/summary.json")
             else:
@@ -170,7 +168,11 @@ def run_facts(folder: Path, facts: RunFacts) -> dict[str, str]:
     software = [f"{name} {version}" for name, version in versions.items() if version]
     kept = f"epoch {summary.get('kept_epoch', '?')} were kept, the best on the validation side"
     sha256 = (data.get("source") or {}).get("sha256")
-    weights_sha256 = (summary.get("files") or {}).get("weights.safetensors")
+    digest = (summary.get("files") or {}).get("weights.safetensors")
+    size, crop = config.image_size, config.crop
+    given = f"a row of {features:,} features" if features else f"the image, {crop} × {crop} pixels"
+    resized = "resized to" if config.resize == "squash" else "scaled by their short side and cut to"
+    mirrored = "; training images were mirrored at random" if config.flip else ""
     return {
         "source": f"The data were read from {source_name(facts)}." if source_name(facts) else "",
         "sha256": f"Its SHA-256 is {sha256}." if sha256 else "",
@@ -185,10 +187,11 @@ def run_facts(folder: Path, facts: RunFacts) -> dict[str, str]:
             if any(data.get(name) or [])
         ),
         "grades": f"The outcome is an ordinal grade, mildest first: {', '.join(facts.grades.shown)}.",
-        "input": f"The only input is a row of {features:,} features."
+        "input": f"The only input is {given}.",
+        "preprocessing": "Each feature was scaled to mean 0 and variance 1 on the training side."
         if features
-        else f"The only input is the image, {config.crop} × {config.crop} pixels.",
-        "preprocessing": _preprocessing(config, features=bool(features)),
+        else f"Images were {resized} {size} × {size} pixels, of which {crop} × {crop} were used, in training at random "
+        f"places, otherwise in the centre{mirrored}.",
         "model": f"The model consists of {networks} ({network}), trained with the method "
         f"{display_name(config.method)}{f' ({paper})' if paper else ''}.",
         "weights": f"{_weights(facts)} Seed: {config.seed}.",
@@ -203,9 +206,7 @@ def run_facts(folder: Path, facts: RunFacts) -> dict[str, str]:
         "ensemble": "The mean of the networks' probabilities is the answer.",
         "software": f"Software: {', '.join([*software, *filter(None, [made.get('device')])])}.",
         "command": f"Command: {made['command']}" if made.get("command") else "",
-        "availability": f"The networks are weights.safetensors, SHA-256 {weights_sha256}."
-        if weights_sha256
-        else "",
+        "availability": f"The networks are weights.safetensors, SHA-256 {digest}." if digest else "",
     }
 
 
@@ -217,18 +218,6 @@ def paper_of(method: str) -> str:
 
 def _patients(number: int | None) -> str:
     return f" of {count_of(number, 'patient')}" if number else ""
-
-
-def _preprocessing(config: TrainConfig, *, features: bool) -> str:
-    if features:
-        return "Each feature was scaled to mean 0 and variance 1 on the training side."
-    size, crop = config.image_size, config.crop
-    how = "resized to" if config.resize == "squash" else "scaled by their short side and cut to"
-    mirrored = "; training images were mirrored at random" if config.flip else ""
-    return (
-        f"Images were {how} {size} × {size} pixels, of which {crop} × {crop} were used, in training at random places, "
-        f"otherwise in the centre{mirrored}."
-    )
 
 
 def _weights(facts: RunFacts) -> str:
@@ -301,29 +290,24 @@ def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, str], list[Tab
     }, [data_table(table, title=title, caption="From held_out.csv.")]
 
 
-def _audit_facts(path: Path) -> dict[str, str]:
+def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
     summary = audit_folder.read_summary(path)
-    verified, (low, high) = summary.get("verified"), summary["rate_interval"]
+    low, high = summary["rate_interval"]
     rate = f"{summary['rate']:.0%} (95 % CI {low:.0%} to {high:.0%})"
-    return {
-        "audit_noise": f"An audit puts the share of wrong labels at {rate}. {summary['reason']}",
-        "verified": f"{verified['labels']:,} labels of a random sample were verified: {verified['wrong']:,} were wrong."
-        if verified
-        else "",
-    }
+    yield "audit_noise", f"An audit puts the share of wrong labels at {rate}. {summary['reason']}"
+    if seen := summary.get("verified"):
+        wrong = f"{seen['wrong']:,} were wrong"
+        yield "verified", f"{seen['labels']:,} labels of a random sample were verified: {wrong}."
 
 
-def _reader_facts(about: Mapping[str, Any], path: Path, facts: RunFacts) -> dict[str, str]:
+def _reader_facts(about: Mapping[str, Any], path: Path, facts: RunFacts) -> Iterator[tuple[str, str]]:
     overall = about.get("agreement") or {}
-    agreement = [
-        f"{words} {_interval(overall[name])}" for name, words in AGREEMENT.items() if overall.get(name)
-    ]
+    shown = [f"{words} {_interval(overall[name])}" for name, words in AGREEMENT.items() if overall.get(name)]
     read = f" gave {about['number_of_readings']:,} grades to {about['items']:,} {about['noun']}s."
     consensus = " The labels of the run are their consensus." if _is_consensus(path, facts) else ""
-    return {
-        "readers": count_of(len(about["readers"]), "reader") + read + consensus,
-        "agreement": f"Agreement of the readers: {', '.join(agreement)}." if agreement else "",
-    }
+    yield "readers", count_of(len(about["readers"]), "reader") + read + consensus
+    if shown:
+        yield "agreement", f"Agreement of the readers: {', '.join(shown)}."
 
 
 def _is_consensus(readers: Path, facts: RunFacts) -> bool:
@@ -341,10 +325,9 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """fact, sentence: what one evaluation says."""
     if file["own_samples"] == 0:
         scores = ", ".join(_score(name, file["intervals"][name]) for name in MAIN)
-        samples = (
-            f"{file['samples']:,} other samples{_patients(file['patients'])}, judged by {file['judged_by']}"
-        )
-        yield "external", f"{samples}: {scores}, calibration error {file['calibration_error']:.3f}."
+        samples = f"{file['samples']:,} other samples{_patients(file['patients'])}"
+        scores += f", calibration error {file['calibration_error']:.3f}"
+        yield "external", f"{samples}, judged by {file['judged_by']}: {scores}."
     if decision := file.get("decision"):
         point = {**decision["operating_point"], **decision["areas"]}
         values = [f"{words} {_interval(point[name])}" for name, words in BINARY.items() if name in point]
@@ -379,9 +362,9 @@ def _score(name: str, values: Mapping[str, float | None]) -> str:
 
 def _interval(values: Mapping[str, float | None], pattern: str = ".3f") -> str:
     """ "0.310 (95 % CI 0.280 to 0.350)"."""
-    value, low, high = (
-        math.nan if (end := values.get(name)) is None else end for name in ("value", "low", "high")
-    )
+    value, low, high = np.array(
+        [values.get(name) for name in ("value", "low", "high")], dtype=float
+    )  # None: nan
     ends = "" if not high - low >= 1e-9 else f" (95 % CI {low:{pattern}} to {high:{pattern}})"
     return "not defined" if math.isnan(value) else f"{value:{pattern}}{ends}"
 
@@ -409,11 +392,6 @@ def checklist_items(name: str, known: Mapping[str, Answer]) -> pd.DataFrame:
     return pd.DataFrame(items)
 
 
-def paragraph(facts: str, known: Mapping[str, Answer]) -> str:
-    """The sentences of several facts, whose names are separated by spaces."""
-    return " ".join(known[fact].text for fact in facts.split() if fact in known)
-
-
 def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Page:
     """The checklist of a run as a page: paragraphs for the article, then every item."""
     checklist_items(name, {})  # an error before anything is computed
@@ -430,7 +408,7 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     sections = [
         Section(heading.lower(), f"{heading}, as a paragraph", text=[text])
         for heading, facts in {"Methods": METHODS, "Results": RESULTS}.items()
-        if (text := paragraph(facts, known))
+        if (text := " ".join(known[fact].text for fact in facts.split() if fact in known))
     ]
     sections.append(Section("items", "Items", tables=[data_table(frame, title="All items"), *tables]))
     return Page(

@@ -116,14 +116,10 @@ def _labels(out: Path, *, images: int, epochs: int) -> Path:
 def _comparison(results: StudyResults, *, epochs: int) -> tuple[str, str]:
     """What the two methods make of the wrong labels: their means and every fold, over the last ten epochs."""
     last = results.metrics[results.metrics["epoch"] > epochs - LAST].query("network in ('1', '2')")
-
-    def values(method: str, split: str, metric: str) -> list[float]:
-        chosen = last.query("method == @method and split == @split and metric == @metric")
-        return [float(value) for value in chosen.groupby("fold")["value"].mean()]
-
-    errors = {name: values(name, "test", "mae") for name in ("standard", "srjt")}
-    repeated = {name: np.mean(values(name, "wrong_labels", "accuracy")) for name in errors}
-    means = {name: float(np.mean(each)) for name, each in errors.items()}
+    values = last.groupby(["method", "split", "metric", "fold"])["value"].mean()
+    errors = {name: values[name, "test", "mae"] for name in ("standard", "srjt")}
+    repeated = {name: values[name, "wrong_labels", "accuracy"].mean() for name in errors}
+    means = {name: float(each.mean()) for name, each in errors.items()}
     folds = {name: ", ".join(f"{value:.3f}" for value in each) for name, each in errors.items()}
     change = means["srjt"] / means["standard"] - 1.0
     side = "lower" if change < 0 else "higher"

@@ -81,31 +81,52 @@ def model_card(
     sides: its held-out sides, if they are evaluated already. usage: how to use the model, if not by srjt. tags: further
     ones for the metadata.
     """
-    facts = read_facts(folder)
+    facts, name = read_facts(folder), folder.resolve().name
     if sides is None:
         sides = stored_sides(folder, facts.grades)
     found = sides.get("test") or sides.get("validation")
-    metadata, known = _metadata(folder, facts, found, tags=tags), run_facts(folder, facts)
+    known, features = run_facts(folder, facts), len(facts.data["in_shape"]) == 1
+    metadata: dict[str, Any] = {
+        "library_name": "srjt",
+        "pipeline_tag": "tabular-classification" if features else "image-classification",
+        "tags": ["ordinal-classification", "label-noise", facts.config.method, *tags],
+    }
     performance, tables = ["Not known: see the limits."], []
     if found is not None:
         remarks = " ".join(sentences(evaluation.NOTES, evaluation.evaluation_facts(found)))
         tables = [evaluation.scores_table(found), evaluation.by_grade_table(found)]
         performance = [". ".join(evaluation.judgement(found)), remarks]
+        scores = {metric: found.intervals[metric].value for metric in MAIN}
+        result = {
+            "task": {"type": metadata["pipeline_tag"]},
+            "dataset": {"name": source_name(facts) or "not recorded", "type": "private"},
+            "metrics": [
+                {"type": metric, "name": METRICS[metric].long_name, "value": round(score, 4)}
+                for metric, score in scores.items()
+                if math.isfinite(score)
+            ],
+        }
+        metadata["model-index"] = [{"name": name, "results": [result]}]
+    paper = paper_of(facts.config.method)
+    title = "Self-Relaxed Joint Training, " if paper == OURS else ""
+    cited = f"The method: {title}{paper}. " if paper else ""
     page = Page(
         kind="Model card",
-        title=folder.resolve().name,
+        title=name,
         lead=" ".join(filter(None, map(known.get, MODEL_FACTS))),
         sections=[
             Section("use", "Intended use", text=[USE]),
             Section("data", "Training data", text=[" ".join(filter(None, map(known.get, DATA_FACTS)))]),
             Section("performance", "Performance", text=performance, tables=tables),
             Section("limits", "Limits", text=sentences(LIMITS, card_facts(facts, found))),
-            Section("cite", "How to cite", text=[_citation(facts.config.method)]),
+            Section("cite", "How to cite", text=[f"{cited}The software: srjt, see its CITATION.cff."]),
         ],
     )
-    how = _usage(folder, facts) if usage is None else usage
+    if usage is None:
+        predict = f"srjt predict {name} {'FEATURES' if features else 'IMAGES'} --out predictions.csv"
+        usage = f"```bash\n{predict}\nsrjt export {name} --out model.onnx\n```"
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
-    return f"---\n{front}---\n\n{markdown(page)}\n## How to use it\n\n{how}\n"
+    return f"---\n{front}---\n\n{markdown(page)}\n## How to use it\n\n{usage}\n"
 
 
 def card_facts(facts: RunFacts, found: Evaluation | None) -> SimpleNamespace:
@@ -123,46 +144,7 @@ def card_facts(facts: RunFacts, found: Evaluation | None) -> SimpleNamespace:
     )
 
 
-def _metadata(
-    folder: Path, facts: RunFacts, found: Evaluation | None, *, tags: Sequence[str]
-) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "library_name": "srjt",
-        "pipeline_tag": "tabular-classification" if _features(facts) else "image-classification",
-        "tags": ["ordinal-classification", "label-noise", facts.config.method, *tags],
-    }
-    if found is not None:
-        scores = {name: found.intervals[name].value for name in MAIN}
-        result = {
-            "task": {"type": metadata["pipeline_tag"]},
-            "dataset": {"name": source_name(facts) or "not recorded", "type": "private"},
-            "metrics": [
-                {"type": name, "name": METRICS[name].long_name, "value": round(score, 4)}
-                for name, score in scores.items()
-                if math.isfinite(score)
-            ],
-        }
-        metadata["model-index"] = [{"name": folder.resolve().name, "results": [result]}]
-    return metadata
-
-
-def _features(facts: RunFacts) -> bool:
-    return len(facts.data["in_shape"]) == 1
-
-
-def _citation(method: str) -> str:
-    title, paper = "Self-Relaxed Joint Training, ", paper_of(method)
-    cited = f"The method: {title * (paper == OURS)}{paper}. " if paper else ""
-    return f"{cited}The software: srjt, see its CITATION.cff."
-
-
-def _usage(folder: Path, facts: RunFacts) -> str:
-    name, samples = folder.resolve().name, "FEATURES" if _features(facts) else "IMAGES"
-    return f"```bash\nsrjt predict {name} {samples} --out predictions.csv\nsrjt export {name} --out model.onnx\n```"
-
-
-# ``srjt.export_folder``: a run as a folder to send: model, card, configuration and a script that needs no
-# srjt.
+# A run as a folder to send: model, card, configuration and a script that needs no srjt.
 
 MODEL, CONFIG, SCRIPT, NEEDS = "model.onnx", "config.json", "predict.py", "requirements.txt"
 REQUIREMENTS = "numpy>=1.26\nonnxruntime>=1.20\npillow>=10\n"
@@ -212,8 +194,13 @@ def export_folder(
         recalibrate=recalibrate,
     )  # fmt: skip
     asked = Answering(optimise=optimise, decoding=decoding, recalibrate=recalibrate)
-    usage, sides = _folder_usage(opened, written), evaluate_sides(opened, asked)
-    card = model_card(opened.folder, sides=sides, usage=usage, tags=("onnx",))
+    inputs = "FEATURES.npz" if len(opened.in_shape) == 1 else "IMAGES"
+    usage = (
+        "The folder has the model as `model.onnx`. `config.json` says what goes in and what comes out. A grade "
+        f"is {written.metadata['grade_rule']}.\n\n"
+        f"```bash\npip install -r {NEEDS}\npython {SCRIPT} {inputs} > predictions.csv\n```"
+    )
+    card = model_card(opened.folder, sides=evaluate_sides(opened, asked), usage=usage, tags=("onnx",))
     script = (resources.files("srjt.reports") / "standalone_predict.py").read_bytes()
     with explain_write_errors(f"{target} cannot be written"):
         write_atomically(target / FILE, card.encode("utf-8", "replace"))
@@ -236,15 +223,6 @@ def check_export_folder(folder: Path, *, overwrite: bool = False) -> None:
         )
 
 
-def _folder_usage(run: Trained, written: Exported) -> str:
-    samples = "FEATURES.npz" if len(run.in_shape) == 1 else "IMAGES"
-    return (
-        "The folder has the model as `model.onnx`. `config.json` says what goes in and what comes out. A grade "
-        f"is {written.metadata['grade_rule']}.\n\n"
-        f"```bash\npip install -r {NEEDS}\npython {SCRIPT} {samples} > predictions.csv\n```"
-    )
-
-
 def _config(run: Trained, written: Exported) -> dict[str, Any]:
     """What a program needs to know to use the model; ``predict.py`` reads it."""
     facts, rule, recalibration = written.metadata, written.rule, written.recalibration
@@ -260,7 +238,22 @@ def _config(run: Trained, written: Exported) -> dict[str, Any]:
             "shape": ["N", *facts["input_shape"]],
         },
         "outputs": list(OUTPUTS),
-        "preprocessing": None if features else _preprocessing(run),
+        "preprocessing": None
+        if features
+        else {
+            "colour": "RGB",
+            "orientation": "upright by EXIF",
+            "transparency": "on black",
+            "resize": run.config.resize,
+            "interpolation": "bilinear with antialiasing (Pillow)",
+            "size": run.config.image_size,
+            "inside_the_model": {
+                "centre_crop": run.config.crop,
+                "scale": 1 / 255,
+                "mean": list(IMAGENET_MEAN),
+                "std": list(IMAGENET_STD),
+            },
+        },
         "decoding": {
             "inside_the_model": True,
             "rule": "own" if facts["grade_rule"] != str(rule) else rule.how,
@@ -278,21 +271,4 @@ def _config(run: Trained, written: Exported) -> dict[str, Any]:
             "in_words": str(recalibration),
         },
         **{name: facts[name] for name in ("method", "network", "networks", "config_hash", "srjt")},
-    }
-
-
-def _preprocessing(run: Trained) -> dict[str, Any]:
-    return {
-        "colour": "RGB",
-        "orientation": "upright by EXIF",
-        "transparency": "on black",
-        "resize": run.config.resize,
-        "interpolation": "bilinear with antialiasing (Pillow)",
-        "size": run.config.image_size,
-        "inside_the_model": {
-            "centre_crop": run.config.crop,
-            "scale": 1 / 255,
-            "mean": list(IMAGENET_MEAN),
-            "std": list(IMAGENET_STD),
-        },
     }

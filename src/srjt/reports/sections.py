@@ -55,6 +55,11 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    return "; ".join(names[:most]) + (f"; and {len(names) - most:,} more" if len(names) > most else "")
+
+
 # Small pictures of samples, wherever their images are.
 
 PICTURE = 144  # pixels
@@ -88,9 +93,11 @@ def run_name(run: Trained) -> str:
     return display_name(run.config.method) if run.folder is None else run.folder.resolve().name
 
 
-def model_section(run: Trained) -> Section:
-    """The run and its training data."""
-    rows = {
+def run_sections(
+    run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None
+) -> list[Section]:
+    """The run and its training data; and how a page about new samples was made: enough to make it again."""
+    model = {
         "run": run_name(run),
         "method": display_name(run.config.method),
         "network": "your own" if run.facts.own_network else str(run.config.network),
@@ -99,20 +106,15 @@ def model_section(run: Trained) -> Section:
         "trained": str(run.facts.provenance.get("started", ""))[:10],
         "trained by": f"srjt {run.facts.version}",
     }
-    return Section("model", "Model", facts=[row for row in rows.items() if row[1]], closed=True)
-
-
-def made_section(
-    run: Trained, *, sources: Sequence[str | os.PathLike[str]] = (), command: str | None = None
-) -> Section:
-    """How a page about new samples was made: enough to make it again."""
     described = [describe_source(os.fspath(source)) for source in sources[:SOURCES]]
-    facts = [fact for source in described for fact in _file_facts("data", source)]
+    made = [fact for source in described for fact in _file_facts("data", source)]
     if len(sources) > SOURCES:
-        facts.append(("… and", f"{len(sources) - SOURCES:,} more"))
-    made = describe_provenance(run.device, command=command)
-    facts += _machine_facts("written", made, version=__version__)
-    return Section("reproduce", "Reproduce", code=command or "", facts=facts, closed=True)
+        made.append(("… and", f"{len(sources) - SOURCES:,} more"))
+    made += _machine_facts("written", describe_provenance(run.device, command=command), version=__version__)
+    return [
+        Section("model", "Model", facts=[row for row in model.items() if row[1]], closed=True),
+        Section("reproduce", "Reproduce", code=command or "", facts=made, closed=True),
+    ]
 
 
 def provenance_section(facts: RunFacts, metrics: pd.DataFrame) -> Section:

@@ -11,6 +11,7 @@ so are DICOM images, which need srjt. Other files of a folder are named.
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -77,16 +78,14 @@ def as_rgb(image: Image.Image) -> Image.Image:
 def find_images(sources: list[Path], left_out: list[Path]) -> Iterator[Path]:
     """Files with the suffix of an image, or with none; other files of a folder are added to ``left_out``."""
     for source in sources:
-        if source.is_dir():
-            for path in sorted(path for path in source.rglob("*") if path.is_file()):
-                if path.name.startswith("."):
-                    continue
-                if path.suffix == "" or path.suffix.lower() in SUFFIXES:
-                    yield path
-                else:
-                    left_out.append(path)
-        else:
+        if not source.is_dir():
             yield source
+            continue
+        for path in sorted(path for path in source.rglob("[!.]*") if path.is_file()):
+            if path.suffix == "" or path.suffix.lower() in SUFFIXES:
+                yield path
+            else:
+                left_out.append(path)
 
 
 def samples(config: dict[str, Any], sources: list[Path], failed: list[Path]) -> Iterator[tuple[str, Array]]:
@@ -121,15 +120,9 @@ def samples(config: dict[str, Any], sources: list[Path], failed: list[Path]) -> 
 
 
 def batches(rows: Iterator[tuple[str, Array]]) -> Iterator[tuple[list[str], Array]]:
-    names, values = [], []
-    for name, value in rows:
-        names.append(name)
-        values.append(value)
-        if len(names) == BATCH:
-            yield names, np.stack(values)
-            names, values = [], []
-    if names:
-        yield names, np.stack(values)
+    while batch := list(itertools.islice(rows, BATCH)):
+        names, values = zip(*batch, strict=True)
+        yield list(names), np.stack(values)
 
 
 def main() -> int:

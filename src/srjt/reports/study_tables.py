@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,11 +18,12 @@ from srjt.noise.matrices import FAMILIES
 from srjt.ordinal.metrics import METRICS, holm
 from srjt.reports.page import Rule, sentences
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell, data_table
-from srjt.studies.config import parse_noise
+from srjt.studies.config import NoiseSpec, parse_noise
 from srjt.studies.results import (
     CONFIDENCE,
     LOWER_IS_BETTER,
     OURS,
+    StudyResults,
     compare_ours,
     display_name,
     host_of,
@@ -35,28 +35,17 @@ from srjt.studies.results import (
 )
 from srjt.training.folder import NAIVE
 
-if TYPE_CHECKING:
-    from srjt.studies.results import StudyResults
-
 # Words of a study's tables, figures and pages: metrics, noises, and which runs form the paper's ablation.
 
 PAPER_METRICS = ("accuracy", "mae", "macro_f1")
-# in a column's heading, in a sentence
-METRIC_NAMES = {name: (metric.short_name, metric.long_name) for name, metric in METRICS.items()}
 NOISE_NAMES = {**{kind: family.name for kind, family in FAMILIES.items()}, "none": "labels as given"}
 
 
 def noise_name(noise: str) -> str:
     """ "quasi:0.2" → "Quasi-Gaussian noise, rate 0.2"; "none@0.5" → "Labels as given, 50% of the patients"."""
     spec = parse_noise(noise)
-    if spec.kind == "none":
-        parts = ["Corrected labels" if spec.corrected else NOISE_NAMES["none"].capitalize()]
-    else:
-        parts = [NOISE_NAMES.get(spec.kind, f"{spec.kind} noise")]
-    parts += [] if spec.rate is None else [f"rate {spec.rate:g}"]
-    parts += [] if spec.rho is None else [f"ρ = {spec.rho:g}"]
-    parts += [f"{spec.share:.0%} of the patients"] if spec.share < 1 else []
-    return ", ".join(parts)
+    name = "corrected labels" if spec.corrected else NOISE_NAMES[spec.kind]
+    return ", ".join([name[0].upper() + name[1:], *_numbers(spec, "rate ")])
 
 
 def noise_phrase(noise: str) -> str:
@@ -70,19 +59,14 @@ def noise_phrase(noise: str) -> str:
 def noise_label(noise: str) -> str:
     """A short label below the name of the noise: "ε = 0.2", "ε = 0.2, ρ = 0.1" or "Labels as given"."""
     spec = parse_noise(noise)
-    numbers = (("ε", spec.rate), ("ρ", spec.rho))
-    parts = [f"{sign} = {number:g}" for sign, number in numbers if number is not None]
-    if not parts:
-        return noise_name(noise)
-    return ", ".join([*parts, f"{spec.share:.0%} of the patients"] if spec.share < 1 else parts)
+    return noise_name(noise) if spec.kind == "none" else ", ".join(_numbers(spec, "ε = "))
 
 
-def noises_by_kind(noises: Iterable[str]) -> dict[str, list[str]]:
-    """Kind of noise, in the paper's order → its noises from weak to strong."""
-    specs = {noise: parse_noise(noise) for noise in noises}
-    weak_first = sorted(specs, key=lambda noise: specs[noise].rate or specs[noise].rho or 0.0)
-    kinds = {kind: [n for n in weak_first if specs[n].kind == kind] for kind in NOISE_NAMES}
-    return {kind: own for kind, own in kinds.items() if own}
+def _numbers(spec: NoiseSpec, rate: str) -> list[str]:
+    """What there is of rate, ρ and share."""
+    numbers = ((rate, spec.rate), ("ρ = ", spec.rho))
+    parts = [f"{sign}{number:g}" for sign, number in numbers if number is not None]
+    return [*parts, f"{spec.share:.0%} of the patients"] if spec.share < 1 else parts
 
 
 # The runs of a study that form the paper's ablation: hard or soft loss for selection and update, for every host.
@@ -101,9 +85,18 @@ def ablation(sources: Iterable[MethodVariant]) -> dict[str, dict[LossUsage, Meth
     method without variant takes precedence over an equal variant.
     """
     every = list(sources)
-    hosts = paper_order(host_of(m) or m for m, variant in every if host_of(m) or loss_usage(variant))
+    usages: dict[str, dict[LossUsage, MethodVariant]] = {}
     plain_first = sorted(set(every), key=lambda source: (source[1] != "", source))
-    return {host: _usages(plain_first, host) for host in hosts}
+    for method, variant in plain_first:
+        chosen, host = loss_usage(variant), host_of(method)
+        if chosen or not variant:
+            usage = {"select": "hard", "update": "soft" if host else "hard", **(chosen or {})}
+            of_host = usages.setdefault(host or method, {})
+            of_host.setdefault((usage["select"], usage["update"]), (method, variant))
+    hosts = paper_order(host_of(m) or m for m, variant in every if host_of(m) or loss_usage(variant))
+    return {
+        host: {usage: usages[host][usage] for usage in LOSS_USAGES if usage in usages[host]} for host in hosts
+    }
 
 
 def loss_usage(variant: str) -> dict[str, str] | None:
@@ -112,24 +105,14 @@ def loss_usage(variant: str) -> dict[str, str] | None:
     return options if options and options.keys() <= {"select", "update"} else None
 
 
-def _usages(sources: Iterable[MethodVariant], host: str) -> dict[LossUsage, MethodVariant]:
-    usages: dict[LossUsage, MethodVariant] = {}
-    for method, variant in sources:
-        chosen = loss_usage(variant)
-        if method in (host, host + OURS) and (chosen or not variant):
-            usage = {"select": "hard", "update": "soft" if host_of(method) else "hard", **(chosen or {})}
-            usages.setdefault((usage["select"], usage["update"]), (method, variant))
-    return {usage: usages[usage] for usage in LOSS_USAGES if usage in usages}
-
-
 NETWORKS = " and the networks"
 NAIVE_LABEL, NAIVE_MEANING = NAIVE.split(": ", 1)
 
 CAPTION: list[Rule[Any]] = [
     (lambda f: f.folds * f.seeds == 1,
-     "{f.split} {f.metrics}, averaged over the last ten epochs (all, if fewer){f.networks}; one fold and one seed."),
+     "Test {f.metrics}, averaged over the last ten epochs (all, if fewer){f.networks}; one fold and one seed."),
     (lambda f: f.folds * f.seeds > 1,
-     "{f.split} {f.metrics}, averaged over the last ten epochs (all, if fewer){f.networks}; mean ± standard deviation "
+     "Test {f.metrics}, averaged over the last ten epochs (all, if fewer){f.networks}; mean ± standard deviation "
      "(population, ddof = 0) over {f.over}."),
     (lambda f: f.folds == 1 < f.seeds, "Seeds share their test patients: ± does not contain patients."),
     (lambda f: f.naive, f"{NAIVE_LABEL.capitalize()}: {NAIVE_MEANING}."),
@@ -159,7 +142,7 @@ class MeanRow(NamedTuple):
     host: MethodVariant | None
     block: str
     rule: bool  # a line above
-    paper: tuple[str, str, str] | None  # method, select, update
+    paper: tuple[str, str, str]  # method, select, update; the method is empty if the paper has no such row
 
 
 def study_tables(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> list[Table]:
@@ -168,7 +151,12 @@ def study_tables(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRIC
     The paired tests take the sizes of the sides from ``splits.csv``; without it, those of k folds with one part for
     test, one for validation and k − 2 for training.
     """
-    ratio = read_size_ratio(results.folder)
+    splits, ratio = results.folder / "splits.csv", 1.0 / max(1, int(results.facts.get("folds") or 5) - 2)
+    if splits.exists():
+        try:
+            ratio = size_ratio(pd.read_csv(splits, dtype={"id": str}))
+        except (OSError, ValueError, KeyError) as problem:
+            raise SrjtError(f"{splits} is damaged or not from srjt ({problem}).") from None
     tables = StudyTables(
         scores=results.scores,
         runs=results.runs,
@@ -177,20 +165,9 @@ def study_tables(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRIC
         paper=paper_dataset(results.facts),
         networks=networks_phrase(results.facts),
         naive=results.naive,
-        test_train_ratio=1.0 / max(1, int(results.facts.get("folds") or 5) - 2) if ratio is None else ratio,
+        test_train_ratio=ratio,
     )
     return [*tables.comparison(), *tables.ablation(), *tables.paired(), *tables.pooled()]
-
-
-def read_size_ratio(folder: Path) -> float | None:
-    """Size of the test side over that of the training side, for the paired test; None without ``splits.csv``."""
-    path = folder / "splits.csv"
-    if not path.exists():
-        return None
-    try:
-        return size_ratio(pd.read_csv(path, dtype={"id": str}))
-    except (OSError, ValueError, KeyError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
 
 
 def networks_phrase(facts: Mapping[str, Any]) -> str:
@@ -221,7 +198,6 @@ class StudyTables:
     scores: pd.DataFrame
     runs: pd.DataFrame
     metrics: Sequence[str] = PAPER_METRICS
-    split: str = "test"
     data: str = ""
     paper: str | None = None
     networks: str = NETWORKS
@@ -230,8 +206,8 @@ class StudyTables:
 
     def __post_init__(self) -> None:
         """A metric that no run has is an error with a suggestion."""
-        own = self.scores.loc[self.scores["split"] == self.split].dropna(subset=["value"])
-        available = set(own["metric"]) or set(METRIC_NAMES)
+        own = self.scores.loc[self.scores["split"] == "test"].dropna(subset=["value"])
+        available = set(own["metric"]) or set(METRICS)
         if not self.metrics:
             raise SrjtError("A table needs a metric: accuracy, mae, macro_f1 or another metric of the study.")
         for metric in self.metrics:
@@ -241,7 +217,7 @@ class StudyTables:
     @cached_property
     def values(self) -> dict[tuple[str, ...], pd.Series[float]]:
         """Method, variant, noise, metric → the values of the finished runs; index: fold and seed."""
-        done = finished(self.scores[self.scores["split"] == self.split], self.runs).dropna(subset=["value"])
+        done = finished(self.scores[self.scores["split"] == "test"], self.runs).dropna(subset=["value"])
         groups = done.set_index(["fold", "seed"]).groupby(["method", "variant", "noise", "metric"])["value"]
         return {tuple(map(str, key)): group for key, group in groups}
 
@@ -253,12 +229,15 @@ class StudyTables:
 
     @property
     def kinds(self) -> dict[str, list[str]]:
-        """Kind of noise → its noises."""
-        return noises_by_kind(self.runs["noise"].unique())
+        """Kind of noise, in the paper's order → its noises from weak to strong."""
+        specs = {noise: parse_noise(noise) for noise in self.runs["noise"].unique()}
+        weak_first = sorted(specs, key=lambda noise: specs[noise].rate or specs[noise].rho or 0.0)
+        kinds = {kind: [n for n in weak_first if specs[n].kind == kind] for kind in NOISE_NAMES}
+        return {kind: own for kind, own in kinds.items() if own}
 
     def _title(self, what: str, kind: str = "") -> str:
         """ "LIMUC: Comparison, Quasi-Gaussian noise"."""
-        title = f"{what}, {NOISE_NAMES.get(kind, kind)}" if kind else what
+        title = f"{what}, {NOISE_NAMES[kind]}" if kind else what
         return f"{self.data}: {title}" if self.data else title
 
     # Tables of means
@@ -267,14 +246,16 @@ class StudyTables:
         """One table per kind of noise: methods in the paper's order, the rates side by side, naive scores last."""
         sources = {(method, variant) for method, variant, _ in self.planned if loss_usage(variant) is None}
         order = paper_order(method for method, _, _ in self.planned)
+        # a line before and after a host with its "+ours"
+        groups = [base if (base := host_of(method) or method) + OURS in order else "" for method in order]
+        ruled = [m for m, own, before in zip(order[1:], groups[1:], groups, strict=False) if own != before]
         rows = []
         for method, variant in sorted(sources, key=lambda source: (order.index(source[0]), source[1])):
             host = host_of(method)
             of_host = (host, variant if (host, variant) in sources else "") if host else None
-            rule = _starts_group(method, order) and not variant
-            paper = None if variant else (method, "", "")
-            name = display_name(method, variant)
-            rows.append(MeanRow((name,), (method, variant), of_host, "", rule, paper))
+            rule, paper = method in ruled and not variant, ("" if variant else method, "", "")
+            label = display_name(method, variant)
+            rows.append(MeanRow((label,), (method, variant), of_host, "", rule, paper))
         return [
             self._mean_table(rows, noises, f"comparison-{kind}", self._title("Comparison", kind), ("method",))
             for kind, noises in self.kinds.items()
@@ -306,37 +287,35 @@ class StudyTables:
         self, rows: Sequence[MeanRow], noises: Sequence[str], slug: str, title: str, labels: tuple[str, ...]
     ) -> Table:
         rows = [row for row in rows if any((*row.source, noise) in self.planned for noise in noises)]
-        columns = [Column(name=label, label=label.capitalize()) for label in labels]
-        cells = [[TableCell(text=label) for label in row.labels] for row in rows]
-        naive = [TableCell(text=NAIVE_LABEL.capitalize()), *[TableCell()] * (len(labels) - 1)]
+        columns: dict[Column, list[TableCell]] = {}  # a cell per row, and that of one grade for all
+        for place, label in enumerate(labels):
+            texts = [*(row.labels[place] for row in rows), "" if place else NAIVE_LABEL.capitalize()]
+            columns[Column(name=label, label=label.capitalize())] = [TableCell(text=text) for text in texts]
         for noise, metric in itertools.product(noises, self.metrics):
             better: Literal["higher", "lower"] = "lower" if metric in LOWER_IS_BETTER else "higher"
-            label, group = metric_label(metric), noise_label(noise)
+            label, group = METRICS[metric].short_name, noise_label(noise)
             column = Column(name=f"{noise} {metric}", label=label, group=group, better=better, kind="mean")
-            added = {column: [*self._mean_cells(rows, noise, metric), self._naive_cell(noise, metric)]}
-            printed = [_paper_cell(self.paper, row, noise=noise, metric=metric) for row in rows]
+            columns[column] = [*self._mean_cells(rows, noise, metric), self._naive_cell(noise, metric)]
+            printed = [self._paper_cell(row, noise, metric) for row in rows]
             if any(cell.value is not None for cell in printed):
                 name = f"{column.name} paper"
                 quoted = replace(column, name=name, label=f"{label}, paper", better="", kind="quoted")
-                added[quoted] = [*printed, TableCell()]
-            columns += added
-            for line, *more in zip([*cells, naive], *added.values(), strict=True):
-                line += more
+                columns[quoted] = [*printed, TableCell()]
+        *lines, naive = zip(*columns.values(), strict=True)
         body = [
-            Row(cells=tuple(line), rule=row.rule and place > 0, ours=row.host is not None)
-            for place, (row, line) in enumerate(zip(rows, cells, strict=True))
+            Row(cells=line, rule=row.rule and place > 0, ours=row.host is not None)
+            for place, (row, line) in enumerate(zip(rows, lines, strict=True))
         ]
         with_naive = slug.startswith("comparison") and any(cell.value is not None for cell in naive)
         if with_naive:
-            body.append(Row(cells=tuple(naive), rule=True))
+            body.append(Row(cells=naive, rule=True))
         runs = self.runs[self.runs["noise"].isin(noises)]
         folds, seeds = runs["fold"].nunique(), runs["seed"].nunique()
-        names = [METRIC_NAMES.get(metric, ("", metric))[1] for metric in self.metrics]
+        names = [METRICS[metric].long_name for metric in self.metrics]
         facts = SimpleNamespace(
             folds=folds,
             seeds=seeds,
             over=count_of(folds, "fold") + (f" and {seeds} seeds" if seeds > 1 else ""),
-            split=self.split.capitalize(),
             metrics=" and ".join(filter(None, (", ".join(names[:-1]), names[-1]))),
             networks=self.networks,
             naive=with_naive,
@@ -368,19 +347,26 @@ class StudyTables:
         of_noise = (self.naive["noise"] == noise) & (self.naive["metric"] == metric)
         return mean_cell(self.naive.loc[of_noise, "value"]) if of_noise.any() else TableCell()
 
-    # Tables of tests
+    def _paper_cell(self, row: MeanRow, noise: str, metric: str) -> TableCell:
+        """The paper's value for a row, or an empty cell."""
+        method, select, update = row.paper
+        printed = paper_value(self.paper or "", noise, method, metric, select=select, update=update)
+        if printed is None:
+            return TableCell()
+        mean, std = printed
+        return TableCell(
+            text=f"{mean:.3f}" if std is None else f"{mean:.3f} ± {std:.3f}", value=mean, std=std
+        )
 
-    @property
-    def _tested(self) -> dict[str, Any]:
-        """What both kinds of tests take."""
-        return {"test_train_ratio": self.test_train_ratio, "metrics": self.metrics, "split": self.split}
+    # Tables of tests
 
     def paired(self) -> list[Table]:
         """Every "+ours" against its host and the best baseline, one table per kind of noise; none without "+ours".
 
         p-values are corrected for the number of comparisons in all tables together.
         """
-        tests = compare_ours(finished(self.scores, self.runs), **self._tested)
+        done = finished(self.scores, self.runs)
+        tests = compare_ours(done, test_train_ratio=self.test_train_ratio, metrics=self.metrics)
         if tests.empty:
             return []
         # one row instead of two if the host is the best baseline
@@ -405,9 +391,8 @@ class StudyTables:
                     for names, role in zip(own["against"], own["role"], strict=True)
                 ],
             }
-            first = np.flatnonzero(~own["method"].duplicated())[1:].tolist()
             title, count = self._title("Paired comparison", kind), int(tests["p_value"].notna().sum())
-            tables.append(self._test_table(own, labels, f"paired-{kind}", title, first, corrected_for=count))
+            tables.append(self._test_table(own, labels, f"paired-{kind}", title, corrected_for=count))
         return tables
 
     def pooled(self) -> list[Table]:
@@ -417,7 +402,8 @@ class StudyTables:
             groups.setdefault(noise_label(noise), []).append(noise)
         if len(groups) > 1:
             groups["all"] = [noise for noises in groups.values() for noise in noises]
-        tests = pool_ours(finished(self.scores, self.runs), groups, **self._tested)
+        done = finished(self.scores, self.runs)
+        tests = pool_ours(done, groups, test_train_ratio=self.test_train_ratio, metrics=self.metrics)
         if tests.empty:
             return []
         tests["p_holm"] = holm(tests["p_value"])
@@ -429,15 +415,13 @@ class StudyTables:
             ],
             "Metric": tests["metric"].map(_with_arrow),
         }
-        first = np.flatnonzero(tests["metric"] == self.metrics[0])[1:].tolist()
         title, count = self._title("“+ Ours” against hosts, pooled"), int(tests["p_value"].notna().sum())
-        return [self._test_table(tests, labels, "pooled", title, first, corrected_for=count)]
+        return [self._test_table(tests, labels, "pooled", title, corrected_for=count)]
 
     def _test_table(
-        self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str, rule_before: Sequence[int],
-        *, corrected_for: int,
-    ) -> Table:  # fmt: skip
-        """labels: the first columns."""
+        self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str, *, corrected_for: int
+    ) -> Table:
+        """labels: the first columns. A line is drawn where the first of them changes."""
         folds, pooled = self.runs["fold"].nunique(), slug == "pooled"
         half = tests["std"] / 2**0.5  # of two folds' differences: mean ∓ std / √2
         both = (tests["n"] == 2) & (folds == 2)
@@ -465,7 +449,7 @@ class StudyTables:
             caption=" ".join(sentences(TEST_CAPTION, facts)),
             formats={**dict.fromkeys(("Difference", "from", "to"), "+.3f"), "p": _p_value, "p, Holm": _p_value},
             groups={"from": interval, "to": interval},
-            rule_before=rule_before,
+            rule_before=np.flatnonzero(~frame.iloc[:, 0].duplicated())[1:].tolist(),
         )  # fmt: skip
         clear = frame["p, Holm"] < 1 - CONFIDENCE
         bold = [frame.columns.get_loc(name) for name in ("Difference", "p, Holm")]
@@ -474,17 +458,6 @@ class StudyTables:
             for row, c in zip(table.rows, clear.tolist(), strict=True)
         )
         return replace(table, rows=rows, bold_means=f"p, Holm below {1 - CONFIDENCE:.2g}")
-
-
-def _starts_group(method: str, order: list[str]) -> bool:
-    """Whether there is a line above the row: before and after a host with its "+ours"."""
-
-    def group(name: str) -> str:
-        host = host_of(name) or name
-        return host if host + OURS in order else ""
-
-    place = order.index(method)
-    return place > 0 and group(order[place - 1]) != group(method)
 
 
 def mean_cell(values: pd.Series[float]) -> TableCell:
@@ -513,24 +486,8 @@ def _mark(
     return "best" if mean == best else "second" if len(means) > 2 and mean == second else ""
 
 
-def _paper_cell(paper: str | None, row: MeanRow, *, noise: str, metric: str) -> TableCell:
-    """The paper's value for a row, or an empty cell."""
-    if paper is None or row.paper is None:
-        return TableCell()
-    method, select, update = row.paper
-    printed = paper_value(paper, noise, method, metric, select=select, update=update)
-    if printed is None:
-        return TableCell()
-    mean, std = printed
-    return TableCell(text=f"{mean:.3f}" if std is None else f"{mean:.3f} ± {std:.3f}", value=mean, std=std)
-
-
-def metric_label(metric: str) -> str:
-    return METRIC_NAMES.get(metric, (metric, ""))[0]
-
-
 def _with_arrow(metric: str) -> str:
-    return f"{metric_label(metric)} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
+    return f"{METRICS[metric].short_name} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
 
 
 def _p_value(p: float) -> str:

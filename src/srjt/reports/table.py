@@ -77,11 +77,9 @@ class Table:
     @property
     def wide(self) -> bool:
         """Whether it needs more than half of a page of 1,280 pixels; a letter takes about 7, and a margin 26."""
-        texts = [
-            [column.heading, *(row.cells[k].text for row in self.rows)]
-            for k, column in enumerate(self.columns)
-        ]
-        return sum(26 + 7 * max(map(len, column)) for column in texts) > 580
+        texts = [[column.heading for column in self.columns]]
+        texts += [[cell.text for cell in row.cells] for row in self.rows]
+        return sum(26 + 7 * max(map(len, column)) for column in zip(*texts, strict=True)) > 580
 
     @property
     def legend(self) -> dict[str, str]:
@@ -97,8 +95,7 @@ class Table:
         for row in self.rows:
             for column, cell in zip(self.columns, row.cells, strict=True):
                 missing = column.kind == "mean" and cell.text == MISSING
-                signs = {"bold": cell.bold, "partial": cell.partial, "missing": missing}
-                occurring |= {cell.mark, *(sign for sign, shown in signs.items() if shown)}
+                occurring |= {cell.mark, "bold" * cell.bold, "partial" * cell.partial, "missing" * missing}
         return {kind: sentence for kind, sentence in meanings.items() if kind in occurring}
 
     def markdown(self) -> str:
@@ -212,19 +209,16 @@ def data_table(
     heading above it. rule_before: rows with a line above.
     """
     given, columns, cells = formats or {}, [], []
-    for place, name in enumerate(frame.columns):
-        values = frame.iloc[:, place]
+    for name, values in frame.items():
         ordered = isinstance(values.dtype, pd.CategoricalDtype) and values.cat.ordered
-        codes = values.cat.codes if ordered else None
-        number = codes is None and pd.api.types.is_numeric_dtype(values) and values.dtype != bool
+        number = pd.api.types.is_numeric_dtype(values) and values.dtype != bool
         usual = "" if not number else "," if pd.api.types.is_integer_dtype(values) else ".3f"
         kind: Literal["number", "text"] = "number" if number else "text"
-        columns.append(Column(name=str(name), label=str(name), group=(groups or {}).get(name, ""), kind=kind))
-        order = values if number else codes
-        cells.append([
-            _cell(value, given.get(name, usual), None if order is None else order.iloc[row])
-            for row, value in enumerate(values)
-        ])  # fmt: skip
+        group = (groups or {}).get(str(name), "")
+        columns.append(Column(name=str(name), label=str(name), group=group, kind=kind))
+        order = values if number else values.cat.codes if ordered else [None] * len(values)
+        how = given.get(str(name), usual)
+        cells.append([_cell(value, how, place) for value, place in zip(values, order, strict=True)])
     rows = [Row(cells=row, rule=place in rule_before) for place, row in enumerate(zip(*cells, strict=True))]
     return Table(
         slug=slug or re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"),

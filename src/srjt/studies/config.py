@@ -5,7 +5,6 @@ runs take the noise rate from.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from srjt import methods
 from srjt.data.options import ReadOptions
 from srjt.errors import SettingError, SrjtError, unknown_name
-from srjt.settings import check_types, from_names, parse_yaml, setting, show
+from srjt.progress import Plain
+from srjt.settings import check_types, documented, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
 
 if TYPE_CHECKING:  # the help of srjt study reads the settings without waiting for NumPy
@@ -203,46 +203,55 @@ def _texts(value: Any) -> Any:
     return str(value) if type(value) in (int, float) else value
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
-class StudyConfig:
+class StudyConfig(Plain):
     """A grid of trainings: methods × noises × folds × seeds."""
 
-    source: str = setting("", takes="a path, or synthetic")
-    # options of srjt.data.read, or of the synthetic data set
-    reading: Mapping[str, Any] = setting({}, takes="settings by name")
+    source: str = setting(
+        "", more="What `srjt.data.read` accepts, or synthetic.", takes="a path, or synthetic"
+    )
+    reading: Mapping[str, Any] = setting(
+        {},
+        more="Options of `srjt.data.read`, or of `srjt.data.synthetic.generate`.",
+        takes="settings by name",
+    )
     methods: tuple[str, ...] = setting(
-        ("all",), "all, or names separated by spaces; with options: codis:select=soft. Repeatable.", shown="all",
-        metavar="NAMES", takes="methods, at least one", listed=True,
+        ("all",), "all, or names separated by spaces; with options: codis:select=soft. Repeatable.",
+        more="all: the paper's fourteen and your own.", shown="all", metavar="NAMES", listed=True,
+        takes="methods, at least one",
     )  # fmt: skip
     noises: tuple[str, ...] = setting(
         ("none",), "Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable.",
-        shown="none", flag="--noise", metavar="NOISE", takes="noises such as quasi:0.2, at least one", listed=True,
+        more="It is injected into training and validation labels.", shown="none", flag="--noise", metavar="NOISE",
+        takes="noises such as quasi:0.2, at least one", listed=True,
     )  # fmt: skip
     learning_curve: bool = setting(
         False,
         "Also train on a quarter and half of the training patients; and with better labels: half of the injected "
         "noise, or the true or verified grades.",
-        shown="no", flag="--learning-curve", takes="true or false",
+        more="These then judge the test side.", shown="no", flag="--learning-curve", takes="true or false",
     )  # fmt: skip
-    # "auto": also where noise is injected
     noise_rate: float | Literal["auto"] | None = setting(
-        None, "ε, the share of wrong labels of data that are noisy already (--noise none); auto estimates it.",
-        metavar="RATE|auto", takes="a number such as 0.2, or auto",
+        None, "ε, the share of wrong labels of data that are noisy already (`noises='none'`); auto estimates it.",
+        more="From the training labels, also if noise is injected.", metavar="RATE|auto",
+        takes="a number such as 0.2, or auto",
     )  # fmt: skip
     transition: tuple[tuple[float, ...], ...] | None = setting(
-        None, "CSV file of P, the matrix Pr(label | true grade) of such data.", shown="quasi, for ε",
-        metavar="FILE", takes="a matrix, one list of numbers per row",
+        None, "P, the matrix Pr(label | true grade) of such data. On the command line a CSV file.",
+        shown="quasi, for ε", metavar="FILE", takes="a matrix, one list of numbers per row",
     )  # fmt: skip
     folds: int = setting(5, "Number of folds.")
     only_folds: tuple[int, ...] | None = setting(
         None, "Run only this fold. Repeatable.", flag="--fold", metavar="K",
         takes="numbers of folds, at least one", listed=True,
     )  # fmt: skip
-    split_by: str = setting("random", takes="random or stratified")
-    split_seed: int = setting(0)
-    splits: str | None = setting(  # replaces the three above
-        None, "Folds from a file of srjt data split.", metavar="FILE", takes="a path"
-    )
+    split_by: str = setting("random", more="random, or stratified by grade.", takes="random or stratified")
+    split_seed: int = setting(0, more="Seed of the folds.")
+    splits: str | None = setting(
+        None, "Folds from a file of srjt data split.", more="They replace the settings above.", metavar="FILE",
+        takes="a path",
+    )  # fmt: skip
     hold_out: str | None = setting(
         None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN",
         takes="the name of a column",
@@ -255,11 +264,13 @@ class StudyConfig:
         (0,), "Seed of the noise and the networks. Repeatable.", shown="0", flag="--seed", metavar="N",
         takes=SEEDS, listed=True,
     )  # fmt: skip
-    # settings of TrainConfig that all runs share
-    train: Mapping[str, Any] = setting({}, takes="settings of the runs by name")
-    preset: str | None = setting(None, takes="a name")
-    # for people; the grades themselves stay
-    grade_names: Mapping[str, str] = setting({}, takes="a name for each grade")
+    train: Mapping[str, Any] = setting(
+        {}, more="Settings of `TrainConfig` that all runs share.", takes="settings of the runs by name"
+    )
+    preset: str | None = setting(None, more="Name of the preset that it began with.", takes="a name")
+    grade_names: Mapping[str, str] = setting(
+        {}, more="Grade → its name, for people; the grades themselves stay.", takes="a name for each grade"
+    )
 
     def __post_init__(self) -> None:
         for name in ("methods", "noises", "grade_names"):
@@ -288,11 +299,6 @@ class StudyConfig:
         texts = [t for text in self.methods for t in (methods.plain_names() if text == "all" else (text,))]
         specs = [parse_method(text) for text in texts]
         return list({(spec.name, spec.variant): spec for spec in specs}.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON and YAML keep them."""
-        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> StudyConfig:

@@ -175,52 +175,9 @@ def study(
     watcher : StudyWatcher, optional
         Receives the progress instead.
     **settings
-        What follows, and any field of ``TrainConfig`` that all runs share: ``epochs``, ``network``,
-        ``learning_rate``, …
-
-    Other Parameters
-    ----------------
-    methods : str or sequence of str, optional
-        Names, variants such as ``"codis:select=soft"``, or ``"all"`` for the paper's fourteen and your own.
-        Default: ``"all"``.
-    noise : str or sequence of str, optional
-        Noise injected into training and validation labels: ``"quasi:0.2"`` (a rate), ``"quasi:rho=0.1"``,
-        ``"truncated:0.4"`` or ``"none"``. Default: ``"none"``.
-    learning_curve : bool
-        Also train on a quarter and half of the training patients; and with better labels: half of the injected
-        noise and none, or where none is injected the true or verified grades, which then judge the test side.
-    noise_rate : float or "auto", optional
-        Noise rate of labels that are noisy already (``noise="none"``). ``"auto"``: estimated from the training
-        labels, also if noise is injected.
-    transition : (C, C) nested sequence, optional
-        Transition matrix of labels that are noisy already. Default: the quasi matrix with rate ``noise_rate``.
-    folds : int, optional
-        Number of folds. Default: 5.
-    only_folds : int or sequence of int, optional
-        Train these folds only, numbered from 0.
-    seeds : int or sequence of int, optional
-        Seeds of the injected noise and of the networks. Default: 0.
-    splits : path, optional
-        Use the folds of a file that ``srjt data split`` has written.
-    hold_out : str, optional
-        A column, such as ``"site"``: each of its values is tested in one fold, and never trained on in it.
-    group_near_duplicates : bool
-        Keep nearly identical images on one side of a split, as identical ones always are.
-    reading : mapping, optional
-        Options of ``srjt.data.read``, or of ``srjt.data.synthetic.generate``.
-    jobs : int, optional
-        Runs at a time: per GPU (default 1), or on the CPU (default one per core).
-    device : str, optional
-        ``"cpu"``, ``"cuda:1"``, or several GPUs as in ``"cuda:0,cuda:1"``. Default: all GPUs, or the CPU if there is
-        none.
-    executor : {"local", "ray"}
-        Train on this machine, or on a Ray cluster.
-    address, gpus_per_run, cpus_per_run : optional
-        For ``executor="ray"``: address of the cluster, share of a GPU and CPU cores for each run.
-    cache : path, optional
-        Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
-    grade_names : mapping of str to str, optional
-        Grade → its name, for the report.
+        Fields of ``StudyConfig`` (``methods``, ``noises``, also as ``noise``, ``folds``, …), of ``Execution``
+        (``jobs``, ``device``, ``executor``, ``cache``, …), and of ``TrainConfig``, which all runs share (``epochs``,
+        ``network``, …).
 
     Returns
     -------
@@ -250,7 +207,7 @@ def study(
     if where.get("cache") is not None:
         where["cache"] = Path(where["cache"])
     file = None if config is None else Path(config)
-    resolved = resolve_config(_plain(grid), train=settings, preset=preset, file=file)
+    resolved = resolve_config(grid, train=settings, preset=preset, file=file)
     execute = choose_executor(**where)
     folder = Path(out)
     shown = progress and watcher is None
@@ -289,7 +246,7 @@ def resolve_config(
     layers = [
         load_preset(preset) if preset else {},
         load_config(file) if file else {},
-        {name: value for name, value in arguments.items() if value is not None},
+        {name: _plain(value) for name, value in arguments.items() if value is not None},
         {"train": dict(train)},
     ]
     merged: dict[str, Any] = {}

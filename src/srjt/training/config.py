@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
@@ -14,7 +13,8 @@ from typing import Any, Literal
 from srjt import methods
 from srjt.errors import SrjtError, unknown_name
 from srjt.ordinal import Purpose
-from srjt.settings import check_types, from_names, load_config, setting, show
+from srjt.progress import Plain
+from srjt.settings import check_types, documented, from_names, load_config, setting, show
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 StepMode = Literal["auto", "eager", "graph", "compiled"]
@@ -52,8 +52,9 @@ METHOD = "Method"  # panel of the command line's help
 PRESETS = ("cpu", "paper", "limuc", "dr", "demo")  # files in presets/; their headers say what they are for
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Plain):
     """Settings of one training run; saved with the run. Unknown names are errors.
 
     Defaults for images are those of the paper or its published code, except the method and how it learns the weights,
@@ -61,104 +62,6 @@ class TrainConfig:
     (``--batch-size 32``) or given by name (``--set weight_decay=0``). Beside the fields, ``replace`` and ``from_dict``
     take ``preset``, the name of settings that those given beside it override: ``"cpu"`` (a small network that a CPU
     trains in minutes), ``"paper"``, ``"limuc"``, ``"dr"``, ``"demo"``.
-
-    Parameters
-    ----------
-    method : str
-        Name of the method; ``srjt.methods.names()`` lists them.
-    noise_rate : float or "auto", optional
-        ε, the share of wrong labels, which methods that select samples or prune weights need. ``"auto"``: estimated
-        from the labels first, as ``"srjt"`` does by default; a number given to ``"srjt"`` replaces its estimate by
-        errors of one grade at that rate.
-    transition : matrix, optional
-        P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it.
-    soft_labels : {"paper", "estimated"}
-        Soft labels of Eq. 3, or p(true grade | label) from the estimated noise.
-    reader_targets : {"auto", "consensus", "posterior", "readers", "resample", "certainty"}
-        If several readers graded the samples: learn from their consensus, from the probability of each true grade
-        (``"auto"``, where the method takes probabilities), from how likely the readings are given the network's grade,
-        from a grade that is drawn from the probabilities each epoch, or from the consensus, uncertain samples less
-        often.
-    method_options : mapping
-        Options of the method, such as ``{"temperature": 0.1, "per_class": True}``.
-    convention : {"paper", "published-code", "original"}
-        Which to follow where descriptions of a method differ: the paper's text, its authors' code, or the publications
-        of JoCoR, CoDis and Co-teaching themselves. For other methods ``"original"`` is the same as ``"paper"``.
-    imports : tuple of str
-        Modules that register methods of your own, as given to ``--import``; named in the error if the method of a run
-        is not registered. Setting it imports nothing: in Python, import the module yourself.
-    network : str, optional
-        Name of the backbone: ``"resnet18"``, ``"tiny"``, ``"timm:NAME"``, … Default: ``"resnet18"`` for images,
-        ``"mlp"`` for features.
-    pretrained : bool
-        Start from the published ImageNet weights.
-    weights : str, optional
-        A local file of weights to start from instead.
-    image_size : int
-        Side of the stored, square images in pixels.
-    crop : int
-        Side of the random crop (training) and of the centre crop (evaluation).
-    resize : {"squash", "crop"}
-        Resize an image to a square, or its short side and then crop the centre.
-    flip : bool
-        Mirror training images at random.
-    epochs : int
-        Number of passes over the training samples.
-    batch_size : int
-        Samples per step.
-    optimizer : {"adam", "adamw"}, optional
-        Adam with L2 regularisation, or with decoupled weight decay. Default: ``"adamw"`` for ``"srjt"`` on images,
-        else ``"adam"``, as in the paper.
-    schedule : {"steps", "cosine"}, optional
-        The learning rate falls at ``milestones``, or along a cosine to 1 % of it. Default: ``"cosine"`` for ``"srjt"``
-        on images, else ``"steps"``.
-    warmup_epochs : int, optional
-        So many first epochs have a learning rate that rises from 30 % of it. Default: 1 for ``"srjt"`` on images,
-        else 0.
-    learning_rate : float, optional
-        Learning rate. Default: 1e-4; for ``"srjt"`` on images 1e-3, but 1e-4 for transformers; for features 3e-4
-        (``mlp``) and 1e-3 (``linear``).
-    weight_decay : float, optional
-        Weight decay. Default: 1e-4 for ``"adam"``, 0.05 for ``"adamw"``.
-    milestones : tuple of int, optional
-        Epochs after which the learning rate is multiplied by ``gamma``. Default: 90, 120 and 140 of 150, scaled to
-        the number of epochs.
-    gamma : float
-        Factor of the learning rate at each milestone.
-    balance : float, optional
-        Grade c is drawn with probability ∝ n_c^(1 − balance): 0 as often as it occurs, 1 all grades equally often.
-        Default: the method's recipe decides; 0 for the paper's methods.
-    seed : int
-        Seed of the weights, the order of the samples and the augmentation.
-    optimise : {"mae", "accuracy", "qwk", "macro_f1"}
-        The metric that predicted grades are for: it decides how probabilities become grades. ``metrics.csv`` always
-        has the most likely grades, as in the paper.
-    keep : {"last", "best"}
-        The networks after the last epoch, as in the paper, or after the epoch with the best value of ``optimise`` on
-        the validation side (early stopping).
-    keep_columns : tuple of str
-        Columns of the data, such as the eye, that ``held_out.csv`` keeps, so that ``per`` and ``coverage_by`` may use
-        them later. Default: none but the patient.
-    patience : int, optional
-        With ``keep="best"``: stop after so many epochs without a better one. Default: train for all epochs.
-    precision : {"auto", "fp32", "tf32", "bf16"}
-        Floating-point format. ``"auto"``: bf16 on a GPU that has it, fp32 on a CPU.
-    step : {"auto", "eager", "graph", "compiled"}
-        How a training step is executed. ``"auto"``: compiled and captured in a CUDA graph where possible.
-    deterministic : bool
-        Give the same bits again on a GPU too, which is slower.
-    sync_batchnorm : bool
-        Synchronise batch normalisation over the processes of a distributed training.
-    memory_share : float
-        Share of the free GPU memory that the images may fill.
-    eval_batch_size : int
-        Samples per step of an evaluation.
-    checkpoint_seconds : float
-        Least time between two checkpoints.
-    track_wrong_labels : bool
-        Where the true grades are known: predict the training samples whose labels are wrong after every epoch.
-        ``metrics.csv`` then has their split ``wrong_labels``, whose accuracy is the share of wrong labels that the
-        networks repeat.
 
     Examples
     --------
@@ -169,10 +72,17 @@ class TrainConfig:
     """
 
     # what is learnt
-    method: str = setting("srjt", "Name of the method; srjt methods lists them.", panel=METHOD)
+    method: str = setting(
+        "srjt",
+        "Name of the method; srjt methods lists them.",
+        more="So does `srjt.methods.names()`.",
+        panel=METHOD,
+    )
     noise_rate: float | Literal["auto"] | None = setting(
         None,
         "ε, the share of wrong labels, such as 0.2; auto estimates it first. srjt: auto.",
+        more="Methods that select samples or prune weights need it. A number given to srjt replaces its estimate by "
+        "errors of one grade at that rate.",
         metavar="RATE|auto",
         takes="a number such as 0.2, or auto",
         ge=0,
@@ -180,27 +90,37 @@ class TrainConfig:
     )
     transition: tuple[tuple[float, ...], ...] | None = setting(
         None,
-        "CSV file of P, the matrix Pr(label | true grade), if the method needs it.",
+        "P, the matrix Pr(label | true grade), if the method needs it. On the command line a CSV file.",
         metavar="FILE",
         takes="a matrix, one list of numbers per row",
     )
     soft_labels: Literal["paper", "estimated"] = setting(
-        "paper", "Soft labels, for +ours and sord: Eq. 3, or estimated (--noise-rate auto)."
+        "paper",
+        "Soft labels, for +ours and sord: Eq. 3, or p(true grade | label) as estimated (`noise_rate='auto'`).",
     )
     reader_targets: Literal["auto", "consensus", "posterior", "readers", "resample", "certainty"] = setting(
         "auto",
-        "With --several-readings consensus: learn from the consensus, the posterior (auto), the likelihood of the "
-        "readings, draws from the posterior, or the consensus weighted by its certainty.",
+        "With `several_readings='consensus'`: learn from the consensus, the posterior (auto, where the method takes "
+        "it), the likelihood of the readings, draws from the posterior in each epoch, or the consensus weighted by its "
+        "certainty.",
     )
     method_options: Mapping[str, Any] = setting(
-        {}, takes="settings by name, such as method_options.per_class=true"
+        {},
+        more='Options of the method, such as `{"temperature": 0.1, "per_class": True}`.',
+        takes="settings by name, such as method_options.per_class=true",
     )
     convention: Literal["paper", "published-code", "original"] = setting(
         "paper",
         "Follow the paper, its published-code, or the original papers of JoCoR, CoDis and Co-teaching.",
+        more="It counts where descriptions of a method differ. For other methods original is the same as paper.",
         metavar="NAME",
     )
-    imports: tuple[str, ...] = setting((), takes="names of modules, such as [my_package.my_methods]")
+    imports: tuple[str, ...] = setting(
+        (),
+        more="Modules that register methods of your own, as given to `--import`; named in the error if the method of a "
+        "run is not registered. Setting it imports nothing: in Python, import the module yourself.",
+        takes="names of modules, such as [my_package.my_methods]",
+    )
 
     # the network; None: chosen by for_data
     network: str | None = setting(
@@ -213,8 +133,10 @@ class TrainConfig:
     weights: str | None = setting(None, "Start from a local file of weights instead.", metavar="FILE")
 
     # the images
-    image_size: int = setting(256, "Side of the stored images, in pixels.", panel="Images", gt=0, le=2**14)
-    crop: int = setting(224, "Side of the random crop from them.", gt=0)
+    image_size: int = setting(
+        256, "Side of the stored, square images in pixels.", panel="Images", gt=0, le=2**14
+    )
+    crop: int = setting(224, "Side of the random crop from them, and of the centre crop in evaluation.", gt=0)
     resize: Literal["squash", "crop"] = setting("squash", "Resize to a square, or the short side, then crop.")
     flip: bool = setting(True, "Mirror training images at random.", shown="yes")
 
@@ -229,7 +151,7 @@ class TrainConfig:
     )
     schedule: Literal["steps", "cosine"] | None = setting(
         None,
-        "The learning rate falls at the milestones, or along a cosine.",
+        "The learning rate falls at the milestones, or along a cosine to 1 %.",
         metavar="steps|cosine",
         shown="cosine for srjt on images, else steps",
     )
@@ -241,7 +163,11 @@ class TrainConfig:
         le=MANY,
     )
     learning_rate: float | None = setting(
-        None, "Learning rate.", shown="srjt 1e-3, others 1e-4; mlp 3e-4, linear 1e-3", gt=0, lt=math.inf
+        None,
+        "Learning rate.",
+        shown="srjt 1e-3, others and transformers 1e-4; mlp 3e-4, linear 1e-3",
+        gt=0,
+        lt=math.inf,
     )
     weight_decay: float | None = setting(None, "Weight decay.", shown="adam 1e-4, adamw 0.05", ge=0, le=1e3)
     milestones: tuple[int, ...] | None = setting(
@@ -255,7 +181,8 @@ class TrainConfig:
     balance: float | None = setting(
         None,
         "0 draws a grade as often as it occurs, 1 all grades equally often.",
-        shown="the method's",
+        more="Grade c is drawn with probability ∝ n_c^(1 − balance).",
+        shown="the method's; 0 for the paper's",
         ge=0,
         le=1,
     )
@@ -265,32 +192,44 @@ class TrainConfig:
     optimise: Purpose = setting(
         "mae",
         "Metric that predicted grades are for: it decides how they follow from the probabilities.",
+        more="`metrics.csv` always has the most likely grades, as in the paper.",
         panel="Evaluation",
     )
     keep: Literal["last", "best"] = setting(
-        "last", "Networks after the last epoch, or after the best one on the validation side."
+        "last", "Networks after the last epoch, or after the best one on the validation side by `optimise`."
     )
     patience: int | None = setting(
-        None, "With --keep best: stop after N epochs without a better one.", metavar="N", gt=0, le=MANY
+        None, "With `keep='best'`: stop after N epochs without a better one.", metavar="N", gt=0, le=MANY
     )
     keep_columns: tuple[str, ...] = setting(
         (),
-        "Columns, such as the eye, that later commands may use.",
+        "Columns, such as the eye, that later commands may use: `per`, `coverage_by`.",
         metavar="LIST",
-        shown="none",
+        shown="none but the patient",
         takes="names of columns, such as [eye, centre]",
     )
     track_wrong_labels: bool = setting(
-        False, "If true grades are known: how many wrong labels the networks repeat.", shown="no"
+        False,
+        "If true grades are known: how many wrong labels the networks repeat.",
+        more="`metrics.csv` then has the split `wrong_labels`, the training samples whose labels are wrong: their "
+        "accuracy is the share of wrong labels that the networks repeat.",
+        shown="no",
     )
 
     # how it is computed
     precision: Precision = setting(
         "auto", "fp32, tf32 or bf16.", panel="How it is computed", shown="bf16 on a GPU, else fp32"
     )
-    step: StepMode = setting("auto", "eager, graph or compiled.", shown="the fastest")
+    step: StepMode = setting(
+        "auto",
+        "How a step is executed: eager, graph or compiled.",
+        more="The fastest is compiled and captured in a CUDA graph where possible.",
+        shown="the fastest",
+    )
     deterministic: bool = setting(False, "Same bits on a GPU too (slower).", shown="no")
-    sync_batchnorm: bool = setting(False, "Synchronise batch normalisation over the processes.", shown="no")
+    sync_batchnorm: bool = setting(
+        False, "Synchronise batch normalisation over distributed processes.", shown="no"
+    )
     memory_share: float = setting(0.5, "Share of the free GPU memory that the images may fill.", gt=0, le=1)
     eval_batch_size: int = setting(1024, "Samples per step of an evaluation.", gt=0, le=MANY)
     checkpoint_seconds: float = setting(30.0, "Least time between two checkpoints.", ge=0, le=1e9)
@@ -390,11 +329,6 @@ class TrainConfig:
             learning["schedule"] = "steps"
         learning["weight_decay"] = WEIGHT_DECAY[self.optimizer or learning["optimizer"]]
         return learning
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON and YAML keep them."""
-        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:

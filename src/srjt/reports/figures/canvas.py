@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -22,10 +22,7 @@ from matplotlib.patches import Rectangle
 
 from srjt.files import explain_write_errors, write_atomically
 from srjt.ordinal.metrics import Interval
-from srjt.studies.results import OURS, is_recipe
-
-# Figures in one style, with captions, as SVG inside a page or as SVG and PNG files; no window system is
-# needed.
+from srjt.studies.results import OURS, is_ours
 
 # Okabe and Ito's palette, which colour-blind people can distinguish; without yellow, too pale for a line on white.
 PALETTE = {
@@ -82,12 +79,7 @@ def _style() -> Iterator[None]:
         yield
 
 
-Draw = TypeVar("Draw", bound=Callable[..., Any])
-
-
-def house_style(function: Draw) -> Draw:
-    """Decorator: the function draws in the style of all figures."""
-    return _style()(function)
+house_style = _style()  # a decorator of functions that draw
 
 
 class ShownFigure(Figure):
@@ -115,7 +107,7 @@ def inline_svg(captioned: CaptionedFigure) -> str:
 
     Each colour becomes a CSS variable (--blue, …) with the colour as its default, which a dark page overrides.
     """
-    text = _svg(captioned, transparent=True)
+    text = figure_bytes(captioned, "svg", facecolor="none").decode()
     text = text[text.index("<svg") :]
     # the style has a rule for "*", which would apply to the whole page; the metadata is not needed
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
@@ -134,28 +126,16 @@ def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
     return files
 
 
-def figure_bytes(captioned: CaptionedFigure, kind: str) -> bytes:
-    """The figure as an SVG or PNG file, on white."""
-    if kind == "svg":
-        return _svg(captioned, transparent=False).encode()
-    png = io.BytesIO()
-    with _style():
-        captioned.figure.savefig(png, format="png", dpi=200, facecolor="white", metadata={"Software": None})
-    return png.getvalue()
-
-
-def _svg(captioned: CaptionedFigure, *, transparent: bool) -> str:
-    """The same bytes for the same figure, and no id that occurs in two figures of a page."""
-    file = io.StringIO()
+def figure_bytes(captioned: CaptionedFigure, kind: str, *, facecolor: str = "white") -> bytes:
+    """The figure as an SVG or PNG file: the same bytes for the same figure."""
+    file, left_out = io.BytesIO(), {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}
     with _style(), mpl.rc_context({"svg.hashsalt": captioned.name}):
-        captioned.figure.savefig(
-            file,
-            format="svg",
-            facecolor="none" if transparent else "white",
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-        )
-    # the ids of groups (axes_1, text_3, …) repeat in every figure; nothing refers to them
-    return re.sub(r'<g id="[^"]*"', "<g", file.getvalue())
+        metadata = dict.fromkeys(left_out[kind])
+        captioned.figure.savefig(file, format=kind, dpi=200, facecolor=facecolor, metadata=metadata)
+    if kind == "png":
+        return file.getvalue()
+    # the ids of groups (axes_1, text_3, …) repeat in every figure of a page; nothing refers to them
+    return re.sub(rb'<g id="[^"]*"', b"<g", file.getvalue())
 
 
 # Colour, dashes and marker of each method: the same in every figure, and distinguishable without colour.
@@ -164,6 +144,7 @@ FEW = 6  # up to this many methods each has its own colour
 
 Dashes = str | tuple[float, tuple[float, ...]]
 _DASHES: tuple[Dashes, ...] = (
+    "-",
     (0, (5, 2)),
     (0, (1, 1.5)),
     (0, (5, 1.5, 1, 1.5)),
@@ -179,9 +160,8 @@ class Style:
     dashes: Dashes = "-"
     marker: str = ""
     filled: bool = True
-    width: float = 1.6
     prominent: bool = True  # False: grey and thin, but labelled
-    bold: bool = False  # its name
+    bold: bool = False  # its name; its line is wider
 
 
 def method_styles(methods: Sequence[str]) -> dict[str, Style]:
@@ -193,26 +173,20 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
     families = list(dict.fromkeys(name.removesuffix(OURS) for name in methods if name.endswith(OURS)))
     alone = [name for name in methods if name.removesuffix(OURS) not in families]
     crowded = len(methods) > FEW and bool(families)
-    chosen: dict[str, Style] = {}
+    colours, chosen = (*PALETTE.values(), INK), {}
     for name in methods:
-        if name in alone:
-            place, ours = len(families) + alone.index(name), is_recipe(name)
-            dashes: Dashes = ("-", *_DASHES)[alone.index(name) % (1 + len(_DASHES))]
-            if crowded and not ours:
-                chosen[name] = Style(colour=GREY, dashes=dashes, width=0.9, prominent=False)
-                continue
-            if crowded:
-                place, dashes = len(families), "-"
-        else:
-            place, ours = families.index(name.removesuffix(OURS)), name.endswith(OURS)
-            dashes = "-" if ours else _DASHES[place % len(_DASHES)]
-        colours = (*PALETTE.values(), INK)
+        family, ours = name.removesuffix(OURS), is_ours(name)
+        paired = family in families
+        number = (families if paired else alone).index(family)
+        place = number if paired else len(families) + number * (not crowded)
+        dashes = _DASHES[1 + number % (len(_DASHES) - 1) if paired else number % len(_DASHES)]
+        prominent = paired or ours or not crowded
         chosen[name] = Style(
-            colour=INK if crowded and name in alone else colours[place % len(colours)],
-            dashes=dashes,
-            marker=_MARKERS[place % len(_MARKERS)],
-            filled=ours or name in alone,
-            width=2.0 if ours else 1.5,
+            colour=colours[place % len(colours)] if paired or not crowded else INK if ours else GREY,
+            dashes="-" if ours and (paired or crowded) else dashes,
+            marker=_MARKERS[place % len(_MARKERS)] if prominent else "",
+            filled=ours or not paired,
+            prominent=prominent,
             bold=ours,
         )
     return chosen
@@ -223,6 +197,7 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
 Floats = npt.NDArray[np.float64]
 LINE_HEIGHT = 0.155  # inches of a label
 LETTER = 0.073  # inches, on average; wide enough for the fonts a page may choose
+LEADER = {"arrowstyle": "-", "linewidth": 0.7, "shrinkB": 0, "relpos": (0, 0.5)}  # from a curve to its name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,13 +210,6 @@ class Curve:
     spread: Floats | None = None
     label: str = ""  # the text at its end; default: its name
     most: float = math.inf  # bands and bars end at the ends of a metric's range
-
-    @property
-    def ends(self) -> tuple[Floats, Floats] | None:
-        """Where bands and bars end; None if there are none."""
-        if self.spread is None or not np.nanmax(self.spread, initial=0) > 0:
-            return None
-        return np.maximum(self.y - self.spread, 0.0), np.minimum(self.y + self.spread, self.most)
 
 
 @house_style
@@ -303,13 +271,16 @@ def prepare_axes(axes: Any, title: str, *, grid: Literal["x", "y", "both"], **mo
 
 def _plot_curve(axes: Any, curve: Curve, style: Style, *, shift: float, error_bars: bool) -> None:
     x = curve.x + shift
-    ends = curve.ends if style.prominent else None  # fourteen bands would hide the curves
-    if ends is not None and error_bars:
-        axes.vlines(x, *ends, color=style.colour, linewidth=0.8)
-    elif ends is not None:
-        axes.fill_between(x, *ends, color=style.colour, alpha=0.14, linewidth=0)
+    # not those of grey curves: fourteen bands would hide the curves
+    if style.prominent and curve.spread is not None and np.nanmax(curve.spread, initial=0) > 0:
+        ends = np.maximum(curve.y - curve.spread, 0.0), np.minimum(curve.y + curve.spread, curve.most)
+        if error_bars:
+            axes.vlines(x, *ends, color=style.colour, linewidth=0.8)
+        else:
+            axes.fill_between(x, *ends, color=style.colour, alpha=0.14, linewidth=0)
+    width = 2.0 if style.bold else 1.5 if style.prominent else 0.9
     axes.plot(
-        x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=style.width,
+        x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=width,
         marker=style.marker or ("o" if len(x) == 1 else ""), markersize=4, markevery=max(1, len(x) // 8),
         markerfacecolor=style.colour if style.filled else "none", markeredgewidth=1, solid_capstyle="round",
         zorder=3 if style.prominent else 2,
@@ -350,26 +321,21 @@ def _label_ends(axes: Any, curves: Sequence[Curve], shifts: Floats, styles: Mapp
     heights = spread_apart(wanted, gap=line, low=-line / 2, high=1 + line / 2)
     for curve, end, height in zip(curves, ends, heights, strict=True):
         style = styles[curve.name]
-        leader = {
-            "arrowstyle": "-",
-            "color": style.colour,
-            "linewidth": 0.7,
-            "shrinkB": 0,
-            "relpos": (0, 0.5),
-        }
         axes.annotate(
             printable(curve.label or curve.name, longest=30), end, (1.05, height), textcoords="axes fraction",
-            va="center", fontsize=8.5, color=INK if style.prominent else GREY, arrowprops=leader,
-            fontweight="bold" if style.bold else "normal", annotation_clip=False,
+            va="center", fontsize=8.5, color=INK if style.prominent else GREY, annotation_clip=False,
+            fontweight="bold" if style.bold else "normal", arrowprops={**LEADER, "color": style.colour},
         )  # fmt: skip
 
 
-def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool = False) -> pd.Series:
-    """One metric of one run by epoch: the mean of its networks, or of their pooled predictions."""
+def mean_over_networks(
+    metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool, by: Sequence[str] = ("epoch",)
+) -> pd.Series:
+    """One metric by epoch, or by further columns: the mean of the networks, or of their pooled predictions."""
     chosen = metrics[(metrics["split"] == split) & (metrics["metric"] == metric)]
     networks = set(chosen["network"])
     wanted = {"pooled"} if pooled and "pooled" in networks else networks - {"ensemble", "pooled"}
-    return chosen[chosen["network"].isin(wanted)].groupby("epoch")["value"].mean()
+    return chosen[chosen["network"].isin(wanted)].groupby(list(by))["value"].mean()
 
 
 # Confusion and transition matrices as figures: the darker a cell, the larger its share of the row.

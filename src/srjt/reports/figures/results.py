@@ -20,7 +20,8 @@ from srjt.inference.evaluate import Evaluation
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures import canvas
-from srjt.reports.figures.study import describe_ends
+from srjt.reports.figures.study import SELECTED, SELECTION_RECALL, describe_ends, no_selection
+from srjt.reports.table import between
 
 # Reliability diagrams: how often predictions are right, by how sure they are.
 
@@ -62,7 +63,6 @@ def run_figures(
     the run has. noise_rate: share of wrong training labels, if the true grades are known.
     """
     curve = partial(_curve, metrics, pooled=pooled)
-    clean = None if noise_rate is None else (1 - noise_rate, f"1 − ε = {1 - noise_rate:.2f}: no selection")
     shown: list[tuple[str, str, list[canvas.Curve], tuple[float, str] | None]] = []
     for name, title in (("mae", "Mean absolute error, lower is better"), ("accuracy", "Accuracy")):
         level = None if naive is None else (float(getattr(naive, name)), "one grade for all")
@@ -74,9 +74,8 @@ def run_figures(
         by_grade = [
             c for n, grade in enumerate(grades) for c in curve("train", f"label_recall[{n}]", str(grade))
         ]
-        shown.append(("label-precision", "Share of correct labels among the selected", selected, clean))
-        title = "Share of correctly labelled samples that is selected"
-        shown.append(("selection-recall", title, by_grade, None))
+        shown.append(("label-precision", SELECTED, selected, no_selection(noise_rate)))
+        shown.append(("selection-recall", SELECTION_RECALL, by_grade, None))
     return [
         canvas.CaptionedFigure(
             name=name,
@@ -164,8 +163,8 @@ def decision_figures(decision: Decision, *, grade: str) -> list[canvas.Captioned
             _panel(
                 [([0, 1], [0, 1], THIN), (curve.false_positive_rate, curve.sensitivity, OWN)], name="roc",
                 xlabel="1 − specificity", title="Sensitivity", point=(1 - specificity, sensitivity),
-                caption=f"ROC curve of {referral}; area {_text(area)}. The dot is the operating point, the line that "
-                "of a random decision.",
+                caption=f"ROC curve of {referral}; area {area.value:.3f} ({between(*area[1:])}). The dot is the "
+                "operating point, the line that of a random decision.",
                 alt=f"ROC curve, area {area.value:.3f}.",
             )
         )  # fmt: skip
@@ -178,8 +177,8 @@ def decision_figures(decision: Decision, *, grade: str) -> list[canvas.Captioned
                 [([0, 1], [share, share], THIN), (x, y, {**OWN, "drawstyle": "steps-pre"})],
                 name="precision-recall", xlabel="sensitivity (recall)",
                 title="Positive predictive value (precision)", point=(sensitivity, precision),
-                caption=f"Precision and recall of {referral}; average precision {_text(average)}. The dot is the "
-                "operating point, the line the share of samples to refer.",
+                caption=f"Precision and recall of {referral}; average precision {average.value:.3f} "
+                f"({between(*average[1:])}). The dot is the operating point, the line the share of samples to refer.",
                 alt=f"Precision–recall curve, average precision {average.value:.3f}.",
             )
         )  # fmt: skip
@@ -233,10 +232,6 @@ def risk_coverage_figure(abstention: Abstention) -> canvas.CaptionedFigure:
         caption=f"Share of wrong {answers} if the least confident answers are left to a person.{marked}",
         alt=f"Risk–coverage curve; without abstention {risk[-1]:.3f} of the {answers} are wrong.",
     )
-
-
-def _text(area: Interval) -> str:
-    return f"{area.value:.3f} ({area.low:.3f} – {area.high:.3f})"
 
 
 @canvas.house_style

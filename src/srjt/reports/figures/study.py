@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +12,12 @@ import pandas as pd
 from srjt.reports import study_tables as tables
 from srjt.reports.figures import canvas
 from srjt.studies.config import parse_noise
-from srjt.studies.results import display_name, is_ours, paper_order
+from srjt.studies.results import StudyResults, display_name, is_ours, paper_order
 from srjt.training.checkpoint import LAST
-
-if TYPE_CHECKING:
-    from srjt.studies.results import StudyResults
 
 LAST_EPOCHS = "mean over the last ten epochs (all, if fewer)"
 SELECTED = "Share of correct labels among the selected"
+SELECTION_RECALL = "Share of correctly labelled samples that is selected"
 
 # What a study has.
 
@@ -41,11 +38,6 @@ def nominal_rates(results: StudyResults) -> dict[str, float]:
     return {noise: rate for noise, rate in rates.items() if rate is not None}
 
 
-def _of_noise(results: StudyResults, noise: str) -> StudyResults:
-    """With the metrics of one noise: a study may have millions of rows."""
-    return replace(results, metrics=results.metrics[results.metrics["noise"] == noise])
-
-
 def _selecting_methods(results: StudyResults, noise: str) -> list[str]:
     """Methods that leave out correctly labelled samples in some epoch."""
     metrics = results.metrics
@@ -58,48 +50,12 @@ def _keeps_best(results: StudyResults) -> bool:
     return bool(results.facts["study"]["train"].get("keep") == "best")
 
 
-def _clean_share(results: StudyResults, noise: str) -> tuple[float, str] | None:
+def no_selection(rate: float | None) -> tuple[float, str] | None:
     """1 − ε, the label precision without selection, and its name."""
-    rate = nominal_rates(results).get(noise)
     return None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}: no selection")
 
 
 # The curves of its methods: mean and standard deviation over folds.
-
-
-def method_curves(
-    results: StudyResults,
-    noise: str,
-    *,
-    split: str,
-    metric: str,
-    labels: Mapping[tables.MethodVariant, str],
-) -> tuple[list[canvas.Curve], dict[str, str]]:
-    """A curve per method, mean and standard deviation over folds (seeds averaged first), and label → what is missing.
-
-    labels: (method, variant) → label of its curve. Finished runs only; if a method has none, its unfinished runs, up
-    to the last epoch that all of them have reached. Failed runs never.
-    """
-    metrics, runs = results.metrics, results.runs[results.runs["noise"] == noise]
-    metrics = metrics[(metrics[["noise", "split", "metric"]] == [noise, split, metric]).all(axis=1)]
-    pooled = results.facts["study"]["train"].get("convention") == "published-code"
-    curves, missing = [], {}
-    for source, label in labels.items():
-        planned = runs[(runs[["method", "variant"]] == list(source)).all(axis=1)].set_index("key")
-        done = planned[planned["status"] == "done"]
-        chosen = done if len(done) else planned[planned["status"] != "failed"]
-        per_run = {
-            key: canvas.mean_over_networks(rows, split=split, metric=metric, pooled=pooled)
-            for key, rows in metrics[metrics["key"].isin(chosen.index)].groupby("key")
-        }
-        by_epoch = pd.DataFrame(per_run).dropna()  # the epochs that all runs have reached
-        if by_epoch.empty:
-            continue
-        if len(done) < len(planned):
-            missing[label] = f"{len(done)} of {len(planned)} runs" if len(done) else "unfinished"
-        folds = by_epoch.T.groupby(chosen["fold"].reindex(by_epoch.columns).to_numpy()).mean()
-        curves.append(_fold_curve(results, source, folds, label=label, metric=metric))
-    return curves, missing
 
 
 def _fold_curve(
@@ -144,14 +100,13 @@ def file_name(text: str) -> str:
 
 def noise_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFigure]:
     """The curves, the selection and the confusion matrices of one noise."""
-    results = _of_noise(results, noise)
     figures = (
         score_curves(results, noise, metric="accuracy"),
         score_curves(results, noise, metric="mae"),
         # of methods that do not select the curve is the line at 1 − ε
         _over_epochs(
             results, noise, _selecting_methods(results, noise), name="label-precision", split="train",
-            metric="label_precision", title=SELECTED, reference=_clean_share(results, noise),
+            metric="label_precision", title=SELECTED, reference=no_selection(nominal_rates(results).get(noise)),
         ),
         selection_recall(results, noise),
         confusion_matrices(results, noise),
@@ -161,8 +116,7 @@ def noise_figures(results: StudyResults, noise: str) -> list[canvas.CaptionedFig
 
 def score_curves(results: StudyResults, noise: str, *, metric: str) -> canvas.CaptionedFigure | None:
     """A test metric over epochs: accuracy or mae."""
-    title = f"Test {tables.METRIC_NAMES[metric][1 if metric == 'accuracy' else 0]}"
-    methods = study_methods(results)
+    title, methods = "Test MAE" if metric == "mae" else f"Test {metric}", study_methods(results)
     return _over_epochs(results, noise, methods, name=metric, split="test", metric=metric, title=title)
 
 
@@ -174,7 +128,6 @@ USAGE_STYLES = {
         marker="o" if select == "hard" else "s",
         dashes="-" if update == "soft" else (0, (5, 2)),
         filled=update == "soft",
-        width=2.0 if (select, update) == ("hard", "soft") else 1.5,
         bold=(select, update) == ("hard", "soft"),
     )
     for select, update in tables.LOSS_USAGES
@@ -188,7 +141,7 @@ def ablation_figures(results: StudyResults, noise: str) -> list[canvas.Captioned
     None if no run selects by the soft loss.
     """
     runs = results.runs[results.runs["noise"] == noise]
-    level, results = _clean_share(results, noise), _of_noise(results, noise)
+    level = no_selection(nominal_rates(results).get(noise))
     figures = [
         _over_epochs(
             results, noise, {source: "/".join(usage) for usage, source in usages.items()}, split=split,
@@ -198,7 +151,7 @@ def ablation_figures(results: StudyResults, noise: str) -> list[canvas.Captioned
         )
         for split, metric, title, reference in (
             ("train", "label_precision", SELECTED, level),
-            ("test", "mae", f"Test {tables.METRIC_NAMES['mae'][1]}", None),
+            ("test", "mae", "Test mean absolute error", None),
         )
         for host, usages in tables.ablation(zip(runs["method"], runs["variant"], strict=True)).items()
         if any(select == "soft" for select, _ in usages)  # other figures show the other hosts
@@ -210,22 +163,41 @@ def _over_epochs(
     results: StudyResults, noise: str, sources: Mapping[tables.MethodVariant, str] | Sequence[str], *, name: str,
     split: str, metric: str, title: str, key: str = "", **options: Any,
 ) -> canvas.CaptionedFigure | None:  # fmt: skip
-    """A curve for each source, the mean over folds and networks.
+    """A curve for each source: mean and standard deviation over folds, seeds and networks averaged first.
+
+    Finished runs only; if a method has none, its unfinished runs, up to the last epoch that all of them have reached.
+    Failed runs never.
 
     sources: (method, variant) → label, or methods. key: what dashes and markers mean. options: as for ``chart``.
     """
     labels = sources if isinstance(sources, Mapping) else {(m, ""): display_name(m) for m in sources}
-    curves, missing = method_curves(results, noise, split=split, metric=metric, labels=labels)
+    metrics, runs = (table[table["noise"] == noise] for table in (results.metrics, results.runs))
+    pooled = results.facts["study"]["train"].get("convention") == "published-code"
+    values = canvas.mean_over_networks(
+        metrics, split=split, metric=metric, pooled=pooled, by=("epoch", "key")
+    ).unstack("key")
+    curves, missing = [], []
+    for source, label in labels.items():
+        planned = runs[(runs[["method", "variant"]] == list(source)).all(axis=1)].set_index("key")
+        done = planned[planned["status"] == "done"]
+        chosen = done if len(done) else planned[planned["status"] != "failed"]
+        by_epoch = values.loc[:, values.columns.isin(chosen.index)].dropna()  # epochs that all have reached
+        if by_epoch.empty:
+            continue
+        if len(done) < len(planned):
+            finished = f"{len(done)} of {len(planned)} runs" if len(done) else "unfinished"
+            missing.append(f"{label}, {finished}")
+        folds = by_epoch.T.groupby(chosen["fold"].reindex(by_epoch.columns).to_numpy()).mean()
+        curves.append(_fold_curve(results, source, folds, label=label, metric=metric))
     if not curves:
         return None
     under = tables.noise_phrase(noise)
-    incomplete = "; ".join(f"{label}, {what}" for label, what in missing.items())
     options = {"styles": canvas.method_styles(study_methods(results)), **options}
     return canvas.CaptionedFigure(
         name=file_name(f"{name}-{noise}"),
         figure=canvas.chart(curves, xlabel="epoch", title=title, **options),
         caption=f"{title} {under}, mean over folds and networks{spread_note(curves, 'bands')}.{key}"
-        + (f" Incomplete: {incomplete}." if missing else ""),
+        + (f" Incomplete: {'; '.join(missing)}." if missing else ""),
         alt=f"Curve chart over epochs {under}: {title}. {describe_ends(curves)}",
     )
 
@@ -238,14 +210,14 @@ def selection_recall(results: StudyResults, noise: str) -> canvas.CaptionedFigur
     grades = [str(grade) for grade in results.facts["grades"]]
     metrics, runs = results.metrics, results.runs
     done = runs["key"][(runs[["noise", "variant", "status"]] == [noise, "", "done"]).all(axis=1)]
-    metrics = metrics[metrics["key"].isin(list(done)) & metrics["metric"].str.startswith("label_recall[")]
+    metrics = metrics[metrics["key"].isin(list(done))]
+    metrics = metrics[metrics["metric"].str.startswith("label_recall[")]
     metrics = metrics[metrics["epoch"] > metrics.groupby("key")["epoch"].transform("max") - LAST]
     places = {f"label_recall[{c}]": c for c in range(len(grades))}
-    title = "Share of correctly labelled samples that is selected"
     return _dots(
         results, _selecting_methods(results, noise), metrics.assign(x=metrics["metric"].map(places)),
-        name=f"selection-recall-{noise}", title=title, xlabel="grade", ticks=(range(len(grades)), grades),
-        caption=f"{title} {tables.noise_phrase(noise)}, {LAST_EPOCHS}, networks and folds", metric="label_recall",
+        name=f"selection-recall-{noise}", title=SELECTION_RECALL, xlabel="grade", metric="label_recall",
+        caption=f"{SELECTION_RECALL} {tables.noise_phrase(noise)}, {LAST_EPOCHS}", ticks=(range(len(grades)), grades),
     )  # fmt: skip
 
 
@@ -266,7 +238,7 @@ def mae_against_rate(results: StudyResults) -> list[canvas.CaptionedFigure]:
                 results, study_methods(results), scores.assign(x=scores["noise"].map(rate_of)).dropna(subset="x"),
                 name=f"mae-against-rate-{kind}", title="Mean absolute error on the test side, lower is better",
                 xlabel="noise rate ε (nominal)", ticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
-                caption=f"MAE against the rate of {name}, {over}, networks and folds", metric="mae",
+                caption=f"MAE against the rate of {name}, {over}", metric="mae",
             )
         )  # fmt: skip
     return [figure for figure in figures if figure is not None]
@@ -295,7 +267,7 @@ def _dots(
     return canvas.CaptionedFigure(
         name=file_name(name),
         figure=canvas.chart(curves, styles=styles, xlabel=xlabel, title=title, xticks=ticks, error_bars=True),
-        caption=f"{caption}{spread_note(curves, 'bars')}.",
+        caption=f"{caption}, networks and folds{spread_note(curves, 'bars')}.",
         alt=f"Dot plot by {xlabel}: {title}. {'; '.join(ends)}.",
     )
 
@@ -329,7 +301,7 @@ def noise_matrix(results: StudyResults, noise: str) -> canvas.CaptionedFigure | 
     """The transition matrix and, if it is recorded, the realised one."""
     rows = results.noise[results.noise["noise"] == noise]
     injected = parse_noise(noise).kind != "none"
-    estimated = "matrix_estimated" in rows and bool(rows["matrix_estimated"].any())
+    estimated = bool(rows["matrix_estimated"].any())
     title = "Estimated, mean over folds" if estimated else "Nominal" if injected else "Assumed"
     source = "estimated from the training labels" if estimated else "as given to the methods that need it"
     panels: dict[str, npt.NDArray[np.float64]] = {}

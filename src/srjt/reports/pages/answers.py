@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,11 +23,8 @@ from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
 from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement, scores_table
-from srjt.reports.sections import made_section, model_section, pictures_of, run_name
-from srjt.reports.study_tables import noise_label
-from srjt.reports.table import Table, between, data_table, metric_heading
-from srjt.studies.config import CORRECTED, better_labels, parse_noise
-from srjt.studies.results import StudyResults
+from srjt.reports.sections import pictures_of, run_name, run_sections
+from srjt.reports.table import Table, between, data_table
 
 LEAST_CERTAIN = 12
 ALL = 500  # answers in the table of the page
@@ -95,28 +91,27 @@ def predictions_page(
     """
     run, per = predictions.run, tuple(predictions.attrs["per"])
     expected = best_side(run, Answering(per=per) if per == ("patient",) else None)
-    facts = prediction_facts(predictions, expected)
-    warnings = (
-        [] if expected is None or evaluation_facts(expected).beaten else [". ".join(judgement(expected))]
-    )
-    details = {}
+    facts, warnings, details, sections = prediction_facts(predictions, expected), [], {}, []
+    if expected is not None and not evaluation_facts(expected).beaten:
+        warnings.append(". ".join(judgement(expected)))
     if left_out := [*skipped, *predictions.attrs["skipped"]]:
         lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
         if len(left_out) > NAMED:
             lines.append(f"… and {len(left_out) - NAMED:,} more")
         text = f"{count_of(len(left_out), 'file or row', 'files or rows')} left out."
         details[text] = [("Which, and why", "\n".join(lines))]
-    sections, (title, lead) = [], verdict(VERDICT, facts)
     if not brief:
+        part = f"The first {ALL:,} of {facts.answers:,}" if facts.answers > ALL else ""
+        table, how = _table(predictions, slice(ALL), slug="answers", title=part), predictions.attrs["how"]
         sections = [
-            _answers(predictions, facts),
+            Section("every-answer", "Answers", tables=[table]),
             *_least_certain(predictions, facts, data),
             *_ranges(predictions),
             *_expected(expected),
-            Section("how", "How these answers came about", facts=[*predictions.attrs["how"].items()], closed=True),
-            model_section(run),
-            made_section(run, sources=sources, command=command),
-        ]  # fmt: skip
+            Section("how", "How these answers came about", facts=[*how.items()], closed=True),
+            *run_sections(run, sources=sources, command=command),
+        ]
+    title, lead = verdict(VERDICT, facts)
     return Page(
         kind=f"Predictions of {run_name(run)}",
         title=title,
@@ -145,13 +140,6 @@ def _key_numbers(predictions: Predictions, facts: SimpleNamespace) -> list[KeyNu
         for label, count, beside in rows
         if count >= 0
     ]
-
-
-def _answers(predictions: Predictions, facts: SimpleNamespace) -> Section:
-    part = f"The first {ALL:,} of {facts.answers:,}" if facts.answers > ALL else ""
-    return Section(
-        "every-answer", "Answers", tables=[_table(predictions, slice(ALL), slug="answers", title=part)]
-    )
 
 
 def _table(predictions: Predictions, rows: Any, *, slug: str, title: str) -> Table:
@@ -264,9 +252,8 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
 
 def _image(found: Explanation, row: int) -> Tile:
     prediction, image, maps = found.predictions.iloc[row], found.images[row], found.maps[:, row]
-    grades = [name.removeprefix("p_") for name in found.predictions.columns if name.startswith("p_")]
     show = found.grades.show
-    probabilities = ", ".join(f"{show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in grades)
+    probabilities = ", ".join(f"{show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in found.grades)
     names = ["network"] if len(maps) == 1 else [f"network {k}" for k in range(1, len(maps) + 1)]
     return Tile(
         picture=data_uri(resized_square(image, PICTURE)),
@@ -365,95 +352,4 @@ def _curve(plan: SamplePlan, name: str) -> CaptionedFigure:
         figure=chart([curve], xlabel="patients", title=title, reference=wanted),
         caption=f"One patient contributes a deviation of {plan.deviation:.2f}.",
         alt=f"Half-width by number of patients; {plan.patients:,} reach {plan.half_width:g}.",
-    )
-
-
-# The learning curve of a study: would more images or better labels help more?
-
-
-class Gain(NamedTuple):
-    """Improvement of a metric: its mean, the least and the most over folds and seeds; nan if not known."""
-
-    mean: float = math.nan
-    least: float = math.nan
-    most: float = math.nan
-
-    def __str__(self) -> str:
-        return "{:+.3f} ({:+.3f} to {:+.3f} over the folds)".format(*self).replace("-", "−")
-
-
-GAIN_VERDICT: list[Rule[Any]] = [
-    (lambda f: not f.learnt, "What would help is not shown: the networks are no better than one grade for all "
-     "samples."),
-    (lambda f: math.isnan(f.better.mean), "Whether better labels would help more cannot be told: no noise was "
-     "injected, and the data have no column true_grade or verified_grade."),
-    (lambda f: f.better.least > f.doubling.most, "Better labels help more than more images."),
-    (lambda f: f.doubling.least > f.better.most, "More images help more than better labels."),
-    (lambda f: True, "Whether more images or better labels help more is not shown: the folds differ."),
-]  # fmt: skip
-GAINS: list[Rule[Any]] = [
-    (lambda f: not math.isnan(f.doubling.mean), "Twice the training patients improve the {f.metric} of {f.method} by "
-     "{f.doubling!s}. A further doubling usually gains less; it was not measured."),
-    (lambda f: not math.isnan(f.better.mean), "{f.labels} improve it by {f.better!s}."),
-]  # fmt: skip
-
-
-def curve_facts(
-    results: StudyResults, noise: str, method: tuple[str, str], *, metric: str
-) -> SimpleNamespace:
-    """Of one method, by name and variant, and one noise without a share.
-
-    doubling: all training patients instead of half of them; better: better labels, which ``labels`` names; learnt:
-    whether the networks beat one grade for all.
-    """
-    scores = results.scores
-    own = scores[(scores["split"] == "test") & (scores["metric"] == metric)]
-    own = own[(own["method"] == method[0]) & (own["variant"] == method[1])]
-    values = own.set_index(["noise", "fold", "seed"])["value"]
-    sign = 1.0 if METRICS[metric].lower_is_better else -1.0
-
-    def gain(before: str, after: str) -> Gain:
-        if not {before, after} <= set(own["noise"]):
-            return Gain()
-        gains = (sign * (values[before] - values[after])).dropna()
-        return Gain(float(gains.mean()), float(gains.min()), float(gains.max()))
-
-    better = better_labels(parse_noise(noise))
-    naive = results.naive[(results.naive["noise"] == noise) & (results.naive["metric"] == metric)]["value"]
-    score = own.loc[own["noise"] == noise, "value"].mean()
-    halved, true = "Labels with half of the noise", "True or verified grades as labels"
-    return SimpleNamespace(
-        metric=METRICS[metric].long_name,
-        method=method[0],
-        doubling=gain(f"{noise}@0.5", noise),
-        better=gain(noise, better),
-        labels=true if better == CORRECTED else halved,
-        learnt=bool(naive.empty or sign * (naive.mean() - score) > 0),
-    )
-
-
-def learning_curve_section(results: StudyResults, *, metric: str) -> Section | None:
-    """None if the study has no shares of the training patients, or no scores yet."""
-    scores = results.scores
-    own = scores[(scores["split"] == "test") & (scores["metric"] == metric)]
-    specs = {text: parse_noise(text) for text in own["noise"].unique()}
-    curves = list(dict.fromkeys(spec.labels for spec in specs.values() if spec.share < 1.0))
-    if not curves:
-        return None
-    values = own.groupby(["method", "variant", "noise"], sort=False)["value"]
-    table = values.agg(["mean", "std"]).reset_index()
-    table["training"] = table["noise"].map(noise_label)
-    headings = {"mean": metric_heading(metric), "std": "± over folds"}
-    shown = table[["method", "training", "mean", "std"]].rename(columns=headings)
-    texts = []
-    for noise in curves:
-        for method in own.loc[own["noise"] == noise, ["method", "variant"]].drop_duplicates().itertuples():
-            facts = curve_facts(results, noise, (str(method.method), str(method.variant)), metric=metric)
-            texts.append(" ".join([sentences(GAIN_VERDICT, facts)[0], *sentences(GAINS, facts)]))
-    return Section(
-        "learning-curve",
-        "More images or better labels?",
-        text=texts,
-        tables=[data_table(shown, title="By training patients and noise", slug="learning-curve")],
-        brief=True,
     )

@@ -42,19 +42,19 @@ VERDICT: list[Verdict[Any]] = [
 SUGGESTIONS: list[Rule[Any]] = [
     (lambda f: f.suggested, "For {f.suggested:,} of {f.samples:,} labels another grade is suggested; about "
      "{f.right:.0%} of these are right."),
-    (lambda f: not f.suggested and f.another, "Another grade is more probable for {f.another:,} of {f.samples:,} "
-     "labels, but none is suggested: the networks may be wrong as often."),
-    (lambda f: not f.suggested and not f.another, "Each of the {f.samples:,} labels is the most probable grade."),
+    (lambda f: not f.suggested and f.another_likelier, "Another grade is more probable for {f.another_likelier:,} of "
+     "{f.samples:,} labels, but none is suggested: the networks may be wrong as often."),
+    (lambda f: not f.suggested and not f.another_likelier, "Each of the {f.samples:,} labels is the most probable "
+     "grade."),
 ]  # fmt: skip
 WARNINGS: list[Rule[Any]] = [
-    (lambda f: f.not_beaten, "The networks do not beat one grade for all: they are {f.mae:.2f} grades from the "
-     "labels, and always the median would be {f.naive_mae:.2f}."),
+    (lambda f: "naive" in f.caveat, "The networks do not beat one grade for all."),
     (lambda f: f.several and not f.learnt, "The networks have not learnt to tell the grades apart: what is said "
      "here rests on the readings."),
-    (lambda f: f.verify, "Verify {f.verify}, drawn at random, to know the rate within ±{f.within:.0%}."),
+    (lambda f: f.verify, f"Verify {{f.verify}}, drawn at random, to know the rate within ±{WITHIN:.0%}."),
     (lambda f: f.twins, "{f.twins} of identical images contradict each other, and come first: at most one of each "
      "image's is right."),
-    (lambda f: not f.patients, "There are no patient ids: a label may be judged by networks that were trained on "
+    (lambda f: f.patients is None, "There are no patient ids: a label may be judged by networks that were trained on "
      "its patient, which makes wrong labels look right."),
 ]  # fmt: skip
 REMARKS: list[Rule[Any]] = [
@@ -63,45 +63,34 @@ REMARKS: list[Rule[Any]] = [
      "srjt train estimates it from less, so its rate may differ."),
     (lambda f: f.judged, "Expected errors are the sum of 1 − quality, the probability that a label is right. Their "
      "intervals treat labels as independent, and do not contain the uncertainty of the noise rate."),
-    (lambda f: f.judged and not f.identifiable, "The rate is not known because {f.reason}."),
-    (lambda f: f.judged and f.assumption, "{f.assumption}."),
+    (lambda f: f.judged and not f.identifiable, "The rate is not known because {f.reason}"),
+    (lambda f: f.judged and f.assumption, "{f.assumption}"),
 ]  # fmt: skip
 
 
 def audit_facts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> SimpleNamespace:
-    """What the rules know. facts: of ``audit.json``; summary: of ``summary.json``."""
-    several, networks = "readings" in summary, summary["networks"]
-    (low, high), has_patients = summary["rate_interval"], summary["patients"] is not None
-    suggestions, noun = summary.get("suggestions", {}), "consensus grade" if several else "label"
-    wrong_readings = sum(row["expected_errors"] for row in summary["readers"]) if several else 0.0
+    """What the rules know: the contents of ``audit.json`` (facts) and of ``summary.json``, and more."""
+    several, suggestions = "readings" in summary, summary.get("suggestions", {})
+    noun, twins = "consensus grade" if several else "label", summary.get("twins", {}).get("labels")
+    wrong_readings = sum(row["expected_errors"] for row in summary["readers"] or ())
+    more, verify = "more " if "verified" in summary else "", summary["verify_more"]
     own = {
         "judged": judges_labels(summary),
         "several": several,
         "noun": noun,
-        "low": low,
-        "high": high,
-        "reason": str(summary["reason"]).rstrip("."),
-        "assumption": (assumption := str(summary["assumption"]).rstrip("."))[:1].upper() + assumption[1:],
+        "low": summary["rate_interval"][0],
+        "high": summary["rate_interval"][1],
         "wrong": summary["expected_errors"] / summary["samples"],
-        "wrong_readings": wrong_readings / summary["readings"] if several else 0.0,
+        "wrong_readings": wrong_readings / summary.get("readings", 1),
         "suggested": suggestions.get("count", 0),
         "right": suggestions.get("expected_right", 0.0),
-        "another": summary["another_likelier"],
-        "not_beaten": "naive" in summary["caveat"],
-        "verify": _count(summary["verify_more"], f"{'more ' if 'verified' in summary else ''}{noun}"),
-        "within": WITHIN,
-        "twins": _count(summary["twins"]["labels"], "label") if "twins" in summary else "",
-        "patients": has_patients,
-        "thing": ("sample" if facts["features"] else "image") + " or its patient" * has_patients,
-        "folds": facts["folds"],
+        "verify": count_of(verify, more + noun) if verify else "",
+        "twins": count_of(twins, "label") if twins else "",
+        "thing": ("sample" if facts["features"] else "image") + " or its patient" * bool(summary["patients"]),
         "epochs": count_of(facts["epochs"], "epoch"),
     }
-    own["suggestion"] = sentences(SUGGESTIONS, SimpleNamespace(**{**summary, **own}))[0]
-    return SimpleNamespace(**{**summary, **networks, **own})
-
-
-def _count(number: int, noun: str) -> str:
-    return count_of(number, noun) if number else ""
+    known = {**facts, **summary["networks"], **summary, **own}
+    return SimpleNamespace(**known, suggestion=sentences(SUGGESTIONS, SimpleNamespace(**known))[0])
 
 
 def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, str] | None = None) -> Page:
@@ -110,6 +99,8 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
     maps: with where the networks look. grade_names: instead of the audit's own.
     """
     facts, summary = audit_folder.read_facts(folder), audit_folder.read_summary(folder)
+    if grade_names is not None:
+        facts["grade_names"] = grade_names
     # a file name need not be valid UTF-8
     scores = audit_folder.read_scores(folder, facts, encoding_errors="surrogateescape")
     readings = None
@@ -117,16 +108,14 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
         readings = pd.read_csv(folder / "readings.csv", dtype=str, keep_default_na=False)
         readings = readings.astype({"quality": float})
     looks = _look_maps(folder, min(WORST, len(scores))) if maps else None
-    grades = Grades(facts["grades"], facts.get("grade_names")).named(grade_names)
-    return _page(facts, summary, scores, readings, grades, partial(thumbnail, folder), folder, looks)
+    return _page(facts, summary, scores, readings, partial(thumbnail, folder), folder, looks)
 
 
 @page_of.register(Audit)
 def audited_page(found: Audit) -> Page:
     """The page of an audit in memory."""
-    facts, scores, picture = found.facts, found.scores.copy(), sections.pictures_of(found.fitted.manifest)
-    grades = Grades(facts["grades"], facts.get("grade_names"))
-    return _page(facts, found.summary, scores, found.readings, grades, picture, found.folder)
+    picture = sections.pictures_of(found.fitted.manifest)
+    return _page(found.facts, found.summary, found.scores, found.readings, picture, found.folder)
 
 
 def _page(
@@ -134,17 +123,17 @@ def _page(
     summary: Mapping[str, Any],
     scores: pd.DataFrame,
     readings: pd.DataFrame | None,
-    grades: Grades,
     picture: Callable[[str], str],
     folder: Path | None,
     looks: list[list[str]] | None = None,
 ) -> Page:
     """picture: of the sample with this cell in the column ``image``. looks: where the networks look, by line."""
+    grades = Grades(facts["grades"], facts.get("grade_names"))
     f, shown = audit_facts(facts, summary), dict(zip(grades, grades.shown, strict=True))
-    scores["quality"] = scores["quality"].astype(np.float64)
-    for column in {"grade", "suggested", "true_grade"} & set(scores.columns):
-        scores[column] = scores[column].map(lambda grade: shown.get(str(grade), str(grade)))
-    figures = _noise_figures(f, summary, scores, grades.shown)
+    graded = [name for name in ("grade", "suggested", "true_grade") if name in scores]
+    scores = scores.astype({"quality": float, **dict.fromkeys(graded, str)})
+    scores[graded] = scores[graded].map(lambda grade: shown.get(grade, grade))
+    figures = _noise_figures(f, scores, grades.shown)
     worst = scores.head(WORST) if f.judged else scores.head(WORST).assign(suggested="", quality=np.nan)
     doubtful = [doubtful_section(worst, len(scores), f.noun, picture, looks)]
     if readings is not None:
@@ -153,41 +142,48 @@ def _page(
         worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
         doubtful.append(doubtful_section(worst, len(readings), "reading", picture, file="readings.csv"))
     title, lead = verdict(VERDICT, f)
+    command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
+    names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
+    entries = {name: str(facts[name]) for name in names}
+    entries |= {"samples": f"{f.samples:,}", "srjt": str(f.version)}
     source = Path(facts["source"]).name or ("labels" if folder is None else folder.resolve().name)
     return Page(
         kind=f"Label audit of {source}",
         title=title,
         lead=lead,
-        key_numbers=_key_numbers(f, summary),
+        key_numbers=_key_numbers(f),
         figure=figures[0] if figures else None,
         warnings=sentences(WARNINGS, f),
         remarks=sentences(REMARKS, f),
         sections=[
             *doubtful,
-            _rates(f, summary, shown),
-            *_noise(f, summary, figures[1:]),
-            _method(folder, facts),
+            _rates(f, shown),
+            *_noise(f, figures[1:]),
+            Section("method", "Review and method", code=command, facts=[*entries.items()]),
         ],
     )
 
 
-def _key_numbers(f: SimpleNamespace, summary: Mapping[str, Any]) -> list[KeyNumber]:
+def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
     interval, rate = between(f.low, f.high, ".0%"), f"{f.rate:.0%}"
     label = "wrong labels, without the readings" if f.several else "wrong labels"
     number = KeyNumber(label, rate, interval)
     if not f.identifiable:
         number = KeyNumber(label, interval, compared=f"a guess: {rate}" if f.judged else "")
-    naive = f"always the most frequent: {f.naive_accuracy:.0%}", f"always the median: {f.naive_mae:.2f}"
+    frequent, median = (
+        f"always the most frequent: {f.naive_accuracy:.0%}",
+        f"always the median: {f.naive_mae:.2f}",
+    )
     numbers = [
         number,
-        KeyNumber("labels that the networks give", f"{f.accuracy:.0%}", compared=naive[0]),
-        KeyNumber("grades away from the label", f"{f.mae:.2f}", compared=naive[1]),
+        KeyNumber("labels that the networks give", f"{f.accuracy:.0%}", compared=frequent),
+        KeyNumber("grades away from the label", f"{f.mae:.2f}", compared=median),
     ]
-    if (verified := summary.get("verified")) is not None:
+    if (verified := vars(f).get("verified")) is not None:
         label = f"wrong of {count_of(verified['labels'], 'verified label')}"
         wrong = f"{verified['wrong']:,} ({verified['rate']:.0%})"
         numbers.append(KeyNumber(label, wrong, _interval(verified["interval"], ".0%")))
-    if (truth := summary.get("known")) is not None:
+    if (truth := vars(f).get("known")) is not None:
         wrong = f"{int(truth['wrong']):,}"
         numbers.append(KeyNumber("known wrong labels", wrong))
         if "average_precision" in truth:
@@ -281,28 +277,25 @@ def _look_maps(folder: Path, count: int) -> list[list[str]]:
 # Grades, readers and patients; the noise
 
 
-def _rates(f: SimpleNamespace, summary: Mapping[str, Any], names: Mapping[str, str]) -> Section:
-    grades = pd.DataFrame(summary["networks"]["grades"])
+def _rates(f: SimpleNamespace, names: Mapping[str, str]) -> Section:
+    grades = pd.DataFrame(f.networks["grades"])
     grades["recognised"] = grades["recognised"].map({True: "yes", False: "no"})
     if f.judged:
-        rates = pd.DataFrame(summary["grades"]).set_index("grade")
-        grades = grades.join(rates[["rate", "interval"]], on="grade")
-    grades["grade"] = [names.get(str(grade), str(grade)) for grade in grades["grade"]]
-    frames = {"grade": (grades, RECOGNISED)}
-    for who, most in (("reader", None), ("patient", PATIENTS)):
-        rows = summary[f"{who}s"]
+        grades = grades.join(pd.DataFrame(f.grades).set_index("grade")[["rate", "interval"]], on="grade")
+    grades["grade"] = grades["grade"].map(lambda grade: names.get(str(grade), str(grade)))
+    frames = {"grade": (grades, "By given grade", RECOGNISED)}
+    for who, rows in (("reader", f.readers), ("patient", f.patients)):
         if f.judged and rows is not None:
-            few = pd.DataFrame(rows[:most])
+            few = pd.DataFrame(rows[: PATIENTS if who == "patient" else None])
             few[who] = few[who].astype(str).str.strip().replace("", "(not given)")
             few = few.rename(columns={"samples": "readings" if f.several and who == "reader" else "labels"})
             more = f"{len(few)} of {len(rows):,}; all are in summary.json." if len(few) < len(rows) else ""
-            frames[who] = few, more
+            frames[who] = few, f"By {who}, most errors first", more
     tables = []
-    for who, (frame, caption) in frames.items():
+    for who, (frame, title, caption) in frames.items():
         shown = frame[[name for name in (who, *RATES) if name in frame]].rename(columns=RATES)
-        title = "By given grade" if who == "grade" else f"By {who}, most errors first"
-        made = data_table(shown, title=title, slug=f"rates-{who}", caption=caption, formats=RATE_FORMATS)
-        tables.append(made)
+        table = data_table(shown, title=title, slug=f"rates-{who}", caption=caption, formats=RATE_FORMATS)
+        tables.append(table)
     return Section("rates", "Grades, readers and patients", tables=tables)
 
 
@@ -323,12 +316,10 @@ RECOGNISED = (
 )
 
 
-def _noise(
-    f: SimpleNamespace, summary: Mapping[str, Any], figures: Sequence[canvas.CaptionedFigure]
-) -> Iterator[Section]:
+def _noise(f: SimpleNamespace, figures: Sequence[canvas.CaptionedFigure]) -> Iterator[Section]:
     entries = []
     if f.judged or f.identifiable:
-        form = f"{summary['form']} ({summary['form_weight']:.0%}): {FORMS[summary['form']]}"
+        form = f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}"
         mean = "a mean over all forms, by how well each explains the labels"
         entries = [("likeliest form", form), ("matrix", mean)]
     if entries or figures:
@@ -336,17 +327,17 @@ def _noise(
 
 
 def _noise_figures(
-    f: SimpleNamespace, summary: Mapping[str, Any], scores: pd.DataFrame, grades: Sequence[str]
+    f: SimpleNamespace, scores: pd.DataFrame, grades: Sequence[str]
 ) -> list[canvas.CaptionedFigure]:
     """The estimated and the known matrix, and the quality of all labels."""
-    panels: dict[str, npt.NDArray[np.float64]] = {}
-    figures = []
+    panels, figures = {}, []
     if f.judged or f.identifiable:
-        panels["Estimated"] = np.asarray(summary["matrix"], dtype=np.float64)
-    if "known" in summary:
-        counts = pd.crosstab(scores["true_grade"], scores["grade"])
-        joint = counts.reindex(index=list(grades), columns=list(grades), fill_value=0).to_numpy(np.float64)
-        panels["Known"] = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1)
+        panels["Estimated"] = np.asarray(f.matrix, dtype=np.float64)
+    if "known" in vars(f):
+        shares = pd.crosstab(scores["true_grade"], scores["grade"], normalize="index")
+        panels["Known"] = shares.reindex(index=[*grades], columns=[*grades], fill_value=0).to_numpy(
+            np.float64
+        )
     if panels:
         kind, matrix = next(iter(panels.items()))
         rows = "; ".join(" ".join(f"{p:.2f}" for p in row) for row in matrix)
@@ -379,14 +370,3 @@ def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     axes.axvline(0.5, color=canvas.GREY, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.set(xlim=(0, 1), xlabel="quality: probability that the label is right", ylabel="labels")
     return figure
-
-
-def _method(folder: Path | None, facts: Mapping[str, Any]) -> Section:
-    names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
-    entries = [(name, f"{facts[name]:,}" if name == "samples" else str(facts[name])) for name in names]
-    return Section(
-        "method",
-        "Review and method",
-        code="" if folder is None else f"srjt review {shlex.quote(str(folder))}",
-        facts=[*entries, ("srjt", str(facts["version"]))],
-    )

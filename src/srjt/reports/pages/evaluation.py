@@ -26,7 +26,7 @@ from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
-from srjt.reports.sections import made_section, model_section, pictures_of
+from srjt.reports.sections import pictures_of, run_sections
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
 from srjt.training.trained import Trained
@@ -49,8 +49,9 @@ VERDICT: list[Verdict[Any]] = [
 NOTES: list[Rule[Any]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
     (lambda f: f.judged_by == "given grades", "Given grades may be wrong themselves."),
-    (lambda f: f.unjudged, "What the scores against the true grades are cannot be told: verify a random part of "
-     "the labels (column verified_grade), or have images read twice."),
+    (lambda f: f.judged_by == "given grades" and f.true_scores is None and not (f.per or f.side), "What the "
+     "scores against the true grades are cannot be told: verify a random part of the labels (column verified_grade), "
+     "or have images read twice."),
     (lambda f: f.by_patient, "The 95 % intervals resample patients, not trainings."),
     (lambda f: bool(f.recalibration), "Probabilities are recalibrated: {f.recalibration}."),
     (lambda f: f.views > 1, "Probabilities are averaged over {f.views} views of each image."),
@@ -59,7 +60,8 @@ NOTES: list[Rule[Any]] = [
     (lambda f: bool(f.per), "One grade for all is the most frequent of these answers' own labels; for the absolute "
      "error their median."),
     (lambda f: bool(f.per), "Each {f.per} has one answer, by {f.pool}, and is judged by the highest label."),
-    (lambda f: bool(f.pooling), "{f.pooling}"),
+    (lambda f: f.learned_pooling is not None, "Fitted on the validation side: exponent {f.learned_pooling[0]:.2g}, "
+     "weight {f.learned_pooling[1]:.2g}. {f.pooling_labels}"),
     (lambda f: bool(f.per) and f.judged_by != "true grades", "The highest of several labels is too high where "
      "labels are wrong."),
     (lambda f: f.unknown_units > 0, "Images without a {f.per}, each judged alone: {f.unknown_units:,}."),
@@ -84,15 +86,9 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
     samples = answered(found.samples, images, found.per, features=found.features, side=found.side)
     if not found.per and found.patients is not None:
         samples += f" of {count_of(found.patients, 'patient')}"
-    pooling = ""
-    if found.learned_pooling is not None:
-        exponent, weight = found.learned_pooling
-        pooling = f"Fitted on the validation side: exponent {exponent:.2g}, weight {weight:.2g}. {found.pooling_labels}"
     beaten = math.isnan(naive) or not not_beaten(found.score, naive, purpose=found.purpose)
     metric = METRICS[found.purpose].long_name
-    unjudged = found.judged_by == "given grades" and not (found.per or found.side)
     own = {
-        "metric": metric,
         "first_words": metric[0].upper() + metric[1:],
         "score": found.score,
         "naive": naive,
@@ -101,8 +97,6 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
         "samples": samples,
         "per": " and ".join(found.per),
         "pool": POOLS.get(found.pool, ""),
-        "pooling": pooling.strip(),
-        "unjudged": unjudged and found.true_scores is None,
     }
     return SimpleNamespace(**{**vars(found), **own})
 
@@ -148,7 +142,7 @@ def evaluation_page(
         scores = Section("scores", "Scores", tables=[scores_table(found), by_grade_table(found)])
         sections = [scores, *sections, *examples_section(found, data), calibration_section(found)]
         if run is not None:
-            sections += [model_section(run), made_section(run, sources=sources, command=command)]
+            sections += run_sections(run, sources=sources, command=command)
     (title, lead), (warnings, remarks) = judgement(found), evaluation_notes(found)
     return Page(
         kind=f"Evaluation of {found.run}" if found.run else "Evaluation",
@@ -204,29 +198,34 @@ def interval_frame(scores: Mapping[str, Interval], heading: str = "score") -> pd
 
 def by_grade_table(found: Evaluation) -> Table:
     """Samples, recall, precision and error of each grade."""
-    counts = np.asarray(found.confusion, dtype=np.float64)
-    distance = np.abs(np.subtract.outer(np.arange(len(counts)), np.arange(len(counts))))
-    samples, answers, right = counts.sum(axis=1), counts.sum(axis=0), np.diag(counts)
-    with np.errstate(invalid="ignore"):
-        frame = pd.DataFrame({
-            "grade": found.grades.shown,
-            "samples": samples.astype(np.int64),
-            "recall": right / samples,
-            "precision": right / answers,
-            "MAE": (counts * distance).sum(axis=1) / samples,
-        })  # fmt: skip
+    counts = pd.DataFrame(found.confusion)
+    samples, right = counts.sum(axis=1), np.diag(counts)
+    frame = pd.DataFrame({
+        "grade": found.grades.shown,
+        "samples": samples,
+        "recall": right / samples,
+        "precision": right / counts.sum(),
+        "MAE": found.grade_errors,
+    })  # fmt: skip
     return data_table(frame, title="By grade", slug="answers-by-grade")
 
 
 def confusion_of(found: Evaluation) -> CaptionedFigure:
-    """The confusion matrix as a figure."""
-    counts = np.asarray(found.confusion, dtype=np.float64)
-    rows = found.judged_by.removesuffix("s")
+    """The confusion matrix of the answers as a figure."""
     where = f"{found.side.capitalize()} side" if found.side else "These samples"
+    name, rows = f"answers-{found.side or 'these'}", found.judged_by.removesuffix("s")
+    return captioned_confusion(name, found.confusion, found.grades.shown, where=where, rows=rows)
+
+
+def captioned_confusion(
+    name: str, confusion: Any, grades: Sequence[str], *, where: str, note: str = "", **more: str
+) -> CaptionedFigure:
+    """A confusion matrix (C, C) as a figure. more: as for ``confusion_figure``."""
+    counts = np.asarray(confusion, dtype=np.float64)
     return CaptionedFigure(
-        name=f"answers-{found.side or 'these'}",
-        figure=confusion_figure({where: counts}, grades=found.grades.shown, rows=rows),
-        caption="Share of the row, and below it the number of samples.",
+        name=name,
+        figure=confusion_figure({where: counts}, grades=grades, **more),
+        caption=f"Share of the row, and below it the number of samples{note}.",
         alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
     )
 
@@ -235,12 +234,9 @@ def confusion_table(found: Evaluation) -> Table:
     """The confusion matrix as a table, for a terminal. Columns have names if these are short."""
     names = found.grades.shown
     heads = names if sum(map(len, names)) + 3 * len(names) <= 36 else list(found.grades)
-    corner = f"{found.judged_by.removesuffix('s')} ╲ predicted"
     frame = pd.DataFrame(found.confusion, columns=heads)
-    frame.insert(0, corner, names)
-    samples = np.sum(found.confusion, axis=1)
-    right = np.diag(np.asarray(found.confusion, dtype=np.float64))
-    frame["recall"] = np.divide(right, samples, out=np.full(len(names), np.nan), where=samples > 0)
+    frame["recall"] = np.diag(frame) / frame.sum(axis=1)
+    frame.insert(0, f"{found.judged_by.removesuffix('s')} ╲ predicted", names)
     return data_table(frame, title="", slug="confusion")
 
 

@@ -27,6 +27,7 @@ from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
 from srjt.reports.pages.audit import doubtful_section, thumbnail
 from srjt.reports.pages.evaluation import interval_frame
+from srjt.reports.sections import listed
 from srjt.reports.table import MISSING, Table, between, data_table
 
 DOUBTFUL = 24  # items and readings
@@ -231,7 +232,7 @@ WARNINGS: list[Rule[Any]] = [
      "usually err."),
     (lambda f: f.no_overlap, "No {f.noun} was read by two readers: what differs between readers may differ between "
      "their {f.noun}s."),
-    (lambda f: f.problems, "The table has problems, listed below: {f.problems}."),
+    (lambda f: f.problems, "The table has problems, listed below: {f.kinds}."),
     (lambda f: f.constant, "Always the same grade, which says nothing about an image: {f.constant}."),
 ]  # fmt: skip
 REMARKS: list[Rule[Any]] = [
@@ -250,25 +251,29 @@ NEXT_READINGS: list[Rule[Any]] = [
 
 def page_facts(facts: Mapping[str, Any]) -> SimpleNamespace:
     """What the rules know: the facts that ``reader_facts`` has collected, those about the consensus, and more."""
-    agreed, readers = facts["consensus"], facts["readers"]
+    agreed, readers, scale = (
+        facts["consensus"],
+        facts["readers"],
+        Grades(facts["grades"], facts["grade_names"]),
+    )
     trusted = 0 if facts["reference"] is None else facts["reference"]["items"]
     alone = facts["reference"] is None and facts["probabilities"] is None
-    grades = grades_of(facts).shown
     constant = [
-        f"{reader['name']} ({grades[int(np.argmax(reader['by_grade']))]})"
+        f"{reader['name']} ({scale.shown[int(np.argmax(reader['by_grade']))]})"
         for reader in readers
         if max(reader["by_grade"]) == reader["readings"] >= REMARKABLE
     ]
     kinds = Counter(problem["kind"] for problem in facts["problems"])
     own = {
+        "scale": scale,
         # nothing tells how readers err: certainties would come from the defaults of the model alone
         "nothing_learnt": alone and agreed["single"] == facts["items"],
         "exact": ((facts["agreement"] or {}).get("exact") or {}).get("value"),
         "wrong": (agreed["wrong_readings"] or {"value": 0.0})["value"],
         "consensus_wrong": agreed["expected_wrong"] / facts["items"],
         "no_overlap": len(readers) > 1 and facts["agreement"] is None,
-        "problems": ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()),
-        "constant": _listed(constant),
+        "kinds": ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()),
+        "constant": listed(constant, 3),
         "known_readers": any(row["reader"] != NEW_READER for row in facts["next"] or ()),
         "trusted": trusted,
         "without_trusted": " without a trusted grade" if trusted else "",
@@ -276,33 +281,30 @@ def page_facts(facts: Mapping[str, Any]) -> SimpleNamespace:
     return SimpleNamespace(**{**facts, **agreed, **own})
 
 
-def grades_of(facts: Mapping[str, Any]) -> Grades:
-    return Grades(facts["grades"], facts["grade_names"])
-
-
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    return "; ".join(names[:most]) + (f"; and {len(names) - most:,} more" if len(names) > most else "")
-
-
 def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
     """The page for the facts that ``reader_facts`` has collected. folder: that of srjt readers, for the images."""
     f, frame, figure, few, sections = page_facts(facts), pd.DataFrame(facts["readers"]), None, None, []
     if not f.nothing_learnt:
-        figure, (few, readers) = _bias(frame), _readers(frame, _reader_figures(facts))
-        sections = [readers, *_doubtful(facts, folder), *_agreement(facts)]
-    if facts["next"] is not None:
-        sections.append(_next(facts, f, folder))
-    title, lead = verdict(VERDICT, f)
+        figure, (few, readers) = _bias(frame), _readers(frame, _reader_figures(f))
+        sections = [readers, *_doubtful(f, folder), *_agreement(f)]
+    if f.next is not None:
+        sections.append(_next(f, folder))
+    problems = [f"{p['kind']}, {p['where']}: {p['detail']}" for p in f.problems[:PROBLEMS]]
+    if len(f.problems) > PROBLEMS:
+        problems.append(f"… and {len(f.problems) - PROBLEMS:,} more problems")
+    unused = [f"columns that were not used: {', '.join(f.unused_columns)}"] if f.unused_columns else []
+    text, (title, lead) = [*f.notes, *unused, *problems], verdict(VERDICT, f)
+    understood = Section("table", "How the table was understood", text=text, closed=not problems)
     return Page(
-        kind=f"Readers of {facts['source']}",
+        kind=f"Readers of {f.source}",
         title=title,
         lead=lead,
-        key_numbers=_key_numbers(facts, f),
+        key_numbers=_key_numbers(f),
         figure=figure,
         figure_table=few,
         warnings=sentences(WARNINGS, f),
         remarks=sentences(REMARKS, f),
-        sections=[*sections, _understood(facts)],
+        sections=[*sections, understood],
     )
 
 
@@ -359,25 +361,23 @@ def consensus_page(found: Consensus) -> Page:
     )
 
 
-def _key_numbers(facts: Mapping[str, Any], f: SimpleNamespace) -> list[KeyNumber]:
-    crowd = [reader["name"] for reader in facts["readers"]] == [NO_READER]
-    of = f"of {count_of(facts['items'], facts['noun'])}"
-    by = "" if crowd else f" by {count_of(len(facts['readers']), 'reader')}"
-    numbers = [KeyNumber("readings", f"{facts['number_of_readings']:,}", compared=of + by)]
+def _key_numbers(f: SimpleNamespace) -> list[KeyNumber]:
+    crowd, reference = [reader["name"] for reader in f.readers] == [NO_READER], f.reference
+    by = "" if crowd else f" by {count_of(len(f.readers), 'reader')}"
+    of = f"of {count_of(f.items, f.noun)}{by}"
+    numbers = [KeyNumber("readings", f"{f.number_of_readings:,}", compared=of)]
     if f.nothing_learnt:
         return numbers
-    numbers += _overall(facts["agreement"] or {})
-    repeated = [reader for reader in facts["readers"] if reader["repeated"]]
-    if repeated:  # of a crowd without names: two readings of the same item
-        count = sum(reader["repeated"] for reader in repeated)
-        share = sum(reader["repeated"] * reader["repeated_exact"] for reader in repeated) / count
+    numbers += _overall(f.agreement or {})
+    # of a crowd without names: two readings of the same item
+    if count := sum(reader["repeated"] for reader in f.readers):
+        same = sum(reader["repeated"] * (reader["repeated_exact"] or 0) for reader in f.readers)
         label = "same grade" if crowd else "same grade, read again"
-        numbers.append(KeyNumber(label, f"{share:.0%}", compared=count_of(count, facts["noun"])))
-    consensus, reference = facts["consensus"], facts["reference"]
-    uncertain = f"{consensus['uncertain']:,} less than 60 % certain"
-    if consensus["wrong_readings"]:
-        numbers.append(KeyNumber.of("wrong readings", _interval(consensus["wrong_readings"]), ".0%"))
+        numbers.append(KeyNumber(label, f"{same / count:.0%}", compared=count_of(count, f.noun)))
+    if f.wrong_readings:
+        numbers.append(KeyNumber.of("wrong readings", _interval(f.wrong_readings), ".0%"))
     if f.trusted < f.items:
+        uncertain = f"{f.uncertain:,} less than 60 % certain"
         numbers.append(KeyNumber("wrong consensus grades", f"{f.consensus_wrong:.0%}", compared=uncertain))
     if reference is not None:
         label = f"equal to {count_of(reference['items'], 'trusted grade')}"
@@ -405,30 +405,33 @@ def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
     return [between(low, high, pattern) if high - low >= 1e-9 else MISSING for low, high in ends]
 
 
+READER_COLUMNS = {  # column of ``reader_facts`` → heading, how it is written, what it means
+    "right": ("right", ".0%", "expected share of right readings"),
+    "bias": ("higher", "+.2f", "than {than}, in grades"),
+    "repeated_exact": ("again", ".0%", "the same grade when read again"),
+    "drift": ("drift", "+.2f", "change of “higher” in a year"),
+}
+
+
 def _readers(
     frame: pd.DataFrame, figures: Sequence[CaptionedFigure] = (), *, than: str = "the others on the same"
 ) -> tuple[Table, Section]:
     """A table for a terminal, and the section. frame: the columns of ``reader_facts``, as far as they are known."""
-    columns: dict[str, Any] = {"reader": frame["name"].astype(str), "readings": frame["readings"]}
-    captions = []
-    if "right" in frame:
-        columns |= {"right": frame["right"].astype(float), "95 %": _between(frame, ".0%", "right_")}
-        captions.append("right: expected share of right readings")
-    columns |= {"higher": frame["bias"].astype(float), "95 % ": _between(frame, "+.2f", "bias_")}
-    captions.append(f"higher: than {than}, in grades")
-    if "repeated" in frame and frame["repeated"].any():
-        columns["again"] = frame["repeated_exact"].astype(float)
-        captions.append("again: the same grade when read again")
-    if "drift" in frame and frame["drift"].notna().any():
-        columns |= {"drift": frame["drift"].astype(float), "95 %  ": _between(frame, "+.2f", "drift_")}
-        captions.append("drift: change of “higher” in a year")
+    shown = pd.DataFrame({"reader": frame["name"].astype(str), "readings": frame["readings"]})
+    captions: list[str] = []
+    for name, (heading, pattern, meaning) in READER_COLUMNS.items():
+        if name == "bias" or (name in frame and frame[name].notna().any()):
+            shown[heading] = frame[name].astype(float)
+            if f"{name}_low" in frame:  # a heading stands once: they differ in spaces
+                shown["95 %" + " " * len(captions)] = _between(frame, pattern, f"{name}_")
+            captions.append(f"{heading}: {meaning.format(than=than)}")
     few, every = (
         data_table(
-            pd.DataFrame(columns).head(most),
+            shown.head(most),
             title=f"{most} of {len(frame):,} with the most readings" if len(frame) > most else "",
             slug="readers",
             caption=f"{'; '.join(captions)}.".capitalize(),
-            formats={"right": ".0%", "higher": "+.2f", "again": ".0%", "drift": "+.2f"},
+            formats={heading: pattern for heading, pattern, _ in READER_COLUMNS.values()},
         )
         for most in (IN_TERMINAL, READERS)
     )
@@ -458,13 +461,13 @@ def _matrices(readers: Sequence[Any], matrices: Any, grades: Sequence[str]) -> C
     )
 
 
-def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
-    names, matrices = ([reader[key] for reader in facts["readers"]] for key in ("name", "matrix"))
-    figures = [_matrices(names, matrices, grades_of(facts).shown)]
-    if facts["drift"]:
+def _reader_figures(f: SimpleNamespace) -> list[CaptionedFigure]:
+    names, matrices = ([reader[key] for reader in f.readers] for key in ("name", "matrix"))
+    figures = [_matrices(names, matrices, f.scale.shown)]
+    if f.drift:
         series = {
             name: (np.array(dates, dtype="datetime64[D]"), np.array(values))
-            for name, (dates, values) in list(facts["drift"].items())[:DRIFTING]
+            for name, (dates, values) in list(f.drift.items())[:DRIFTING]
         }
         figure = CaptionedFigure(
             name="drift",
@@ -476,107 +479,82 @@ def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
     return figures
 
 
-def _doubtful(facts: Mapping[str, Any], folder: Path | None) -> list[Section]:
+def _doubtful(f: SimpleNamespace, folder: Path | None) -> list[Section]:
     """The readings that are least probably right, and the items of which the consensus is least certain."""
-    grades = grades_of(facts)
-    read = None if folder is None else read_readers_folder(folder)
+    read, show = None if folder is None else read_readers_folder(folder), f.scale.show
     images = {} if read is None else dict(zip(read.ids, read.images, strict=True))
 
     def picture(item: str) -> str:
         return thumbnail(folder, images[item]) if folder is not None and images.get(item) else ""
 
-    readings = pd.DataFrame(facts["doubtful_readings"])
+    def said(readings: Sequence[Sequence[str]]) -> str:
+        few = [f"{reader}: {show(grade)}" for reader, grade in readings[:SAID]]
+        return ", ".join(few) + (", …" if len(readings) > SAID else "")
+
+    readings = pd.DataFrame(f.doubtful_readings)
     readings = readings.rename(columns={"consensus": "suggested", "probability": "quality"})
-    readings = readings.assign(image=readings["id"], **readings[["grade", "suggested"]].map(grades.show))
-    items = pd.DataFrame(facts["consensus"]["doubtful"], columns=["id", "grade", "certainty", "said"])
-    items = items.assign(
-        grade=items["grade"].map(grades.show),
-        reader=[_said(said, grades) for said in items["said"]],
-        suggested="",
-        quality=items["certainty"].astype(float),
-        image=items["id"],
-    )
-    counts = list(zip(grades.shown, facts["consensus"]["counts"], strict=True))
-    made = [doubtful_section(readings, facts["number_of_readings"], "reading", picture, file="readings.csv")]
-    if len(items):
-        noun = "consensus grade"
-        made.append(doubtful_section(items, facts["items"], noun, picture, file="consensus.csv"))
-    return [*made, Section("grades", "Consensus", counts=counts, counted=f"{facts['noun']}s")]
-
-
-def _said(readings: Sequence[Sequence[str]], grades: Grades) -> str:
-    """Who said what of an item. readings: reader and grade of each."""
-    few = [f"{reader}: {grades.show(grade)}" for reader, grade in readings[:SAID]]
-    return ", ".join(few) + (", …" if len(readings) > SAID else "")
+    readings = readings.assign(image=readings["id"], **readings[["grade", "suggested"]].map(show))
+    made = [doubtful_section(readings, f.number_of_readings, "reading", picture, file="readings.csv")]
+    if f.doubtful:
+        items = pd.DataFrame(f.doubtful).rename(columns={"certainty": "quality", "said": "reader"})
+        items = items.assign(image=items["id"], suggested="", grade=items["grade"].map(show))
+        items["reader"] = items["reader"].map(said)
+        made.append(doubtful_section(items, f.items, "consensus grade", picture, file="consensus.csv"))
+    counts = list(zip(f.scale.shown, f.counts, strict=True))
+    return [*made, Section("grades", "Consensus", counts=counts, counted=f"{f.noun}s")]
 
 
 PAIR_COLUMNS = {  # of ``Agreement.pairs``, and intervals → their headings
     "first": "reader", "second": "and", "items": "both", "quadratic": "quadratic κ", "interval": "95 % interval",
     "linear": "linear κ", "exact": "same", "within_one": "within one", "difference": "difference", "limits": "limits",
 }  # fmt: skip
-PAIR_FORMATS = {
-    "quadratic": ".2f",
-    "linear": ".2f",
-    "exact": ".0%",
-    "within_one": ".0%",
-    "difference": "+.2f",
-}
+PAIR_FORMATS = dict.fromkeys(("quadratic κ", "linear κ"), ".2f") | dict.fromkeys(
+    ("same", "within one"), ".0%"
+)
+PAIR_FORMATS["difference"] = "+.2f"
 
 
-def _agreement(facts: Mapping[str, Any]) -> list[Section]:
+def _agreement(f: SimpleNamespace) -> list[Section]:
     """Each two readers: κ as a picture and all numbers as a table."""
-    pairs = pd.DataFrame(facts["pairs"])
+    pairs = pd.DataFrame(f.pairs)
     if pairs.empty:
         return []
-    names = [reader["name"] for reader in facts["readers"][:HEAT_MAP]]
+    names = [reader["name"] for reader in f.readers[:HEAT_MAP]]
     both = pd.concat([pairs, pairs.rename(columns={"first": "second", "second": "first"})])
     kappa = both.pivot_table(index="first", columns="second", values="quadratic", aggfunc="first")
-    kappa = kappa.reindex(index=names, columns=names)
-    few = pairs.head(PAIRS).astype(dict.fromkeys(PAIR_FORMATS, float))
+    few = pairs.head(PAIRS)
     few = few.assign(interval=_between(few, ".2f"), limits=_between(few, "+.1f", "limit_"))
-    overall = {
-        name: _interval(value) for key, name in COEFFICIENTS.items() if (value := facts["agreement"][key])
-    }
+    overall = {name: _interval(value) for key, name in COEFFICIENTS.items() if (value := f.agreement[key])}
     frame = interval_frame(overall, "coefficient")
     coefficients = data_table(frame, title="All readers", slug="coefficients", caption=WHICH)
     more = f", {len(few)} of {len(pairs):,}" if len(few) < len(pairs) else ""
     table = data_table(
-        few[list(PAIR_COLUMNS)].rename(columns=PAIR_COLUMNS),
+        few[list(PAIR_COLUMNS)].rename(columns=PAIR_COLUMNS).astype(dict.fromkeys(PAIR_FORMATS, float)),
         title=f"Pairs of readers{more}",
         slug="pairs",
         caption="Difference: first − second, in grades; limits: of agreement, by Bland and Altman.",
-        formats={PAIR_COLUMNS[name]: pattern for name, pattern in PAIR_FORMATS.items()},
+        formats=PAIR_FORMATS,
     )
     figure = CaptionedFigure(
         name="kappa",
-        figure=kappa_figure([str(name) for name in names], kappa.to_numpy(float)),
+        figure=kappa_figure([*map(str, names)], kappa.reindex(index=names, columns=names).to_numpy(float)),
         caption="Quadratic κ of each two readers. A dash: too few readings in common.",
         alt="κ of each two readers; see the table of pairs",
     )
     return [Section("agreement", "Agreement", tables=[coefficients, table], figures=[figure])]
 
 
-def _next(facts: Mapping[str, Any], f: SimpleNamespace, folder: Path | None) -> Section:
-    text, heading = sentences(NEXT_READINGS, f)[:1], "What to read next"
-    if not facts["next"]:
-        return Section("next", heading, text=text, brief=True)
-    frame = pd.DataFrame(facts["next"][:NEXT])
-    table = data_table(
-        frame[[facts["noun"], "reader", "gain"]].astype({"reader": str}),
-        title=f"The first {len(frame)} of {len(facts['next']):,}",
-        slug="next",
-        caption="Gain: by how much the reading is expected to reduce the error of the consensus, in grades.",
-    )
-    command = str(facts["review_command"])
+def _next(f: SimpleNamespace, folder: Path | None) -> Section:
+    text, tables = sentences(NEXT_READINGS, f)[:1], []
+    if f.next:
+        frame = pd.DataFrame(f.next[:NEXT])
+        table = data_table(
+            frame[[f.noun, "reader", "gain"]].astype({"reader": str}),
+            title=f"The first {len(frame)} of {len(f.next):,}",
+            slug="next",
+            caption="Gain: by how much the reading is expected to reduce the error of the consensus, in grades.",
+        )
+        tables.append(table)
     brief = folder is None or not f.known_readers  # else a terminal says where the list is
-    return Section("next", heading, text=text, code=command, tables=[table], brief=brief)
-
-
-def _understood(facts: Mapping[str, Any]) -> Section:
-    problems = facts["problems"]
-    listed = [f"{p['kind']}, {p['where']}: {p['detail']}" for p in problems[:PROBLEMS]]
-    more = [f"… and {len(problems) - PROBLEMS:,} more problems"] if len(problems) > PROBLEMS else []
-    columns = ", ".join(facts["unused_columns"])
-    unused = [f"columns that were not used: {columns}"] if columns else []
-    text = [*facts["notes"], *unused, *listed, *more]
-    return Section("table", "How the table was understood", text=text, closed=not problems)
+    code = str(f.review_command) if f.next else ""
+    return Section("next", "What to read next", text=text, code=code, tables=tables, brief=brief)

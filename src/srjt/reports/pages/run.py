@@ -19,7 +19,7 @@ from srjt.errors import SrjtError, duration
 from srjt.inference.evaluate import Evaluation, evaluate_sides
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import MAIN, METRICS, NaiveBaseline, naive_baseline
-from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
+from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.results import realised_noise_figure, run_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
 from srjt.reports.pages import evaluation
@@ -311,14 +311,9 @@ def _figures(record: RunRecord, f: SimpleNamespace) -> list[CaptionedFigure]:
     elif record.state == "finished" and record.folder is not None:
         counts = run_folder.read_summary(record.folder).get("confusion", {}).get("test")
     if counts is not None:
-        matrix = np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
-        figure = CaptionedFigure(
-            name="confusion",
-            figure=confusion_figure({"Test side": matrix}, grades=grades),
-            caption="Share of the row, and below it the count; networks pooled.",
-            alt=f"Confusion matrix. Share predicted correctly: {np.trace(matrix) / max(matrix.sum(), 1):.2f}.",
-        )
-        figures = [figure]
+        matrix = np.sum(counts[:-1], axis=0)
+        how = {"where": "Test side", "note": "; networks pooled"}
+        figures = [evaluation.captioned_confusion("confusion", matrix, grades, **how)]
     return figures + run_figures(
         record.metrics,
         grades=grades,

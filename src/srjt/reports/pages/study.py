@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -19,10 +19,9 @@ from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
 from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
-from srjt.reports.pages.answers import learning_curve_section
-from srjt.reports.sections import settings_section
-from srjt.reports.table import MISSING, Table, TableCell, data_table
-from srjt.studies.config import parse_noise
+from srjt.reports.sections import listed, settings_section
+from srjt.reports.table import MISSING, Table, TableCell, data_table, metric_heading
+from srjt.studies.config import CORRECTED, better_labels, parse_noise
 from srjt.studies.results import StudyResults, display_name
 from srjt.training.folder import not_beaten
 
@@ -100,7 +99,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         side="below" if metric.lower_is_better else "above",
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_cells=cells,
-        not_better=_listed(not_better),
+        not_better=listed(not_better, NAMED),
         all_not_better=[("All of them", "\n".join(not_better))] if len(not_better) > NAMED else [],
         tracebacks=_tracebacks(runs[runs["status"] == "failed"]),
         singular=_singular(results) if "garg" in set(runs["method"]) else "",
@@ -111,11 +110,6 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
 
 def _of_runs(number: int, total: int) -> str:
     return f"{number:,} of {count_of(total, 'run')}" if number else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return "; ".join(names[:NAMED]) + more
 
 
 def _composition(results: StudyResults) -> str:
@@ -213,7 +207,7 @@ def study_page(
         details=warnings,
         remarks=sentences(NOISE, facts),
         sections=[
-            *([curve] if (curve := learning_curve_section(results, metric="mae")) else []),
+            *learning_curve_section(results, metric="mae"),
             *(_results(results, metrics) if facts.test else []),
             *_figures(results, but={figure.name for figure in first}),
             _noise(results),
@@ -241,6 +235,97 @@ def study_warnings(facts: SimpleNamespace) -> dict[str, Sequence[tuple[str, str]
         for holds, template, details in WARNINGS
         if holds(facts)
     }
+
+
+# The learning curve of a study: would more images or better labels help more?
+
+
+class Gain(NamedTuple):
+    """Improvement of a metric: its mean, the least and the most over folds and seeds; nan if not known."""
+
+    mean: float = math.nan
+    least: float = math.nan
+    most: float = math.nan
+
+    def __str__(self) -> str:
+        return "{:+.3f} ({:+.3f} to {:+.3f} over the folds)".format(*self).replace("-", "−")
+
+
+GAIN_VERDICT: list[Rule[Any]] = [
+    (lambda f: not f.learnt, "What would help is not shown: the networks are no better than one grade for all "
+     "samples."),
+    (lambda f: math.isnan(f.better.mean), "Whether better labels would help more cannot be told: no noise was "
+     "injected, and the data have no column true_grade or verified_grade."),
+    (lambda f: f.better.least > f.doubling.most, "Better labels help more than more images."),
+    (lambda f: f.doubling.least > f.better.most, "More images help more than better labels."),
+    (lambda f: True, "Whether more images or better labels help more is not shown: the folds differ."),
+]  # fmt: skip
+GAINS: list[Rule[Any]] = [
+    (lambda f: not math.isnan(f.doubling.mean), "Twice the training patients improve the {f.metric} of {f.method} by "
+     "{f.doubling!s}. A further doubling usually gains less; it was not measured."),
+    (lambda f: not math.isnan(f.better.mean), "{f.labels} improve it by {f.better!s}."),
+]  # fmt: skip
+
+
+def curve_facts(
+    results: StudyResults, noise: str, method: tuple[str, str], *, metric: str
+) -> SimpleNamespace:
+    """Of one method, by name and variant, and one noise without a share.
+
+    doubling: all training patients instead of half of them; better: better labels, which ``labels`` names; learnt:
+    whether the networks beat one grade for all.
+    """
+    scores = results.scores
+    own = scores[(scores["split"] == "test") & (scores["metric"] == metric)]
+    own = own[(own["method"] == method[0]) & (own["variant"] == method[1])]
+    values = own.set_index(["noise", "fold", "seed"])["value"]
+    sign = 1.0 if METRICS[metric].lower_is_better else -1.0
+
+    def gain(before: str, after: str) -> Gain:
+        if not {before, after} <= set(own["noise"]):
+            return Gain()
+        gains = (sign * (values[before] - values[after])).dropna()
+        return Gain(float(gains.mean()), float(gains.min()), float(gains.max()))
+
+    better = better_labels(parse_noise(noise))
+    naive = results.naive[(results.naive["noise"] == noise) & (results.naive["metric"] == metric)]["value"]
+    score = own.loc[own["noise"] == noise, "value"].mean()
+    halved, true = "Labels with half of the noise", "True or verified grades as labels"
+    return SimpleNamespace(
+        metric=METRICS[metric].long_name,
+        method=method[0],
+        doubling=gain(f"{noise}@0.5", noise),
+        better=gain(noise, better),
+        labels=true if better == CORRECTED else halved,
+        learnt=bool(naive.empty or sign * (naive.mean() - score) > 0),
+    )
+
+
+def learning_curve_section(results: StudyResults, *, metric: str) -> list[Section]:
+    """Empty if the study has no shares of the training patients, or no scores yet."""
+    scores = results.scores
+    own = scores[(scores["split"] == "test") & (scores["metric"] == metric)]
+    specs = map(parse_noise, own["noise"].unique())
+    texts = []
+    for noise in dict.fromkeys(spec.labels for spec in specs if spec.share < 1.0):
+        methods = own.loc[own["noise"] == noise, ["method", "variant"]].drop_duplicates()
+        for method in methods.itertuples(index=False, name=None):
+            facts = curve_facts(results, noise, method, metric=metric)
+            texts.append(" ".join([sentences(GAIN_VERDICT, facts)[0], *sentences(GAINS, facts)]))
+    values = own.groupby(["method", "variant", "noise"], sort=False)["value"]
+    table = values.agg(["mean", "std"]).reset_index().drop(columns="variant")
+    table["noise"] = table["noise"].map(study_tables.noise_label)
+    headings = {"noise": "training", "mean": metric_heading(metric), "std": "± over folds"}
+    shown = data_table(
+        table.rename(columns=headings), title="By training patients and noise", slug="learning-curve"
+    )
+    section = Section(
+        "learning-curve", "More images or better labels?", text=texts, tables=[shown], brief=True
+    )
+    return [section] if texts else []
+
+
+# The other sections.
 
 
 def _results(results: StudyResults, metrics: Sequence[str]) -> list[Section]:
@@ -359,7 +444,7 @@ def _runs(results: StudyResults) -> Section:
     })  # fmt: skip
     for metric in study_tables.PAPER_METRICS:
         of_runs = test.reindex(index=runs["key"], columns=[metric])[metric]
-        frame[study_tables.METRIC_NAMES[metric][0]] = of_runs.to_numpy(float)
+        frame[METRICS[metric].short_name] = of_runs.to_numpy(float)
     total, networks = float(pd.to_numeric(runs["seconds"]).sum()), study_tables.networks_phrase(results.facts)
     table = data_table(
         frame,
