@@ -394,6 +394,7 @@ def relative_name(name: str, root: Path) -> str:
 def no_image_exists(manifest: Manifest) -> SrjtError:
     """The error if no image is where it is looked for."""
     return SrjtError(
-        f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: give their folder with "
-        "`images`, or name columns of features with `feature_columns`."
+        f"None of the {len(manifest):,} images exists: the first, {manifest.table['image'].iloc[0]}, is not in "
+        f"{manifest.root}. Give the folder that holds them with `images`, or name columns of features with "
+        "`feature_columns`."
     )
