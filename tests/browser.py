@@ -1,7 +1,5 @@
 """A real browser, driven over a pipe by the DevTools protocol: no driver, no port, no network."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools
@@ -70,7 +68,7 @@ class Browser:
         self._buffer = b""
         self._tabs: dict[str, Tab] = {}
 
-    def tab(self) -> Tab:
+    def tab(self) -> "Tab":
         target = self.call(None, "Target.createTarget", url="about:blank")["targetId"]
         session = self.call(None, "Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self._tabs[session] = opened = Tab(self, session)

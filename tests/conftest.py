@@ -1,11 +1,10 @@
 """Shared by all tests: property tests draw the same examples in every run, and processes start at once."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -60,7 +59,16 @@ def no_fsync() -> Iterator[None]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For pages of which only the text is tested: figures are empty, because drawing takes most of the time."""
-    monkeypatch.setattr("srjt.reports.figures.canvas._svg", lambda captioned, *, transparent: "<svg></svg>")
+    monkeypatch.setattr("srjt.reports.figures.canvas.figure_bytes", lambda *_, **options: b"<svg></svg>")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from browser import Browser  # not on Windows
+
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

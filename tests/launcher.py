@@ -5,8 +5,6 @@ JSON lines: {"argv": […], "cwd": …, "says": FILE, "env": {…}} → pid; {"w
 {"poll": pid} → exit code, or null while it runs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

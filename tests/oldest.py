@@ -3,8 +3,6 @@
 Used by ``make test-oldest``. srjt must be installed (``--no-deps`` is enough): its metadata list the requirements.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 from collections.abc import Iterable, Iterator

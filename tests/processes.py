@@ -1,7 +1,5 @@
 """Starting real ``srjt`` processes that begin at once, and holding their trainings where a test wants them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The guide's examples of methods are complete and do what the guide says."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """How many cores a process may use."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

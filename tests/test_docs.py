@@ -1,7 +1,5 @@
 """What the documentation says can be typed, exists; what it points to is there; what it lists is complete."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib

@@ -7,8 +7,6 @@ make them small where the page gives none. ``<!-- not run: why -->`` above a blo
 above any leaves the page to ``make test-all``.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The documentation becomes a site without a warning, and the site asks nothing of other machines."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -72,18 +70,12 @@ def test_the_site_asks_nothing_of_other_machines(site: Path) -> None:
 
 @needs_browser
 @pytest.mark.slow
-def test_a_site_that_is_opened_from_a_disk_can_be_searched(site: Path, tmp_path: Path) -> None:
-    browser = Browser(tmp_path / "profile")
-    try:
-        tab = browser.tab()
-        tab.open(site / "index.html")
-        tab.js("document.querySelector('#__search').click()")
-        field = "document.querySelector('input.md-search__input')"
-        tab.js(
-            f"{field}.value = 'verified labels', {field}.dispatchEvent(new Event('keyup', {{bubbles: true}}))"
-        )
-        tab.wait("document.querySelector('.md-search-result__item a') !== null")
-        assert tab.js("document.querySelector('.md-search-result__item a').href").endswith("/audit.html")
-        assert tab.complaints() == []
-    finally:
-        browser.close()
+def test_a_site_that_is_opened_from_a_disk_can_be_searched(site: Path, browser: Browser) -> None:
+    tab = browser.tab()
+    tab.open(site / "index.html")
+    tab.js("document.querySelector('#__search').click()")
+    field = "document.querySelector('input.md-search__input')"
+    tab.js(f"{field}.value = 'verified labels', {field}.dispatchEvent(new Event('keyup', {{bubbles: true}}))")
+    tab.wait("document.querySelector('.md-search-result__item a') !== null")
+    assert tab.js("document.querySelector('.md-search-result__item a').href").endswith("/audit.html")
+    assert tab.complaints() == []

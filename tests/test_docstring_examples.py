@@ -1,7 +1,5 @@
 """The examples in the docstrings of public functions run, and print what they say."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import pkgutil
@@ -11,6 +9,7 @@ import pytest
 
 import srjt
 from srjt import methods, networks, noise, ordinal, readers
+from srjt.data.images.store import ImageStore, open_store
 from srjt.inference.embed import embed
 from srjt.run import Run
 from srjt.training.crossfit import cross_fit
@@ -20,7 +19,10 @@ PURE = [
     for package in (ordinal, noise, readers, methods)
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
 ]
+WITHOUT_EXAMPLE = ("DuplicateImagesWarning", "LeakageWarning", "synthetic")
 PUBLIC = (
+    *(getattr(srjt.data, name) for name in srjt.data.__all__ if name not in WITHOUT_EXAMPLE),
+    srjt.data.synthetic.generate, srjt.data.synthetic.write, ImageStore, open_store,
     srjt.train, srjt.load_run, srjt.predict, srjt.evaluate, srjt.export, srjt.OrdinalNoiseClassifier,
     Run, cross_fit, embed, networks.build, networks.names,
 )  # fmt: skip

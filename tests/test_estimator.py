@@ -1,7 +1,5 @@
 """The scikit-learn estimator: scikit-learn's own checks, its tools, and the attributes after fit."""
 
-from __future__ import annotations
-
 import pickle
 import signal
 import tempfile
@@ -78,9 +76,6 @@ def fitted(noisy: Rows) -> OrdinalNoiseClassifier:
     """A method that selects: the noise rate is estimated."""
     model = OrdinalNoiseClassifier(method="co-teaching+ours", random_state=0, epochs=30)
     return model.fit(noisy.X, noisy.y, groups=noisy.groups)
-
-
-# ------------------------------------------------------------------ attributes after fit
 
 
 def test_it_finds_out_how_noisy_the_labels_are_and_which_are_wrong(
@@ -291,9 +286,6 @@ def test_a_clone_is_unfitted_and_a_pickle_predicts_the_same(
     assert again.get_params() == fitted.get_params()
     opened = pickle.loads(pickle.dumps(fitted))
     assert opened.predict_proba(noisy.X[:20]) == pytest.approx(fitted.predict_proba(noisy.X[:20]), abs=1e-12)
-
-
-# ------------------------------------------------------------------ images
 
 
 def test_images() -> None:

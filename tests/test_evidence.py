@@ -1,7 +1,5 @@
 """The scripts behind docs/evidence.md: differences between methods, over patients and trainings."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import sys

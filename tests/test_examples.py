@@ -1,7 +1,5 @@
 """The examples run as they are: scripts reach their accuracy, notebooks keep what they show and stay small."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

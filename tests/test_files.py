@@ -1,7 +1,5 @@
 """Files, locks, downloads and archives."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -22,8 +20,6 @@ from srjt.auditing.folder import read_audit, read_scores, read_summary
 from srjt.errors import SrjtError
 from srjt.studies.plan import read_study
 from srjt.training.trained import load_run
-
-# Pipes and devices are refused before they are opened: reading them may never end.
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """A run goes to the Hugging Face Hub and comes back: a stand-in of huggingface_hub keeps repositories in a folder."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import shutil

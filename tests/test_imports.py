@@ -1,7 +1,5 @@
 """The structure of the package: imports run down only, and there is no circle."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import subprocess

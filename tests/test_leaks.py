@@ -1,7 +1,5 @@
 """Nothing leaks: no command that splits puts a patient or an image on two sides."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of mutants fits the source and the tests. ``python tests/mutants.py`` runs them."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """Progress bars, and results as HTML for notebooks."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -23,8 +21,6 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.reports.page import render
 from srjt.studies.results import StudyResults
 from srjt.training.reporters import BarReporter, reporter_in_python
-
-# Progress in Python: where somebody can see it, and nowhere else.
 
 
 def pretend_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

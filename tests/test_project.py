@@ -1,7 +1,5 @@
 """What the project's own files say of each other: versions, Pythons, requirements, the picture of the rooms."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

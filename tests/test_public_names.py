@@ -1,7 +1,5 @@
 """The top level is small and lazy."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What ``srjt.train`` returns: scores, a summary, a plot and the verbs of the package as methods."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from typing import Any
@@ -69,7 +67,6 @@ def test_summary_is_the_page_of_the_run(run: Run, data: Data) -> None:
 
 @pytest.mark.slow
 def test_a_loaded_run_has_the_same_summary_and_plot(run: Run) -> None:
-    assert run.folder is not None
     opened = srjt.load_run(run.folder, device="cpu")
     assert str(opened.summary()) == str(run.summary())
     assert opened.metrics.equals(run.metrics)

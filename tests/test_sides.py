@@ -1,7 +1,5 @@
 """Whatever a command estimates, fits or judges, it uses samples of the side that it claims, and no others."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a user installs: built from the sdist, whole, and at work with nothing but its declared requirements."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The package runs where POSIX-only modules do not exist, as on Windows, as far as Linux can imitate it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A review server in a process of its own, and a cross-fit without training."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -9,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +28,7 @@ def cross_fit_of(manifest: Manifest, probabilities: npt.NDArray[np.float64]) -> 
 
 
 @pytest.fixture
-def srjt(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., tuple[int, str]]:
+def srjt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
     """Runs a command in ``tmp_path``: arguments → exit code, output and errors."""
     monkeypatch.chdir(tmp_path)
 

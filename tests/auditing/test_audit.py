@@ -1,7 +1,5 @@
 """Audits: the whole command, and where the networks look."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -24,8 +22,7 @@ from srjt.data import Manifest, from_arrays
 from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.noise import NoiseEstimate
-
-# A complete audit: it finds corrupted labels, and its folder contains what the review reads.
+from srjt.training.folder import read_facts, read_noise_estimate
 
 HERE: dict[str, Any] = {"device": "cpu", "network": "linear", "batch_size": 32, "learning_rate": 0.02}
 
@@ -38,7 +35,6 @@ def made(noisy: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Audit:
 
 def test_it_finds_the_corrupted_labels(noisy: Manifest, made: Audit) -> None:
     truth = noisy.true_labels
-    assert truth is not None
     wrong = (noisy.labels != truth).mean()
     known = made.summary["known"]
     assert known["rate"] == pytest.approx(wrong, abs=1e-4)
@@ -50,7 +46,6 @@ def test_it_finds_the_corrupted_labels(noisy: Manifest, made: Audit) -> None:
 
 
 def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> None:
-    assert made.folder is not None
     facts = json.loads((made.folder / "audit.json").read_text())
     assert facts["format"] == 2
     assert facts["grades"] == list(noisy.grades)
@@ -64,9 +59,8 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
     assert len(found.network_grades) == 1
     place = {name: row for row, name in enumerate(noisy.ids)}
     for line in (0, 7, 239):  # the lines of the file, not the rows of the manifest
-        theirs = [
-            [noisy.ids[row] for row in close] for close in made.fitted.neighbours[place[found.ids[line]]]
-        ]
+        own = made.fitted.neighbours[place[found.ids[line]]]
+        theirs = [[noisy.ids[row] for row in close] for close in own]
         assert [[found.ids[n] for n in close] for close in found.neighbours[line]] == theirs
     assert json.loads((made.folder / "summary.json").read_text()) == json.loads(json.dumps(made.summary))
     assert not (made.folder / "images").exists()  # features have no pictures
@@ -92,7 +86,7 @@ def with_verified(noisy: Manifest, count: int) -> Manifest:
 
 
 @pytest.mark.parametrize("method", ["sord", pytest.param("co-teaching+ours", marks=pytest.mark.slow)])
-def test_a_second_run_and_verified_grades_need_no_new_training(
+def test_a_second_run_and_verified_grades_train_nothing_anew(
     noisy: Manifest, tmp_path: Path, method: str
 ) -> None:
     """The same command again, as it was and after 80 labels were verified: an unbiased rate, and known qualities."""
@@ -131,10 +125,8 @@ def test_a_method_that_needs_the_noise_rate_gets_an_estimate(noisy: Manifest, tm
     assert {"network_1", "network_2"} <= set(done.scores.columns)
     assert done.scores["selected"].dropna().between(0, 1).all()  # none: it was in no full batch
     assert [p.name for p in (tmp_path / "audit" / "warmup").glob("[!.]*")] == ["noise.json"]
-    used = json.loads((tmp_path / "audit" / "fits" / "fold0" / "run.json").read_text())["config"][
-        "noise_rate"
-    ]
-    assert used == json.loads((tmp_path / "audit" / "warmup" / "noise.json").read_text())["estimate"]["rate"]
+    used = read_facts(tmp_path / "audit" / "fits" / "fold0").config.noise_rate
+    assert used == read_noise_estimate(tmp_path / "audit" / "warmup").rate
 
 
 @pytest.mark.slow
@@ -171,10 +163,10 @@ def test_bad_input_is_one_sentence(noisy: Manifest, tmp_path: Path) -> None:
     assert not (tmp_path / "audit").exists()
 
 
-QUICK = (
-    "import functools, srjt.auditing.audit as a; "
-    "a.estimate_noise = functools.partial(a.estimate_noise, bootstrap=3)"
-)
+QUICK = """
+import functools, srjt.auditing.audit as a
+a.estimate_noise = functools.partial(a.estimate_noise, bootstrap=3)
+"""
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """What an audit says first about its networks, and which form of noise it names: true in every combination."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 from typing import Any

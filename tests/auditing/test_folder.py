@@ -1,18 +1,18 @@
 """An audit folder is read completely, or refused with one sentence."""
 
-from __future__ import annotations
-
 import io
-import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from fixtures.audit_folders import make_audit
+from fixtures.run_folders import edit_json
 from srjt.auditing.audit import image_names, prepare_folder, write_audit
 from srjt.auditing.folder import read_audit
 from srjt.data import synthetic
@@ -45,21 +45,14 @@ def test_optional_columns_and_files(audit_folder: Path) -> None:
     assert audit.suggested[0] == -1 < audit.suggested[1:].min()  # nothing is suggested
 
 
-def test_a_grade_named_na_is_not_a_missing_value(
-    make_audit_folder: Callable[..., Path], tmp_path: Path
-) -> None:
-    audit = read_audit(make_audit_folder(tmp_path / "audit", images=12, grades=("None", "NA", "nan")))
+def test_a_grade_named_na_is_not_a_missing_value(tmp_path: Path) -> None:
+    audit = read_audit(make_audit(tmp_path / "audit", images=12, grades=("None", "NA", "nan")))
     assert audit.grades == ("None", "NA", "nan")
 
 
 def edit_table(folder: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
     frame = pd.read_csv(folder / "audit.csv", dtype=str)
     change(frame).to_csv(folder / "audit.csv", index=False)
-
-
-def edit_facts(folder: Path, **facts: object) -> None:
-    path = folder / "audit.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
 
 
 HUGE = "{'descr': '<i4', 'fortran_order': False, 'shape': (1152921504606846976, 4, 4), }"
@@ -106,11 +99,11 @@ def interrupt(folder: Path) -> None:
     [
         (lambda f: (f / "audit.json").unlink(), "is not the folder of an audit"),
         (interrupt, r"What was begun in .+ is unfinished: run the same command again\."),
-        (lambda f: edit_facts(f, format=7), "format 7"),
+        (lambda f: edit_json(f / "audit.json", format=7), "format 7"),
         (lambda f: (f / "audit.json").write_text("[" * 20_000), "damaged or not from srjt"),
         (lambda f: (f / "audit.json").write_text('{"samples": %s}' % ("9" * 5000)), "damaged or not from srjt"),
-        (lambda f: edit_facts(f, samples=16.0), "samples: Input should be"),
-        (lambda f: edit_facts(f, grades=["Mayo 0", "Mayo 0"]), "grades: a name occurs twice"),
+        (lambda f: edit_json(f / "audit.json", samples=16.0), "samples: Input should be"),
+        (lambda f: edit_json(f / "audit.json", grades=["Mayo 0", "Mayo 0"]), "grades: a name occurs twice"),
         (lambda f: (f / "audit.csv").write_text(""), "cannot be read"),
         (lambda f: edit_table(f, lambda t: t.iloc[:-1]), "15 lines, but the audit has 16 samples"),
         (lambda f: edit_table(f, lambda t: t.drop(columns="p_2")), "not from srjt .*p_2"),
@@ -128,9 +121,7 @@ def interrupt(folder: Path) -> None:
         (lambda f: (f / "neighbours.npz").write_bytes(archive(npy_header(HUGE))), "is damaged"),
     ],
 )  # fmt: skip
-def test_a_damaged_folder_is_refused_in_one_sentence(
-    audit_folder: Path, spoil: Callable[[Path], object], says: str
-) -> None:
+def test_a_damaged_folder_is_refused_in_one_sentence(audit_folder: Path, spoil: Any, says: str) -> None:
     spoil(audit_folder)
     with pytest.raises(SrjtError, match=says):
         read_audit(audit_folder)

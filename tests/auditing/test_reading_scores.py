@@ -1,7 +1,5 @@
 """The audit of several readers: readers and networks together, and which reading is doubtful."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +63,6 @@ def test_the_most_doubtful_reading_is_first() -> None:
 @pytest.mark.slow
 def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(table: Path, tmp_path: Path) -> None:
     reading = read(table / "f.npz", labels=table / "readings.csv", several_readings="consensus")
-    assert reading.readings is not None
     found = srjt.audit(
         reading.manifest, readings=reading.readings, out=tmp_path / "audit", folds=2, epochs=15, device="cpu",
         learning_rate=1e-2,

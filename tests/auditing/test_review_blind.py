@@ -1,9 +1,7 @@
 """The blind verification of a random sample: what the server sends, what is stored, what follows from it."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +13,8 @@ from PIL import Image
 
 from auditing.test_review_server import Client, serving
 from browser import Browser, needs_browser
+from fixtures.audit_folders import make_audit
+from srjt.auditing import review_log
 from srjt.auditing.folder import read_audit
 from srjt.auditing.review_app import CANNOT_TELL, BlindSession
 from srjt.auditing.review_log import (
@@ -22,7 +22,6 @@ from srjt.auditing.review_log import (
     draw_sample,
     new_readings,
     read_verified_grades,
-    with_verified_grades,
     worklist_lines,
 )
 from srjt.data import read, read_readings
@@ -120,10 +119,8 @@ def test_answers_are_kept_as_verified_grades(
     assert decisions.log() == []  # no label is decided
     other = BlindSession(audit=audit, decisions=decisions, reviewer="ben", lines=session.lines)
     assert other.answers() == [None] * 8
-    assert audit.table is not None
     manifest = read(audit.table).manifest
-    found = with_verified_grades(manifest, expected)
-    assert found.verified_labels is not None
+    found = review_log.with_verified_grades(manifest, expected)
     known = {name: grade for name, grade in zip(found.ids, found.verified_labels, strict=True) if grade >= 0}
     assert known == {name: int(grade[-1]) for name, grade in expected.items()}
 
@@ -139,70 +136,61 @@ def test_a_bad_answer_is_refused(session: BlindSession, client: Client, body: An
 
 
 def test_the_export_has_the_verified_grades_and_the_labels_as_they_were(
-    session: BlindSession, audit_folder: Path, tmp_path: Path, srjt: Callable[..., tuple[int, str]]
+    session: BlindSession, audit_folder: Path, tmp_path: Path, srjt: Any
 ) -> None:
     out = tmp_path / "checked.csv"
     order = ("review", "export", audit_folder, "--verified", "--out", out)
-    session.decisions.decide(
-        session.audit.ids[0], reviewer="anna", action="keep", grade="Mayo 1", label="Mayo 1", seen=0
-    )
+    kept: dict[str, Any] = {"action": "keep", "grade": "Mayo 1", "label": "Mayo 1", "seen": 0}
+    session.decisions.decide(session.audit.ids[0], reviewer="anna", **kept)
     code, said = srjt(*order)
     assert (code, "Nothing is verified in" in said) == (2, True)
     for position in range(5):
         session.answer(position, position % 4)
     code, said = srjt(*order)
     assert (code, "16 rows, 5 verified." in said) == (0, True)
-    before, after = (
-        pd.read_csv(path, dtype=str, keep_default_na=False) for path in (session.audit.table, out)
-    )
+    tables = (session.audit.table, out)
+    before, after = (pd.read_csv(path, dtype=str, keep_default_na=False) for path in tables)
     pd.testing.assert_frame_equal(after.drop(columns="verified_grade"), before)
     again = read(out, images=session.audit.table.parent).manifest
-    assert again.verified_labels is not None
     assert (again.verified_labels >= 0).sum() == 5
 
 
 @pytest.mark.slow
 @needs_browser
-def test_a_sample_is_verified_in_the_browser(
-    make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
-) -> None:
-    folder = make_audit_folder(tmp_path / "audit", images=56)
+def test_a_sample_is_verified_in_the_browser(serve: Any, browser: Browser, tmp_path: Path) -> None:
+    folder = make_audit(tmp_path / "audit", images=56)
     audit = read_audit(folder)
     lines = draw_sample(audit, 6)
     served = serve(folder, "--reviewer", "anna", "--sample", 6)
-    browser = Browser(tmp_path / "profile")
-    try:
-        tab = browser.tab()
-        tab.open(served.address)
-        shown = "document.querySelector('#view > img')?.complete"
-        done = "document.querySelector('#progress').textContent"
-        for position, key in enumerate("0123s"):
-            tab.wait(f"document.body.classList.contains('ready') && {shown}")
-            body = str(tab.js("document.body.innerText"))
-            assert audit.ids[lines[position]] not in body
-            assert "uggest" not in body
-            tab.press(key)
-            tab.wait(f"{done} === '{position + 1} of 6 answered'")
-        tab.wait(shown)
-        tab.press("ArrowLeft")
-        tab.wait(shown)
-        tab.press("2")  # it can be graded after all
-        tab.wait(f"{shown} && document.querySelector('#position').textContent === '6 of 6'")
-        tab.open(f"http://127.0.0.1:{served.port}/")  # a reload goes on where it was
+    tab = browser.tab()
+    tab.open(served.address)
+    shown = "document.querySelector('#view > img')?.complete"
+    done = "document.querySelector('#progress').textContent"
+    for position, key in enumerate("0123s"):
         tab.wait(f"document.body.classList.contains('ready') && {shown}")
-        assert tab.js(done) == "5 of 6 answered"
-        tab.press("1")
-        tab.wait("!document.querySelector('#finished').hidden")
-        assert tab.complaints() == []
-        tab.press("ArrowLeft")
-        tab.wait(shown)
-        tab.press("s")
-        tab.wait("!document.querySelector('#finished').hidden")
-        said = str(tab.js("document.querySelector('#finished').innerText"))
-        assert "All answered" in said
-        assert "5 of 6 images have a verified grade." in said
-    finally:
-        browser.close()
+        body = str(tab.js("document.body.innerText"))
+        assert audit.ids[lines[position]] not in body
+        assert "uggest" not in body
+        tab.press(key)
+        tab.wait(f"{done} === '{position + 1} of 6 answered'")
+    tab.wait(shown)
+    tab.press("ArrowLeft")
+    tab.wait(shown)
+    tab.press("2")  # it can be graded after all
+    tab.wait(f"{shown} && document.querySelector('#position').textContent === '6 of 6'")
+    tab.open(f"http://127.0.0.1:{served.port}/")  # a reload goes on where it was
+    tab.wait(f"document.body.classList.contains('ready') && {shown}")
+    assert tab.js(done) == "5 of 6 answered"
+    tab.press("1")
+    tab.wait("!document.querySelector('#finished').hidden")
+    assert tab.complaints() == []
+    tab.press("ArrowLeft")
+    tab.wait(shown)
+    tab.press("s")
+    tab.wait("!document.querySelector('#finished').hidden")
+    said = str(tab.js("document.querySelector('#finished').innerText"))
+    assert "All answered" in said
+    assert "5 of 6 images have a verified grade." in said
     said = served.interrupt()
     grades = [0, 1, 2, 3, 2]
     lines = lines[:5]
@@ -288,9 +276,8 @@ def test_answers_become_readings_and_no_verified_grades(readers: Path) -> None:
 def test_an_audit_takes_a_worklist_too(audit_folder: Path, tmp_path: Path) -> None:
     audit = read_audit(audit_folder)
     worklist = tmp_path / "worklist.csv"
-    pd.DataFrame({"item": audit.ids[:3], "reader": ["anna", "bo", "anna"], "gain": 0.1}).to_csv(
-        worklist, index=False
-    )
+    wanted = pd.DataFrame({"item": audit.ids[:3], "reader": ["anna", "bo", "anna"], "gain": 0.1})
+    wanted.to_csv(worklist, index=False)
     assert worklist_lines(worklist, audit, reviewer="anna") == [0, 2]
     decisions = Decisions(audit_folder / "decisions.sqlite")
     decisions.add_answer(audit.ids[0], purpose="read", reviewer="=cmd()", grade=audit.grades[1])
@@ -301,9 +288,7 @@ def test_an_audit_takes_a_worklist_too(audit_folder: Path, tmp_path: Path) -> No
     ]
 
 
-def test_the_export_appends_and_says_what_is_next(
-    readers: Path, srjt: Callable[..., tuple[int, str]]
-) -> None:
+def test_the_export_appends_and_says_what_is_next(readers: Path, srjt: Any) -> None:
     order = ("review", "export", readers, "--readings", "--out", readers / "more.csv")
     code, said = srjt(*order)
     assert (code, "Nothing of a worklist is read" in said) == (2, True)
@@ -318,25 +303,19 @@ def test_the_export_appends_and_says_what_is_next(
 
 @pytest.mark.slow
 @needs_browser
-def test_a_worklist_is_read_in_the_browser(readers: Path, serve: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_worklist_is_read_in_the_browser(readers: Path, browser: Browser, serve: Any) -> None:
     (readers / "readers.json").write_text(facts("1", "2", "3"))
     served = serve(readers, "--reviewer", "anna", "--worklist", readers / "worklist.csv")
-    browser = Browser(tmp_path / "profile")
-    try:
-        tab = browser.tab()
-        tab.open(served.address)
-        for position, key in enumerate("12"):
-            tab.wait(
-                "document.body.classList.contains('ready') && document.querySelector('#view > img')?.complete"
-            )
-            names = tab.js("[...document.querySelectorAll('.grade')].map((b) => b.innerText)")
-            assert [name.split() for name in names] == [
-                [key, "Grade", key] for key in "123"
-            ]  # not twice the key
-            tab.press(key)
-            tab.wait(f"document.querySelector('#progress').textContent === '{position + 1} of 2 answered'")
-        tab.wait("!document.querySelector('#finished').hidden")
-        assert "2 of 2 images have a grade." in str(tab.js("document.querySelector('#finished').innerText"))
-    finally:
-        browser.close()
+    tab = browser.tab()
+    tab.open(served.address)
+    for position, key in enumerate("12"):
+        tab.wait(
+            "document.body.classList.contains('ready') && document.querySelector('#view > img')?.complete"
+        )
+        names = tab.js("[...document.querySelectorAll('.grade')].map((b) => b.innerText)")
+        assert [name.split() for name in names] == [[key, "Grade", key] for key in "123"]  # not twice the key
+        tab.press(key)
+        tab.wait(f"document.querySelector('#progress').textContent === '{position + 1} of 2 answered'")
+    tab.wait("!document.querySelector('#finished').hidden")
+    assert "2 of 2 images have a grade." in str(tab.js("document.querySelector('#finished').innerText"))
     assert "Read: 2 of 2 images." in served.interrupt()

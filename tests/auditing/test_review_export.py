@@ -1,8 +1,5 @@
 """``srjt review`` and its export: the corrected table, its provenance, and the agreement of two reviewers."""
 
-from __future__ import annotations
-
-import json
 import os
 import shlex
 from collections.abc import Callable
@@ -15,6 +12,8 @@ import pytest
 import torch
 from sklearn.metrics import cohen_kappa_score
 
+from fixtures.audit_folders import make_audit
+from fixtures.run_folders import edit_json
 from srjt.auditing.folder import read_audit
 from srjt.auditing.review_log import Decisions, LogEntry, training_command
 
@@ -40,10 +39,8 @@ def read(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype=str, keep_default_na=False)
 
 
-def test_the_original_table_with_its_label_column_replaced(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
-) -> None:
-    folder = make_audit_folder(tmp_path / "audit", images=16)
+def test_the_original_table_with_its_label_column_replaced(tmp_path: Path, srjt: Command) -> None:
+    folder = make_audit(tmp_path / "audit", images=16)
     audit = read_audit(folder)
     with audit.table.open("a") as file:  # a row that came later
         file.write("images/new.png,Mayo 1,p9,A,\n")
@@ -77,16 +74,13 @@ def test_the_original_table_with_its_label_column_replaced(
     assert list(tmp_path.glob(".*")) == []  # nothing half-written is left
 
 
-def test_the_printed_command_reads_the_corrected_table(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
-) -> None:
+def test_the_printed_command_reads_the_corrected_table(tmp_path: Path, srjt: Command) -> None:
     """Image names in it are still relative to the folder of the audited table."""
-    folder = make_audit_folder(tmp_path / "audit", images=16)
+    folder = make_audit(tmp_path / "audit", images=16)
     Reviewer(folder, "anna")(0, "keep")
     audit = read_audit(folder)
-    facts = json.loads((folder / "audit.json").read_text())
     read_with = ["--images", str(audit.table.parent), "--grades", ",".join(audit.grades)]
-    (folder / "audit.json").write_text(json.dumps({**facts, "read_with": read_with}))
+    edit_json(folder / "audit.json", read_with=read_with)
     code, said = srjt("review", "export", folder, "--out", "clean.csv")
     command = shlex.split(said.split("Next: ")[1])
     assert code == 0
@@ -98,10 +92,8 @@ def test_the_printed_command_reads_the_corrected_table(
     assert "--images" not in beside
 
 
-def test_images_without_a_table_give_a_new_table(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
-) -> None:
-    folder = make_audit_folder(tmp_path / "audit", images=16, table=False)
+def test_images_without_a_table_give_a_new_table(tmp_path: Path, srjt: Command) -> None:
+    folder = make_audit(tmp_path / "audit", images=16, table=False)
     Reviewer(folder, "anna")(5, "accept", 0)
     said = srjt("review", "export", folder, "--out", "elsewhere/clean.csv")[1]
     clean = read(tmp_path / "elsewhere" / "clean.csv")
@@ -111,25 +103,19 @@ def test_images_without_a_table_give_a_new_table(
     assert "Next: srjt train elsewhere/clean.csv --out run" in said
     code, said = srjt("data", "inspect", "elsewhere/clean.csv")
     assert code == 0, said
-    facts = json.loads((folder / "audit.json").read_text())
-    (folder / "audit.json").write_text(json.dumps({**facts, "features": True, "source": "embedded.npz"}))
-    assert training_command(read_audit(folder), Path("clean.csv")).startswith(
-        "srjt train embedded.npz --labels clean.csv --out"
-    )
+    edit_json(folder / "audit.json", features=True, source="embedded.npz")
+    command = training_command(read_audit(folder), Path("clean.csv"))
+    assert command.startswith("srjt train embedded.npz --labels clean.csv --out")
 
 
-def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
-) -> None:
+def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(tmp_path: Path, srjt: Command) -> None:
     """An id column, semicolons, grades as 0 … 3 in a column of another name."""
-    folder = make_audit_folder(tmp_path / "audit", images=16, grades=("0", "1", "2", "3"))
+    folder = make_audit(tmp_path / "audit", images=16, grades=("0", "1", "2", "3"))
     audit = read_audit(folder)
-    assert audit.table is not None
     frame = read(audit.table).rename(columns={"grade": "severity"})
     frame["decision"] = "of an earlier review"
     frame.to_csv(audit.table, index=False, sep=";")
-    facts = json.loads((folder / "audit.json").read_text())
-    (folder / "audit.json").write_text(json.dumps({**facts, "label_column": "severity"}))
+    edit_json(folder / "audit.json", label_column="severity")
     Reviewer(folder, "anna")(0, "set", 3 - int(audit.labels[0]))
     assert srjt("review", "export", folder, "--out", "clean.csv")[0] == 0
     clean = read(tmp_path / "clean.csv").set_index("image")
@@ -137,8 +123,8 @@ def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
     assert clean.loc[audit.ids[0], ["decision", "decision_2"]].tolist() == ["of an earlier review", "set"]
 
 
-def test_what_is_refused(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command) -> None:
-    folder = make_audit_folder(tmp_path / "audit", images=16)
+def test_what_is_refused(tmp_path: Path, srjt: Command) -> None:
+    folder = make_audit(tmp_path / "audit", images=16)
     table = read_audit(folder).table
     code, said = srjt("review", "export", folder)
     assert (code, "There are no decisions" in said) == (2, True)
@@ -169,8 +155,8 @@ def test_what_is_refused(make_audit_folder: Callable[..., Path], tmp_path: Path,
     assert not (tmp_path / "new.csv").exists()
 
 
-def test_two_reviewers(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command) -> None:
-    folder = make_audit_folder(tmp_path / "audit", images=16)
+def test_two_reviewers(tmp_path: Path, srjt: Command) -> None:
+    folder = make_audit(tmp_path / "audit", images=16)
     anna, ben = Reviewer(folder, "anna"), Reviewer(folder, "ben")
     first, second = [0, 1, 2, 3, 0, 1], [0, 1, 1, 3, 2, 1]
     for line, (a, b) in enumerate(zip(first, second, strict=True)):
@@ -214,10 +200,8 @@ def test_two_reviewers_one_with_an_unknown_grade(audit_folder: Path, tmp_path: P
     assert len(ben.store.log()) == 6
 
 
-def test_formulas_do_not_run_in_a_spreadsheet(
-    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt: Command
-) -> None:
-    folder = make_audit_folder(tmp_path / "audit", images=16)
+def test_formulas_do_not_run_in_a_spreadsheet(tmp_path: Path, srjt: Command) -> None:
+    folder = make_audit(tmp_path / "audit", images=16)
     Reviewer(folder, '=HYPERLINK("http://evil")')(0, "keep")
     table = read_audit(folder).table
     table.write_text(table.read_text().replace(",A,", ",@SUM(A1),", 1))
@@ -231,9 +215,7 @@ def test_formulas_do_not_run_in_a_spreadsheet(
 
 
 @pytest.mark.slow
-def test_it_prints_the_address_serves_and_prints_a_summary(
-    audit_folder: Path, serve: Callable[..., Any]
-) -> None:
+def test_it_prints_the_address_serves_and_prints_a_summary(audit_folder: Path, serve: Any) -> None:
     served = serve(audit_folder, "--reviewer", "anna", "--limit", 5)
     browser = build_opener(HTTPCookieProcessor())
     browser.open(served.address).read()

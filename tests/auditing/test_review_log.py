@@ -1,7 +1,5 @@
 """The log of decisions: no acknowledged decision is lost, and none is overwritten unseen."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,18 +1,18 @@
 """The review page in a real browser: fifty images by keyboard, undo, reload, kill -9, a second tab."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
 import srjt
 from browser import CONTRAST, Browser, Tab, needs_browser
+from fixtures.audit_folders import make_audit
+from fixtures.run_folders import edit_json
 from srjt.auditing.folder import AuditFolder, read_audit
 from srjt.auditing.review_log import Decisions, LogEntry
 
@@ -20,13 +20,6 @@ pytestmark = [pytest.mark.slow, needs_browser]
 
 READY = "document.body.classList.contains('ready')"
 SHOWN = "document.querySelector('#view > img')?.complete"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    opened = Browser(tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()
 
 
 def visit(tab: Tab, address: str) -> Tab:
@@ -75,9 +68,9 @@ def serious(tab: Tab) -> list[Any]:
 
 
 def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
-    browser: Browser, make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+    browser: Browser, serve: Any, tmp_path: Path
 ) -> None:
-    folder = make_audit_folder(tmp_path / "audit", images=56)
+    folder = make_audit(tmp_path / "audit", images=56)
     audit: AuditFolder = read_audit(folder)
     served = serve(folder, "--reviewer", "anna", "--limit", 50)
     tab = visit(browser.tab(), served.address)
@@ -120,9 +113,8 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
     assert "does not answer" in text(tab, "#error")
     assert shown_id(tab) == audit.ids[25]  # not shown as done
     served = serve(folder, "--reviewer", "anna", "--limit", 50, "--port", served.port)
-    assert {sample: e.action for sample, e in present(folder).items()} == {
-        s: a for s, (a, _) in wanted.items()
-    }
+    actions = {sample: action for sample, (action, _) in wanted.items()}
+    assert {sample: entry.action for sample, entry in present(folder).items()} == actions
     tab.js("document.querySelector('#toast').textContent = ''")
     tab.press("k")
     tab.wait("document.querySelector('#error').textContent.includes('was restarted')")
@@ -149,12 +141,12 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
 
 
 @pytest.fixture
-def folder(make_audit_folder: Callable[..., Path], tmp_path: Path) -> Path:
-    return make_audit_folder(tmp_path / "audit", images=24)
+def folder(tmp_path: Path) -> Path:
+    return make_audit(tmp_path / "audit", images=24)
 
 
 def test_a_conflict_with_a_second_tab_or_reviewer_is_resolved_by_the_user(
-    browser: Browser, folder: Path, serve: Callable[..., Any]
+    browser: Browser, folder: Path, serve: Any
 ) -> None:
     audit = read_audit(folder)
     mine, theirs = serve(folder, "--reviewer", "anna"), serve(folder, "--reviewer", "ben")
@@ -193,16 +185,15 @@ def test_a_conflict_with_a_second_tab_or_reviewer_is_resolved_by_the_user(
 
 
 def test_one_button_if_suggestion_and_label_agree_and_a_true_filter_name(
-    browser: Browser, folder: Path, serve: Callable[..., Any]
+    browser: Browser, folder: Path, serve: Any
 ) -> None:
     """Accept and keep are two buttons only where suggestion and label differ; the filter says what it selects."""
     audit = read_audit(folder)
     served = serve(folder, "--limit", 20)
     tab = visit(browser.tab(), served.address)
     agreeing = (audit.suggested == audit.labels).tolist()
-    differing = agreeing.index(False)
     same = agreeing.index(True)
-    for line in (differing, same):
+    for line in (agreeing.index(False), same):
         visit(tab, f"http://127.0.0.1:{served.port}/?scope=all&at={audit.ids[line]}")
         assert shown_id(tab) == audit.ids[line]
         visible = tab.js(
@@ -210,10 +201,8 @@ def test_one_button_if_suggestion_and_label_agree_and_a_true_filter_name(
             ".map((b) => b.innerText.split('\\n').join(' '))"
         )
         label, suggested = (audit.grades[codes[line]] for codes in (audit.labels, audit.suggested))
-        expected = (
-            [f"Keep {label} Enter"] if line == same else [f"Accept {suggested} Enter", f"Keep {label} K"]
-        )
-        assert visible == expected
+        differing = [f"Accept {suggested} Enter", f"Keep {label} K"]
+        assert visible == ([f"Keep {label} Enter"] if line == same else differing)
     press(tab, "Enter")
     assert [(e.id, e.action, e.to_grade) for e in log(folder)] == [
         (audit.ids[same], "keep", audit.grades[audit.labels[same]])
@@ -224,7 +213,7 @@ def test_one_button_if_suggestion_and_label_agree_and_a_true_filter_name(
     assert serious(tab) == []
 
 
-def test_the_address_keeps_the_filter(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
+def test_the_address_keeps_the_filter(browser: Browser, folder: Path, serve: Any) -> None:
     audit = read_audit(folder)
     served = serve(folder)
     home = f"http://127.0.0.1:{served.port}/"
@@ -233,9 +222,8 @@ def test_the_address_keeps_the_filter(browser: Browser, folder: Path, serve: Cal
     tab.js("(() => { const f = document.querySelector('#filters').elements;"
            "f.grade.value = '1'; f.scope.value = 'all'; f.reader.value = 'A'; f.max.value = '60';"
            "f.max.dispatchEvent(new Event('input', {bubbles: true})); })()")  # fmt: skip
-    fitting = [
-        n for n in range(24) if audit.labels[n] == 1 and audit.readers[n] == "A" and audit.quality[n] <= 0.6
-    ]
+    chosen = (audit.labels == 1) & (np.array(audit.readers) == "A") & (audit.quality <= 0.6)
+    fitting = np.flatnonzero(chosen)
     tab.wait("location.search.includes('reader=A')")
     assert tab.js("[...document.querySelectorAll('.chip')].map((e) => e.textContent)") == [
         "all labels", "labelled Mayo 1", "reader A", "right ≤ 60 %"]  # fmt: skip
@@ -257,7 +245,7 @@ def test_the_address_keeps_the_filter(browser: Browser, folder: Path, serve: Cal
     assert serious(tab) == []
 
 
-def test_mouse_zoom_neighbours_and_help(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
+def test_mouse_zoom_neighbours_and_help(browser: Browser, folder: Path, serve: Any) -> None:
     tab = browser.tab()
     tab.resize(1280, 800)
     visit(tab, serve(folder).address)
@@ -298,7 +286,7 @@ def test_mouse_zoom_neighbours_and_help(browser: Browser, folder: Path, serve: C
     assert serious(tab) == []
 
 
-def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Callable[..., Any]) -> None:
+def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Any) -> None:
     data = srjt.data.synthetic.generate(images=40, patients=10, size=32)
     small = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
     srjt.audit(data, out=tmp_path / "audit", folds=2, method="co-teaching+ours", **small)
@@ -324,12 +312,10 @@ def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Callab
 
 @pytest.mark.parametrize("judged", [False, True])
 def test_networks_that_do_not_beat_a_naive_prediction_preselect_nothing(
-    browser: Browser, folder: Path, serve: Callable[..., Any], judged: bool
+    browser: Browser, folder: Path, serve: Any, judged: bool
 ) -> None:
     """What they suggest may be shown beside the caution; of networks that have learnt nothing it is not."""
-    facts = json.loads((folder / "audit.json").read_text())
-    caution = {"notice": "They do not beat it.", "judged": judged, "trusted": False}
-    (folder / "audit.json").write_text(json.dumps(facts | caution))
+    edit_json(folder / "audit.json", notice="They do not beat it.", judged=judged, trusted=False)
     served = serve(folder)
     tab = visit(browser.tab(), served.address)
     assert tab.js("document.querySelector('#notice').checkVisibility()")
@@ -352,7 +338,7 @@ def test_networks_that_do_not_beat_a_naive_prediction_preselect_nothing(
 
 
 def test_a_network_that_differs_a_missing_map_and_a_key_held_down(
-    browser: Browser, folder: Path, serve: Callable[..., Any]
+    browser: Browser, folder: Path, serve: Any
 ) -> None:
     scores = pd.read_csv(folder / "audit.csv", dtype=str)
     scores["network_2"] = scores["suggested"]
@@ -369,17 +355,16 @@ def test_a_network_that_differs_a_missing_map_and_a_key_held_down(
     tab.wait("document.querySelector('#toast').textContent.includes('no longer in its folder')")
     assert tab.js("document.querySelector('#look').getAttribute('aria-pressed')") == "false"
     for again in (False, True, True, True):  # one image is graded
-        tab.call(
-            "Input.dispatchKeyEvent", type="keyDown", key="k", windowsVirtualKeyCode=75, autoRepeat=again
-        )
+        key = {"key": "k", "windowsVirtualKeyCode": 75}
+        tab.call("Input.dispatchKeyEvent", type="keyDown", autoRepeat=again, **key)
         tab.wait("document.querySelector('#toast').textContent.startsWith('Kept')")
     assert len(log(folder)) == 1
 
 
 def test_an_unreadable_image_is_explained_and_can_be_skipped(
-    browser: Browser, make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+    browser: Browser, serve: Any, tmp_path: Path
 ) -> None:
-    folder = make_audit_folder(tmp_path / "audit", images=24, table=False)
+    folder = make_audit(tmp_path / "audit", images=24, table=False)
     audit = read_audit(folder)
     (folder / audit.images[0]).unlink()
     (folder / audit.images[1]).write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
@@ -398,18 +383,12 @@ HOSTILE = "<img src=x onerror=evil()>"
 
 
 def test_hostile_names_are_shown_as_text_and_scripts_are_blocked(
-    browser: Browser, make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+    browser: Browser, serve: Any, tmp_path: Path
 ) -> None:
-    folder = make_audit_folder(
-        tmp_path / "audit", images=24, grades=(HOSTILE, "'\"><script>evil()</script>", "c", "d")
-    )
-    table = (
-        (folder / "audit.csv")
-        .read_text()
-        .replace("images/p", f"{HOSTILE}/p")
-        .replace(",A\n", f",{HOSTILE}\n")
-    )
-    (folder / "audit.csv").write_text(table)
+    grades = (HOSTILE, "'\"><script>evil()</script>", "c", "d")
+    folder = make_audit(tmp_path / "audit", images=24, grades=grades)
+    table = (folder / "audit.csv").read_text().replace("images/p", f"{HOSTILE}/p")
+    (folder / "audit.csv").write_text(table.replace(",A\n", f",{HOSTILE}\n"))
     tab = browser.tab()
     tab.open(serve(folder, "--reviewer", HOSTILE).address)
     tab.wait(READY)
@@ -432,7 +411,7 @@ def test_hostile_names_are_shown_as_text_and_scripts_are_blocked(
 
 
 @pytest.fixture(scope="module")
-def read_only(shared_audit_folder: Path, serve: Callable[..., Any]) -> str:
+def read_only(shared_audit_folder: Path, serve: Any) -> str:
     """The address of a review in which nothing is decided."""
     return str(serve(shared_audit_folder).address)
 

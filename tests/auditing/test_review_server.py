@@ -1,7 +1,5 @@
 """The server over a real socket: who has access, what is served, what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
@@ -19,15 +17,7 @@ import pytest
 from PIL import Image
 
 from srjt.auditing.folder import AuditFolder, read_audit
-from srjt.auditing.review_app import (
-    MAX_BODY,
-    BlindSession,
-    ReviewSession,
-    Server,
-    create_web_server,
-    grade_keys,
-    listen,
-)
+from srjt.auditing.review_app import MAX_BODY, ReviewSession, Server, create_web_server, grade_keys, listen
 from srjt.auditing.review_log import Decisions
 from srjt.errors import SrjtError
 
@@ -77,24 +67,25 @@ class Client:
         except ValueError:
             return status, answer.decode()
 
-    def decide(self, line: int, action: str = "keep", *, seen: int = 0, **more: Any) -> tuple[int, Any]:
-        sample = self.session.audit.ids[line]
-        given = {"line": line, "id": sample, "action": action, "seen": seen, "since": 0, **more}
-        return self.post("/api/decide", given)
+    def decision(self, line: int = 0) -> dict[str, Any]:
+        """As the page sends it."""
+        return {"line": line, "id": self.session.audit.ids[line], "action": "keep", "seen": 0, "since": 0}
+
+    def decide(self, line: int, action: str = "keep", **more: Any) -> tuple[int, Any]:
+        return self.post("/api/decide", {**self.decision(line), "action": action, **more})
 
 
 @contextmanager
 def running(audit: AuditFolder, path: Path, reviewer: str = "anna") -> Iterator[Client]:
     decisions = Decisions(path)
-    with serving(
-        ReviewSession(audit=audit, decisions=decisions, reviewer=reviewer, queue=audit.expected_wrong)
-    ) as client:
+    who: dict[str, Any] = {"reviewer": reviewer, "queue": audit.expected_wrong}
+    with serving(ReviewSession(audit=audit, decisions=decisions, **who)) as client:
         yield client
     decisions.close()
 
 
 @contextmanager
-def serving(session: ReviewSession | BlindSession) -> Iterator[Client]:
+def serving(session: Any) -> Iterator[Client]:
     server = listen()
     running_server = create_web_server(session, server)
     thread = threading.Thread(target=running_server.run, kwargs={"sockets": [server.socket]}, daemon=True)
@@ -116,9 +107,7 @@ def client(audit_folder: Path) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def read_only(shared_audit_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """For tests that decide nothing."""
-    with running(
-        read_audit(shared_audit_folder), tmp_path_factory.mktemp("log") / "decisions.sqlite"
-    ) as made:
+    with running(read_audit(shared_audit_folder), tmp_path_factory.mktemp("log") / "d.sqlite") as made:
         yield made
 
 
@@ -195,8 +184,7 @@ def test_remote_access_accepts_ip_addresses() -> None:
     "origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", "http://localhost"]
 )
 def test_only_the_page_itself_may_decide(read_only: Client, origin: str | None) -> None:
-    given = {"line": 0, "id": read_only.session.audit.ids[0], "action": "keep", "seen": 0, "since": 0}
-    assert read_only.post("/api/decide", given, origin=origin)[0] == 403
+    assert read_only.post("/api/decide", read_only.decision(), origin=origin)[0] == 403
     assert read_only.post("/api/undo", {"revision": 1, "since": 0}, origin=origin)[0] == 403
     assert read_only.session.decisions.log() == []
 
@@ -283,18 +271,15 @@ def test_what_the_page_receives(read_only: Client) -> None:
     # the page shows both: the probability that the label is right, and that of each grade
     assert probabilities[range(16), received["labels"]].tolist() == received["quality"]
     assert [received["patients"]["names"][k] for k in received["patients"]["codes"]] == audit.patients
-    assert read_only.get("/api/neighbours/3") == [
-        [n for n in row if n >= 0] for row in audit.neighbours[3].tolist()
-    ]
+    close = [[n for n in row if n >= 0] for row in audit.neighbours[3].tolist()]
+    assert read_only.get("/api/neighbours/3") == close
 
 
 def test_an_empty_reader_is_named_not_given(audit_folder: Path, tmp_path: Path) -> None:
     audit = replace(read_audit(audit_folder), readers=["Ann", "", " "] * 5 + ["Ann"])
     with running(audit, tmp_path / "d.sqlite") as client:
-        assert client.get("/api/samples")["readers"] == {
-            "names": ["Ann", "(not given)"],
-            "codes": [0, 1, 1] * 5 + [0],
-        }
+        found = client.get("/api/samples")["readers"]
+        assert found == {"names": ["Ann", "(not given)"], "codes": [0, 1, 1] * 5 + [0]}
 
 
 def test_decide_and_undo(client: Client) -> None:
@@ -320,14 +305,12 @@ def test_decide_and_undo(client: Client) -> None:
 
 def test_a_stale_page_gets_the_current_decision(client: Client) -> None:
     elsewhere = Decisions(client.session.decisions.path)  # another server on the same folder
-    label = client.session.audit.grades[client.session.audit.labels[0]]
-    elsewhere.decide(
-        client.session.audit.ids[0], reviewer="ben", action="skip", grade=label, label=label, seen=0
-    )
+    audit = client.session.audit
+    label = audit.grades[audit.labels[0]]
+    elsewhere.decide(audit.ids[0], reviewer="ben", action="skip", grade=label, label=label, seen=0)
     status, answer = client.decide(0, "keep")
     assert status == 409
-    assert answer["current"]["reviewer"] == "ben"
-    assert answer["current"]["action"] == "skip"
+    assert (answer["current"]["reviewer"], answer["current"]["action"]) == ("ben", "skip")
     assert len(client.session.decisions.log()) == 1
     assert client.decide(0, "keep", seen=answer["changes"][0]["seen"])[0] == 200  # knowingly
     elsewhere.close()
@@ -343,14 +326,7 @@ def test_a_stale_page_gets_the_current_decision(client: Client) -> None:
     ],
 )  # fmt: skip
 def test_an_invalid_request_decides_nothing(read_only: Client, change: dict[str, Any], status: int) -> None:
-    given = {
-        "line": 0,
-        "id": read_only.session.audit.ids[0],
-        "action": "keep",
-        "seen": 0,
-        "since": 0,
-    } | change
-    assert read_only.post("/api/decide", given)[0] == status
+    assert read_only.post("/api/decide", {**read_only.decision(), **change})[0] == status
     assert read_only.session.decisions.log() == []
 
 
@@ -426,16 +402,11 @@ def test_grade_keys(grades: list[str], keys: list[str]) -> None:
 # Clients that mean harm: long bodies, numbers and paths that no page sends.
 
 
-def chunked(client: Client, chunks: int, chunk: bytes, **headers: str) -> tuple[int, int]:
-    """Send a decision in chunks; return the status and how many chunks were taken."""
+def chunked(client: Client, chunks: int, chunk: bytes) -> tuple[int, int]:
+    """Send a decision in chunks, as of five bytes; return the status and how many chunks were taken."""
     host = f"127.0.0.1:{client.server.port}"
-    sent = {
-        "Host": host,
-        "Cookie": client.cookie,
-        "Origin": f"http://{host}",
-        "Transfer-Encoding": "chunked",
-        **headers,
-    }
+    sent = {"Host": host, "Cookie": client.cookie, "Origin": f"http://{host}", "Content-Length": "5"}
+    sent["Transfer-Encoding"] = "chunked"
     lines = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
     with socket.create_connection(("127.0.0.1", client.server.port), timeout=5) as connection:
         connection.sendall(f"POST /api/decide HTTP/1.1\r\n{lines}\r\n".encode())
@@ -453,12 +424,12 @@ def chunked(client: Client, chunks: int, chunk: bytes, **headers: str) -> tuple[
 @pytest.mark.slow
 def test_the_bytes_received_count_not_the_content_length(client: Client) -> None:
     # the buffers of both sides hold a few megabytes; 300 were taken before
-    status, taken = chunked(client, 2000, b" " * 16384, **{"Content-Length": "5"})
+    status, taken = chunked(client, 2000, b" " * 16384)
     assert status in (413, 0)  # 0: closed before the answer was read
     assert taken < 1500
-    status, _ = chunked(client, 2, b" " * (MAX_BODY // 2 + 1), **{"Content-Length": "5"})
+    status, _ = chunked(client, 2, b" " * (MAX_BODY // 2 + 1))
     assert status == 413
-    assert chunked(client, 2, b" ", **{"Content-Length": "5"})[0] == 400  # short, but no JSON
+    assert chunked(client, 2, b" ")[0] == 400  # short, but no JSON
     assert client.session.decisions.log() == []
     assert client.decide(0)[0] == 200
 
@@ -481,11 +452,9 @@ def test_a_strange_length_is_refused(client: Client) -> None:
 
 @pytest.mark.slow
 def test_images_with_impossible_names_or_headers_are_not_found(audit_folder: Path, tmp_path: Path) -> None:
-    huge = tmp_path / "huge.npy"
-    np.lib.format.write_array_header_1_0(
-        huge.open("wb"), {"descr": "|u1", "fortran_order": False, "shape": (2**62, 3)}
-    )
-    deep = tmp_path / "deep.npy"
+    huge, deep = tmp_path / "huge.npy", tmp_path / "deep.npy"
+    header = {"descr": "|u1", "fortran_order": False, "shape": (2**62, 3)}
+    np.lib.format.write_array_header_1_0(huge.open("wb"), header)
     deep.write_bytes(b"\x93NUMPY\x01\x00" + (9000).to_bytes(2, "little") + b"(" * 9000)
     names = ["a\0b.png", "a" * 5000, "/".join(["a"] * 3000), str(huge), str(deep), "loop.png"]
     (audit_folder / "loop.png").symlink_to("loop.png")

@@ -1,7 +1,5 @@
 """Scores, their order, and error rates with intervals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -61,9 +59,7 @@ def _estimate(manifest: Manifest) -> NoiseEstimate:
     )  # fmt: skip
 
 
-def test_the_most_doubtful_comes_first_and_ties_are_ordered_by_id(
-    fitted: CrossFit, scores: pd.DataFrame
-) -> None:
+def test_the_most_doubtful_comes_first_ties_by_id(fitted: CrossFit, scores: pd.DataFrame) -> None:
     assert scores["rank"].tolist() == [1, 2, 3, 4, 5, 6]
     assert scores["id"].tolist()[0] == "e"
     order = scores["id"].tolist()
@@ -137,9 +133,8 @@ def test_the_order_of_the_rows_does_not_matter(fitted: CrossFit, scores: pd.Data
     other = np.array([5, 3, 1, 0, 2, 4])
     turned = cross_fit_of(fitted.manifest.select(other), fitted.probabilities[other])
     turned = replace(turned, fold=fitted.fold[other])
-    again = score(
-        turned, _estimate(turned.manifest), images=[f"{n}.png" for n in turned.manifest.ids], reader="who"
-    )
+    images = [f"{n}.png" for n in turned.manifest.ids]
+    again = score(turned, _estimate(turned.manifest), images=images, reader="who")
     pd.testing.assert_frame_equal(again.reset_index(drop=True), scores.reset_index(drop=True))
 
 

@@ -1,7 +1,5 @@
 """A suggestion that would spoil more labels than it corrects is not made."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """What tests of decoding and of the image store share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +7,8 @@ import pytest
 from PIL import Image
 
 from data.stores import manifest_of
+from srjt.data.images import store
+from srjt.data.images.decode import read_image
 from srjt.data.manifest import Manifest
 
 
@@ -38,3 +38,16 @@ def broken(images: Manifest) -> Manifest:
     paths[11].write_bytes(b"")
     paths[39].unlink()
     return images
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that this process decodes."""
+    names: list[str] = []
+
+    def counted(path: Path, **options: object) -> np.ndarray:
+        names.append(Path(path).name)
+        return read_image(path, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "read_image", counted)
+    return names

@@ -1,14 +1,10 @@
 """What tests of the image store share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
-from srjt.data.images import store
 from srjt.data.images.decode import read_image
 from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest
@@ -17,9 +13,8 @@ SIZE = 16
 
 
 def manifest_of(root: Path, names: list[str]) -> Manifest:
-    table = pd.DataFrame(
-        {"id": [f"id-{n}" for n in names], "image": names, "grade": np.arange(len(names)) % 3}
-    )
+    grades = np.arange(len(names)) % 3
+    table = pd.DataFrame({"id": [f"id-{n}" for n in names], "image": names, "grade": grades})
     return Manifest(table=table, grades=("a", "b", "c"), root=root)
 
 
@@ -29,18 +24,6 @@ def expected_pixels(manifest: Manifest) -> np.ndarray:
 
 def opened(manifest: Manifest, cache: Path, **options: object) -> ImageStore:
     return open_store(manifest, size=SIZE, cache=cache, **options)  # type: ignore[arg-type]
-
-
-def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are decoded from now on."""
-    names: list[str] = []
-
-    def counted(path: Path, **options: object) -> np.ndarray:
-        names.append(Path(path).name)
-        return read_image(path, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(store, "read_image", counted)
-    return names
 
 
 def the_folder(cache: Path) -> Path:

@@ -1,7 +1,5 @@
 """Features in memory: what is accepted, what is refused, and that nothing changes them on their way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

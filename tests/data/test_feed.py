@@ -1,10 +1,9 @@
 """Batches on the device: fed, cropped, flipped, normalised."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +16,6 @@ from srjt.data.images import feed as feeds
 from srjt.errors import SrjtError
 from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
 
-# Resident or streamed, the training gets the same batches in the same order.
-
 CPU = torch.device("cpu")
 
 
@@ -27,6 +24,12 @@ def pixels(tmp_path: Path) -> np.ndarray:
     """(20, 6, 5, 3) uint8, memory-mapped and read-only as the store's."""
     np.save(tmp_path / "a.npy", np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), dtype=np.uint8))
     return np.load(tmp_path / "a.npy", mmap_mode="r")
+
+
+def feed_of(pixels: np.ndarray, kind: str) -> feeds.Feed:
+    return (
+        feeds.open_feed(pixels, device=CPU) if kind == "resident" else feeds.StreamedFeed(pixels, device=CPU)
+    )
 
 
 def random_rows(steps: int, batch: int) -> Tensor:
@@ -39,16 +42,10 @@ def feed_threads() -> int:
 
 @pytest.mark.parametrize("kind", ["resident", "streamed", "streamed in pieces"])
 @pytest.mark.parametrize("steps", [0, 23])
-def test_batches_are_the_rows(
-    pixels: np.ndarray, kind: str, steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_the_rows(pixels: np.ndarray, kind: str, steps: int, monkeypatch: Any) -> None:
     if kind == "streamed in pieces":
         monkeypatch.setattr(feeds, "PIECE", 3)  # of batches of 7: two whole ones and a smaller one
-    feed: feeds.Feed = (
-        feeds.open_feed(pixels, device="cpu")
-        if kind == "resident"
-        else feeds.StreamedFeed(pixels, device=CPU)
-    )
+    feed = feed_of(pixels, kind)
     assert feed.resident == (kind == "resident") == (feed.pixels is not None)
     rows = random_rows(steps, 7)
     batches = list(feed.batches(rows))  # kept: a batch must not be overwritten by a later one
@@ -103,9 +100,7 @@ def test_slow_gathers_keep_their_order(pixels: np.ndarray, monkeypatch: pytest.M
         assert np.array_equal(batch.numpy(), pixels[step.numpy()])
 
 
-def test_a_failure_in_a_thread_reaches_the_consumer(
-    pixels: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_in_a_thread_reaches_the_consumer(pixels: np.ndarray, monkeypatch: Any) -> None:
     take = np.take
     calls = iter(range(100))
 
@@ -122,11 +117,7 @@ def test_a_failure_in_a_thread_reaches_the_consumer(
 
 @pytest.mark.parametrize("kind", ["resident", "streamed"])
 def test_rows_are_checked(pixels: np.ndarray, kind: str) -> None:
-    feed: feeds.Feed = (
-        feeds.open_feed(pixels, device="cpu")
-        if kind == "resident"
-        else feeds.StreamedFeed(pixels, device=CPU)
-    )
+    feed = feed_of(pixels, kind)
     for rows in (torch.tensor([[0, 20]]), torch.tensor([[-1, 3]])):
         with pytest.raises(IndexError, match="0 … 19"):
             next(feed.batches(rows))
@@ -175,27 +166,15 @@ def test_every_offset_and_flip_is_the_slice() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    n=st.integers(1, 6),
-    batch=st.integers(0, 5),
-    size=st.integers(1, 6),
-    margin=st.integers(0, 4),
-    data=st.data(),
-)
-def test_gathering_from_the_store(n: int, batch: int, size: int, margin: int, data: st.DataObject) -> None:
-    store = random_pixels(n, size + margin, size + margin, 3)
-    rows = torch.tensor(
-        data.draw(st.lists(st.integers(0, n - 1), min_size=batch, max_size=batch)), dtype=torch.int64
-    )
-    crops = feeds.draw_crops(
-        (batch,), margin=margin, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
-    )
+@given(*(st.integers(low, high) for low, high in ((1, 6), (0, 5), (1, 6), (0, 4), (0, 99))))
+def test_gathering_from_the_store(n: int, batch: int, size: int, margin: int, seed: int) -> None:
+    store, generator = random_pixels(n, size + margin, size + margin, 3), torch.Generator().manual_seed(seed)
+    rows = torch.randint(0, n, (batch,), generator=generator)
+    crops = feeds.draw_crops((batch,), margin=margin, generator=generator)
     gathered = feeds.gather_crops(store, rows, crops.offsets, crops.flips, size=size)
     assert gathered.shape == (batch, 3, size, size)
     assert torch.equal(gathered, feeds.crop_and_flip(store[rows], crops.offsets, crops.flips, size=size))
-    for crop, row, (y, x), flip in zip(
-        gathered, rows, crops.offsets.tolist(), crops.flips.tolist(), strict=True
-    ):
+    for crop, row, (y, x), flip in zip(gathered, rows, crops.offsets, crops.flips, strict=True):
         assert torch.equal(crop, by_definition(store[row], y, x, flip, size))
 
 
@@ -235,9 +214,8 @@ def test_views_are_the_centre_and_the_corners_each_plain_and_mirrored() -> None:
     image = random_pixels(1, size + margin, size + margin, 3)
     views = feeds.view_crops(10, margin=margin)
     seen = [feeds.crop_and_flip(image, v.offsets, v.flips, size=size)[0] for v in views]
-    assert all(
-        torch.equal(feeds.crop_alike(image, v, size=size)[0], cut) for v, cut in zip(views, seen, strict=True)
-    )
+    for view, cut in zip(views, seen, strict=True):
+        assert torch.equal(feeds.crop_alike(image, view, size=size)[0], cut)
     places = [(1, 1), (0, 0), (0, 3), (3, 0), (3, 3)]
     expected = [by_definition(image[0], y, x, f, size) for y, x in places for f in (False, True)]
     assert all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))

@@ -1,7 +1,5 @@
 """Folders of images without grades, and the patients of DICOM files."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -93,9 +91,8 @@ def said(reading: LoadedData) -> list[str]:
 
 
 def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
-    names = {
-        f"{k % 2}/{k}{'.dcm' * (k % 3 > 0)}": f" id {k // 4} " for k in range(40)
-    }  # some without a suffix
+    suffixes = ("", ".dcm", ".dcm")  # some without
+    names = {f"{k % 2}/{k}{suffixes[k % 3]}": f" id {k // 4} " for k in range(40)}
     reading = read_folder(tmp_path / "set", names)
     manifest = reading.manifest
     assert said(reading) == ["patient: pseudonyms of the PatientID in the headers of the DICOM files"]
@@ -157,9 +154,8 @@ def test_unknown_patients_among_known_ones(tmp_path: Path) -> None:
 
 
 def patients_of(reading: LoadedData) -> dict[str, str]:
-    return dict(
-        zip((Path(name).name for name in reading.manifest.ids), reading.manifest.patients or [], strict=True)
-    )
+    names = [Path(name).name for name in reading.manifest.ids]
+    return dict(zip(names, reading.manifest.patients, strict=True))
 
 
 def test_pseudonyms_cannot_be_enumerated_and_are_the_same_in_every_command(tmp_path: Path) -> None:
@@ -189,9 +185,7 @@ def test_pseudonyms_cannot_be_enumerated_and_are_the_same_in_every_command(tmp_p
         read(tmp_path / "set")
 
 
-def test_images_that_lie_in_a_folder_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_in_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make = tempfile.mkstemp
 
     def refuse(*, prefix: str, dir: Path) -> tuple[int, str]:

@@ -1,7 +1,5 @@
 """What ``srjt.train`` and ``srjt.predict`` accept: tables, arrays and datasets give the samples that files give."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,18 +46,12 @@ def as_tensor(image: np.ndarray) -> torch.Tensor:
     [as_tensor, lambda image: as_tensor(image) / 255, Image.fromarray, lambda image: image],
     ids=["uint8 tensor", "float tensor", "PIL", "array"],
 )
-def test_a_dataset_may_return_tensors_pictures_or_arrays(
-    form: Callable[[np.ndarray], Any], pixels: np.ndarray
-) -> None:
+def test_a_dataset_may_return_tensors_pictures_or_arrays(form: Any, pixels: np.ndarray) -> None:
     labels = [0, torch.tensor(1), np.int64(2), 1]
-    found = labelled_samples(
-        Samples([(form(image), label) for image, label in zip(pixels, labels, strict=True)])
-    )
+    found = labelled_samples(Samples(list(zip(map(form, pixels), labels, strict=True))))
     assert found.labels.tolist() == [0, 1, 2, 1]
-    assert found.arrays is not None
     assert np.array_equal(found.arrays, pixels)
     unlabelled = unlabelled_samples(Samples([form(image) for image in pixels]), features=False).manifest
-    assert unlabelled.arrays is not None
     assert np.array_equal(unlabelled.arrays, pixels)
 
 
@@ -92,9 +84,7 @@ class OnGpu(torch.Tensor):
 
 def test_iterable_datasets_and_tensors_of_a_gpu_or_with_a_gradient(pixels: np.ndarray) -> None:
     labels = torch.tensor([0, 1, 2, 1])
-    found = labelled_samples(
-        Stream([(as_tensor(image), label) for image, label in zip(pixels, labels, strict=True)])
-    )
+    found = labelled_samples(Stream(list(zip(map(as_tensor, pixels), labels, strict=True))))
     assert found.labels.tolist() == [0, 1, 2, 1]
     assert np.array_equal(found.arrays, pixels)  # type: ignore[arg-type]
     new = unlabelled_samples(Stream([as_tensor(image) for image in pixels]), features=False).manifest
@@ -126,18 +116,15 @@ def test_a_dataset_that_cannot_be_used_gets_one_sentence(samples: list[Any], sen
 
 
 def test_a_pair_of_arrays(pixels: np.ndarray) -> None:
-    assert labelled_samples((pixels, ["mild", "severe"] * 2), grades=["mild", "severe"]).labels.tolist() == [
-        0, 1, 0, 1,
-    ]  # fmt: skip
+    named = labelled_samples((pixels, ["mild", "severe"] * 2), grades=["mild", "severe"])
+    assert named.labels.tolist() == [0, 1, 0, 1]
     with pytest.raises(SrjtError, match=r"pair \(images, grades\)"):
         labelled_samples(pixels)  # type: ignore[arg-type]
     with pytest.raises(SrjtError, match="got int"):
         labelled_samples(3)  # type: ignore[arg-type]
 
 
-def test_a_table_in_memory_is_read_as_its_file(
-    labels: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_table_in_memory_is_read_as_its_file(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from_file = srjt.data.read(labels).manifest
     frame = pd.read_csv(labels, dtype={"patient": str})
     found = srjt.data.read(frame, images=labels.parent).manifest
@@ -152,15 +139,13 @@ def test_a_table_in_memory_is_read_as_its_file(
 
 
 def test_rows_of_features_in_a_table() -> None:
-    frame = pd.DataFrame(
-        {"f0": [0.5, 1.5, 2.5], "f1": [1, 2, 3], "grade": [0, 1, 0], "patient": ["007", "8", "8"]}
-    )
+    frame = pd.DataFrame({"f0": [0.5, 1.5, 2.5], "f1": [1, 2, 3], "grade": [0, 1, 0]})
+    frame["patient"] = ["007", "8", "8"]
     found = labelled_samples(frame)
     assert found.are_features
     assert found.arrays.tolist() == [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]
     assert found.patients == ["007", "8", "8"]
     named = srjt.data.read(frame.rename(columns={"f0": "age", "f1": "size"}), feature_columns=["age", "size"])
-    assert named.manifest.arrays is not None
     assert np.array_equal(named.manifest.arrays, found.arrays)
     new = unlabelled_samples(frame.drop(columns="grade"), features=True).manifest
     assert new.patients == ["007", "8", "8"]
@@ -203,9 +188,7 @@ def test_features_in_memory_are_read_as_from_their_file(tmp_path: Path) -> None:
         (pd.DataFrame({"image": ["a.png"], "grade": [0]}), {"labels": "x.csv"}, "labels"),
     ],
 )
-def test_a_table_in_memory_that_cannot_be_read(
-    frame: pd.DataFrame, options: dict[str, Any], sentence: str
-) -> None:
+def test_a_table_in_memory_that_cannot_be_read(frame: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SrjtError, match=sentence):
         srjt.data.read(frame, **options)
 

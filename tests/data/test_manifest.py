@@ -1,7 +1,5 @@
 """The manifest, and cells that a spreadsheet would run."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 
@@ -15,9 +13,7 @@ from srjt.errors import SrjtError
 
 
 def manifest(**columns: object) -> Manifest:
-    table = pd.DataFrame(
-        {"id": ["a", "b", "c"], "image": ["a.png", "b.png", "c.png"], "grade": [0, 2, 1], **columns}
-    )
+    table = pd.DataFrame({"id": list("abc"), "image": list("abc"), "grade": [0, 2, 1], **columns})
     return Manifest(table=table, grades=("mild", "moderate", "severe"))
 
 
@@ -42,9 +38,7 @@ def test_noise_keeps_the_first_truth() -> None:
 def test_labels_may_be_changed_without_changing_the_manifest() -> None:
     whole = manifest(true_grade=[0, 1, 2])
     whole.labels[:] = 0
-    true_labels = whole.true_labels
-    assert true_labels is not None
-    true_labels[:] = 0
+    whole.true_labels[:] = 0
     assert whole.labels.tolist() == [0, 2, 1]
     assert whole.table["true_grade"].tolist() == [0, 1, 2]
 

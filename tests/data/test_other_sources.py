@@ -1,7 +1,5 @@
 """Sources other than a table: folders of grades, LIMUC, Kaggle's eyes, MedMNIST, arrays."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import Counter
@@ -75,9 +73,7 @@ def test_a_folder_without_images_or_options_that_do_not_apply(tmp_path: Path) ->
     shutil.rmtree(tmp_path / "flat")
     picture(tmp_path / "0/a.png")
     picture(tmp_path / "1/a.png")
-    with pytest.raises(
-        SrjtError, match=r"`grade_column` applies to features, table, but .* is read as folders"
-    ):
+    with pytest.raises(SrjtError, match=r"`grade_column` applies to features, table, .* is read as folders"):
         read(tmp_path, grade_column="grade")
     with pytest.raises(SrjtError, match="did you mean 'folders'"):
         read(tmp_path, kind="folder")
@@ -113,9 +109,7 @@ def test_limuc_is_recognised_below_its_archive_folder_too(tmp_path: Path) -> Non
 
 def kaggle(folder: Path, counts: tuple[int, ...]) -> Path:
     levels = [grade for grade, count in enumerate(counts) for _ in range(count)]
-    rows = [
-        f"{row // 2 + 10}_{'left' if row % 2 == 0 else 'right'},{level}" for row, level in enumerate(levels)
-    ]
+    rows = [f"{k // 2 + 10}_{('left', 'right')[k % 2]},{level}" for k, level in enumerate(levels)]
     return table(folder, "image,level\n" + "\n".join(rows), "trainLabels.csv")
 
 
@@ -178,12 +172,9 @@ def test_arrays_from_python() -> None:
     assert reading.manifest.grades == ("1", "2", "3")
     assert reading.manifest.labels.tolist() == [0, 1, 2]
     assert reading.manifest.patients == ["1", "1", "02"]
-    assert reading.manifest.arrays is not None
     assert len(reading.manifest.arrays) == 3
     assert kinds(reading.problems) == {"missing-grade": 1}
-    named = from_arrays(
-        images, ["b", "a", "b", "a"], names=["a", "b"], true_grades=["a"] * 4, split=["val"] * 4
-    )
+    named = from_arrays(images, list("baba"), names=["a", "b"], true_grades=["a"] * 4, split=["val"] * 4)
     assert named.manifest.labels.tolist() == [1, 0, 1, 0]
     assert named.manifest.table["split"].tolist() == ["validation"] * 4
 

@@ -1,7 +1,5 @@
 """Tables with several readers: which columns they are, what is left out and said, and the consensus as a manifest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -51,9 +49,8 @@ def test_long_and_wide_tables_hold_the_same_readings(tmp_path: Path) -> None:
     ],
 )
 def test_columns_of_readers_are_recognised(columns: tuple[str, str]) -> None:
-    frame = pd.DataFrame(
-        {"image": ["a", "b"], columns[0]: [0, 1], columns[1]: [1, 0], "grade_date": ["x", "y"]}
-    )
+    first, second = columns
+    frame = pd.DataFrame({"image": ["a", "b"], first: [0, 1], second: [1, 0], "grade_date": ["x", "y"]})
     assert len(read_readings(frame).readings) == 4
 
 
@@ -79,14 +76,8 @@ def test_items_come_before_images_and_images_are_resampled() -> None:
 
 
 def test_a_reference_is_recognised_and_said() -> None:
-    frame = pd.DataFrame(
-        {
-            "image": list("aabb"),
-            "reader": list("xyxy"),
-            "grade": [0, 1, 2, 2],
-            "histology": ["", "1", "0", "2"],
-        }
-    )
+    frame = pd.DataFrame({"image": list("aabb"), "reader": list("xyxy"), "grade": [0, 1, 2, 2]})
+    frame["histology"] = ["", "1", "0", "2"]
     found = read_readings(frame)
     assert found.readings.reference.tolist() == [1, -1]
     assert [problem.kind for problem in found.problems] == ["conflicting-reference"]
@@ -109,14 +100,8 @@ def test_dates_are_read_and_day_and_month_are_not_guessed() -> None:
 
 
 def test_a_reading_that_is_repeated_with_its_date_counts_once() -> None:
-    frame = pd.DataFrame(
-        {
-            "image": list("aaab"),
-            "reader": ["x"] * 4,
-            "grade": [0, 0, 0, 1],
-            "date": ["2024-05-01", "2024-05-01", "2024-05-02", "2024-05-01"],
-        }
-    )
+    frame = pd.DataFrame({"image": list("aaab"), "reader": ["x"] * 4, "grade": [0, 0, 0, 1]})
+    frame["date"] = ["2024-05-01", "2024-05-01", "2024-05-02", "2024-05-01"]
     found = read_readings(frame)
     assert len(found.readings) == 3  # the second reading of another day is kept
     assert [problem.kind for problem in found.problems] == ["duplicate-row"]
@@ -157,9 +142,6 @@ def test_readers_without_a_name_and_tables_without_readers() -> None:
 def test_tables_that_cannot_be_used_are_one_sentence(frame: dict[str, list[object]], message: str) -> None:
     with pytest.raises(SrjtError, match=message):
         read_readings(pd.DataFrame(frame))
-
-
-# --- the consensus as a manifest -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", [LONG, WIDE])
@@ -213,9 +195,7 @@ def test_an_image_without_a_usable_reading_is_reported(tmp_path: Path) -> None:
 
 
 def test_features_take_the_readings_of_a_table(tmp_path: Path) -> None:
-    np.savez(
-        tmp_path / "f.npz", features=np.eye(3, dtype=np.float32), ids=np.array(["a.png", "b.png", "c.png"])
-    )
+    np.savez(tmp_path / "f.npz", features=np.eye(3), ids=["a.png", "b.png", "c.png"])
     labels = table(tmp_path, LONG)
     manifest = read(tmp_path / "f.npz", labels=labels, several_readings="consensus").manifest
     assert manifest.labels.tolist() == [0, 2, 1]

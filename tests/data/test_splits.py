@@ -1,9 +1,8 @@
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,13 +27,7 @@ samples = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), min_size=30
 
 
 @settings(deadline=None, max_examples=25)
-@given(
-    rows=samples,
-    count=st.integers(3, 6),
-    seed=st.integers(0, 5),
-    by=st.sampled_from(["stratified", "random"]),
-    data=st.data(),
-)
+@given(samples, st.integers(3, 6), st.integers(0, 5), st.sampled_from(["stratified", "random"]), st.data())
 def test_no_patient_on_two_sides_every_sample_tested_once_row_order_irrelevant(
     rows: list[tuple[int, int]], count: int, seed: int, by: str, data: st.DataObject
 ) -> None:
@@ -77,13 +70,17 @@ def test_every_part_gets_its_share_of_each_highest_grade_and_of_images() -> None
     assert abs(len(splits[0].train) / len(whole) - 0.6) < 0.01
 
 
-def test_the_folds_of_a_seed_are_fixed_for_good() -> None:
-    whole = manifest([f"p{n // 2}" for n in range(20)], [n % 4 for n in range(20)])
-    tested = [split.test[::2].tolist() for split in folds(whole, seed=0, by="stratified")]
+@pytest.fixture
+def twenty() -> Manifest:
+    return manifest([f"p{n // 2}" for n in range(20)], [n % 4 for n in range(20)])
+
+
+def test_the_folds_of_a_seed_are_fixed_for_good(twenty: Manifest) -> None:
+    tested = [split.test[::2].tolist() for split in folds(twenty, seed=0, by="stratified")]
     assert tested == [[0, 14], [4, 10], [8, 18], [2, 12], [6, 16]]
-    tested = [split.test[::2].tolist() for split in folds(whole, seed=0)]
+    tested = [split.test[::2].tolist() for split in folds(twenty, seed=0)]
     assert tested == [[14, 18], [0, 2], [4, 6], [8, 12], [10, 16]]
-    assert [split.test[::2].tolist() for split in folds(whole, seed=1)] != tested
+    assert [split.test[::2].tolist() for split in folds(twenty, seed=1)] != tested
 
 
 @pytest.mark.parametrize("by", ["random", "stratified"])
@@ -115,15 +112,9 @@ def test_without_patients_one_warning_and_grades_are_balanced() -> None:
         ({"by": "stratifed"}, "did you mean 'stratified'"),
     ],
 )
-def test_impossible_folds_are_one_sentence(options: dict[str, int | str], sentence: str) -> None:
-    whole = manifest([f"p{n // 2}" for n in range(20)], [n % 4 for n in range(20)])
+def test_impossible_folds_are_one_sentence(twenty: Manifest, options: Any, sentence: str) -> None:
     with pytest.raises(SrjtError, match=sentence):
-        folds(whole, **options)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def twenty() -> Manifest:
-    return manifest([f"p{n // 2}" for n in range(20)], [n % 4 for n in range(20)])
+        folds(twenty, **options)
 
 
 def test_written_folds_are_read_back_for_any_row_order(twenty: Manifest, tmp_path: Path) -> None:
@@ -181,18 +172,12 @@ def test_a_broken_file_is_one_sentence(twenty: Manifest, tmp_path: Path, text: s
 def test_the_published_split_is_used_and_its_leakage_told() -> None:
     sides: list[object] = ["train", "train", "validation", "test", ""]
     split = official_split(manifest(["a", "a", "b", "c", "a"], [0, 1, 2, 3, 0], split=sides))
-    assert {side: rows.tolist() for side, rows in split.sides().items()} == {
-        "train": [0, 1],
-        "validation": [2],
-        "test": [3],
-    }
+    found = {side: rows.tolist() for side, rows in split.sides().items()}
+    assert found == {"train": [0, 1], "validation": [2], "test": [3]}
     with pytest.warns(LeakageWarning, match="a is one"):
         official_split(manifest(["a", "b", "a", "c", "d"], [0, 1, 2, 3, 0], split=sides))
     with pytest.raises(SrjtError, match=r"no published split: .*`split_column`"):
         official_split(manifest(None, [0, 1]))
-
-
-# Leave one site out.
 
 
 @pytest.fixture

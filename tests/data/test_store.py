@@ -1,7 +1,5 @@
 """The store survives what happens to it: kills, second processes, full disks, changed and broken files."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import os
@@ -9,29 +7,26 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from data.stores import SIZE, count_reads, expected_pixels, manifest_of, opened, the_folder
+from data.stores import SIZE, expected_pixels, manifest_of, opened, the_folder
 from srjt.data.images import decode, store, store as build
 from srjt.data.images.decode import read_image
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
 
-# Building and opening
-
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_pixels_are_the_decoded_files(images: Manifest, tmp_path: Path, workers: int) -> None:
     calls: list[tuple[int, int]] = []
-    result = opened(
-        images, tmp_path, workers=workers, progress=lambda done, total: calls.append((done, total))
-    )
+    result = opened(images, tmp_path, workers=workers, progress=lambda *step: calls.append(step))
     assert np.array_equal(result.pixels, expected_pixels(images))
     assert result.pixels.dtype == np.uint8
     assert isinstance(result.pixels, np.memmap)
@@ -43,39 +38,35 @@ def test_pixels_are_the_decoded_files(images: Manifest, tmp_path: Path, workers:
 
 @pytest.mark.parametrize("program", ["", "import sys; sys.exit(1)", "print('n\\n7')"])
 def test_processes_decode_the_same(
-    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+    images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    monkeypatch.setattr(store, "PROCESSES", 2)
-    monkeypatch.setattr(store, "MANY", 2)
+    for name in ("PROCESSES", "MANY"):
+        monkeypatch.setattr(store, name, 2)
     if program:  # one that fails, or says what nobody can read: the rest is decoded all the same
         monkeypatch.setattr(decode, "PROGRAM", program)
-    names = count_reads(monkeypatch)
+    decoded.clear()
     calls: list[tuple[int, int]] = []
-    result = opened(images, tmp_path, workers=2, progress=lambda done, total: calls.append((done, total)))
+    result = opened(images, tmp_path, workers=2, progress=lambda *step: calls.append(step))
     assert np.array_equal(result.pixels, expected_pixels(images))
     assert calls == [(i, 40) for i in range(1, 41)]
-    assert len(names) == (40 if program else 0)  # decoded by this process
+    assert len(decoded) == (40 if program else 0)  # decoded by this process
 
 
 @pytest.mark.slow
-def test_processes_leave_bad_files_to_be_judged(
-    broken: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_leave_bad_files_to_us(broken: Manifest, tmp_path: Path, monkeypatch: Any) -> None:
     alone = opened(broken, tmp_path / "alone", workers=1, on_bad_image="skip")
-    monkeypatch.setattr(store, "PROCESSES", 2)
-    monkeypatch.setattr(store, "MANY", 2)
+    for name in ("PROCESSES", "MANY"):
+        monkeypatch.setattr(store, name, 2)
     several = opened(broken, tmp_path / "several", workers=2, on_bad_image="skip")
     assert several.skipped == alone.skipped != []
     assert np.array_equal(several.pixels, alone.pixels)
 
 
-def test_it_is_opened_the_second_time(
-    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_opened_the_second_time(images: Manifest, tmp_path: Path, decoded: list[str]) -> None:
     first = opened(images, tmp_path)
-    names = count_reads(monkeypatch)
+    decoded.clear()
     second = opened(images.with_noisy_labels(images.labels[::-1]), tmp_path)  # labels are not in the key
-    assert names == []
+    assert decoded == []
     assert second.path == first.path
     assert np.array_equal(second.pixels, first.pixels)
 
@@ -148,17 +139,17 @@ def test_only_the_first_few_are_named(images: Manifest, tmp_path: Path) -> None:
 
 
 def test_after_an_error_only_the_bad_ones_are_tried_again(
-    broken: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken: Manifest, tmp_path: Path, decoded: list[str]
 ) -> None:
     with pytest.raises(SrjtError):
         opened(broken, tmp_path)
-    names = count_reads(monkeypatch)
+    decoded.clear()
     opened(broken, tmp_path, on_bad_image="skip")
-    assert sorted(names) == ["03.png", "11.png", "39.png"]
+    assert sorted(decoded) == ["03.png", "11.png", "39.png"]
 
 
 def test_skipping_keeps_manifest_and_pixels_aligned(
-    broken: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broken: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "CHUNK", 8)
     result = opened(broken, tmp_path, on_bad_image="skip")
@@ -169,20 +160,19 @@ def test_skipping_keeps_manifest_and_pixels_aligned(
     assert [name for name, _ in result.skipped] == ["id-03.png", "id-11.png", "id-39.png"]
     assert not (the_folder(tmp_path) / "pixels").exists()  # the disk does not hold it twice
 
-    names = count_reads(monkeypatch)
+    decoded.clear()
     again = opened(broken, tmp_path, on_bad_image="skip")
     assert np.array_equal(again.pixels, result.pixels)
     assert again.skipped == result.skipped
     with pytest.raises(SrjtError, match="3 of 40 images"):  # a store with gaps is not what "error" asks for
         opened(broken, tmp_path, on_bad_image="error")
-    assert names == []
+    assert decoded == []
 
 
 def test_no_image_at_all_is_an_error_even_when_skipping(images: Manifest, tmp_path: Path) -> None:
     (tmp_path / "nowhere" / "beside").mkdir(parents=True)
-    elsewhere = manifest_of(
-        tmp_path / "nowhere", ["a" * 300 + ".png", "b.png"]
-    )  # a name that no file can have
+    impossible = "a" * 300 + ".png"  # a name that no file can have
+    elsewhere = manifest_of(tmp_path / "nowhere", [impossible, "b.png"])
     with pytest.raises(SrjtError, match="None of the 2 images exists"):
         opened(elsewhere, tmp_path, on_bad_image="skip")
 
@@ -228,7 +218,7 @@ def wait_for_marks(cache: Path, at_least: int) -> None:
 
 
 @pytest.mark.slow
-def test_kill_and_resume(images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kill_and_resume(images: Manifest, tmp_path: Path, decoded: list[str]) -> None:
     process = start_build(images, tmp_path / "cache", delay=0.2)
     wait_for_marks(tmp_path / "cache", 8)
     process.send_signal(signal.SIGKILL)
@@ -238,12 +228,12 @@ def test_kill_and_resume(images: Manifest, tmp_path: Path, monkeypatch: pytest.M
     assert 8 <= marked.count(1) < 40
     assert not (folder / "store.json").exists()
 
-    names = count_reads(monkeypatch)
+    decoded.clear()
     calls: list[int] = []
     result = opened(images, tmp_path / "cache", progress=lambda done, total: calls.append(done))
     assert result.path == folder
     assert np.array_equal(result.pixels, expected_pixels(images))
-    assert len(names) == 40 - marked.count(1)
+    assert len(decoded) == 40 - marked.count(1)
     assert calls[0] == marked.count(1) + 1
     assert opened(images, tmp_path / "fresh").path != folder
     assert (the_folder(tmp_path / "fresh") / "pixels").read_bytes() == (folder / "pixels").read_bytes()
@@ -260,9 +250,8 @@ def test_a_mark_never_precedes_its_pixels(
         folder = the_folder(tmp_path)
         marked = np.flatnonzero(np.frombuffer((folder / "done").read_bytes(), np.uint8))
         seen.append(len(marked))
-        assert np.array_equal(
-            np.fromfile(folder / "pixels", np.uint8).reshape(truth.shape)[marked], truth[marked]
-        )
+        pixels = np.fromfile(folder / "pixels", np.uint8).reshape(truth.shape)
+        assert np.array_equal(pixels[marked], truth[marked])
 
     opened(images, tmp_path, progress=check_marks)
     assert seen == [i // 4 * 4 for i in range(40)]
@@ -280,23 +269,23 @@ def test_two_processes_make_one_store(images: Manifest, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_second_waits_and_takes_over_from_a_dead_first(
-    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    images: Manifest, tmp_path: Path, decoded: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     process = start_build(images, tmp_path, delay=0.2)
     wait_for_marks(tmp_path, 8)
-    names = count_reads(monkeypatch)
+    decoded.clear()
     progress_seen: list[int] = []
 
     def kill_the_first(done: int, total: int) -> None:
         if not progress_seen:
-            assert names == []  # we are waiting, not building
+            assert decoded == []  # we are waiting, not building
             process.kill()
         progress_seen.append(done)
 
     result = opened(images, tmp_path, progress=kill_the_first)
     process.wait()
     assert "waiting" in caplog.text
-    assert 0 < len(names) < 40
+    assert 0 < len(decoded) < 40
     assert progress_seen[-1] == 40
     assert np.array_equal(result.pixels, expected_pixels(images))
 
@@ -306,7 +295,6 @@ def test_the_second_waits_and_takes_over_from_a_dead_first(
 )
 def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: str) -> None:
     folder = opened(images, tmp_path).path
-    assert folder is not None
     if damage == "truncated pixels":
         os.truncate(folder / "pixels", 5000)
     elif damage == "other pixels":
@@ -323,7 +311,9 @@ def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: st
     assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
 
 
-def test_disk_full_midway(images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_full_midway(
+    images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(build, "CHUNK", 4)
     row, room, write_at = 3 * SIZE * SIZE, [15], build._write_at
 
@@ -342,20 +332,20 @@ def test_disk_full_midway(images: Manifest, tmp_path: Path, monkeypatch: pytest.
     assert not (folder / "store.json").exists()
 
     room[0] = 40
-    names = count_reads(monkeypatch)
+    decoded.clear()
     assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
-    assert len(names) < 40  # what was done before was kept
+    assert len(decoded) < 40  # what was done before was kept
 
 
 def test_a_disk_that_is_too_small_is_noticed_before_anything_is_decoded(
-    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = build.shutil.disk_usage(tmp_path)._replace(free=1234)
     monkeypatch.setattr(build.shutil, "disk_usage", lambda folder: usage)
-    names = count_reads(monkeypatch)
+    decoded.clear()
     with pytest.raises(SrjtError, match="only 1,234 bytes are free"):
         opened(images, tmp_path)
-    assert names == []
+    assert decoded == []
 
 
 def test_an_interrupted_build_stops_and_resumes(images: Manifest, tmp_path: Path) -> None:
@@ -372,11 +362,7 @@ def test_an_interrupted_build_stops_and_resumes(images: Manifest, tmp_path: Path
 
 
 def in_memory(arrays: np.ndarray) -> Manifest:
-    return Manifest(
-        table=manifest_of(Path(), [f"{i}" for i in range(len(arrays))]).table,
-        grades=("a", "b", "c"),
-        arrays=arrays,
-    )
+    return replace(manifest_of(Path(), [f"{i}" for i in range(len(arrays))]), arrays=arrays)
 
 
 def test_arrays_of_the_right_size_are_used_as_they_are(tmp_path: Path) -> None:

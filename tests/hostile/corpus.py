@@ -1,7 +1,5 @@
 """Small valid input files, made in code, and files that once ended in a traceback, a hang or a silent loss."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile

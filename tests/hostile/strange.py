@@ -1,7 +1,5 @@
 """Well-formed files with strange contents: cells, types, shapes and names that nobody expects."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import decimal

@@ -1,7 +1,5 @@
 """Files that somebody sent, and strange options: no code in them is executed, and every command ends in a sentence."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Every reader ends with a result or with one sentence.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import warnings

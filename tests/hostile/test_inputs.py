@@ -3,8 +3,6 @@
 The mutations are seeded: every run tries the same cases.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import signal

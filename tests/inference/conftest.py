@@ -1,7 +1,5 @@
 """A run on features, for what is fitted after training, and one on images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The rule of a run: by its purpose, by another one, and for runs of older versions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs on the same images."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

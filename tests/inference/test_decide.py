@@ -1,7 +1,5 @@
 """Decisions of a run: what is found on the validation side, and what is said about it."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -46,9 +44,7 @@ def validation(run: Trained, **options: Any) -> Any:
 
 
 def rule_for(run: Trained, **options: Any) -> ReferralRule:
-    rule = prepared(run, **{"refer_from": 2, **options}).refer
-    assert rule is not None
-    return rule
+    return prepared(run, **{"refer_from": 2, **options}).refer
 
 
 def abstained(run: Trained, rule: ReferralRule | None, validation: Any) -> Abstention:
@@ -238,7 +234,6 @@ def test_answers_of_patients_are_judged_by_their_highest_label(run: Trained) -> 
     frame = pd.DataFrame({"code": codes, "label": images.labels, "grade": images.grades})
     assert pooled.labels.tolist() == frame.groupby("code")["label"].max().tolist()
     assert pooled.grades.tolist() == frame.groupby("code")["grade"].max().tolist()
-    assert side.patients is not None
     assert pooled.groups == list(dict.fromkeys(side.patients))
 
 
@@ -261,7 +256,6 @@ def test_the_highest_grades_of_patients_are_inferred_from_noisy_labels(identifia
     run = made_run(held_out={"validation": side}, noise_estimate=estimate)
     found = validation(run, per=("patient",))(why="It").labels
     codes = units_of(pd.DataFrame({"patient": side.patients}), ["patient"]).codes
-    assert side.verified_labels is not None
     labels = np.where(side.verified_labels >= 0, side.verified_labels, side.labels)
     if identifiable is False:
         assert found.tolist() == [labels[codes == code].max() for code in range(40)]

@@ -1,7 +1,5 @@
 """Evaluation against several readers: the network as one more of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

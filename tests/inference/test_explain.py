@@ -1,7 +1,5 @@
 """Where the networks look."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -18,8 +16,6 @@ from srjt.inference.explain import Explanation, contributions, overlay, rank_cor
 from srjt.reports.page import render
 from srjt.reports.pages.answers import explain_page
 from srjt.training.trained import Trained
-
-# ``srjt.explain`` and its page: maps on images, similar training images.
 
 SETTINGS = {
     "network": "tiny",
@@ -60,7 +56,6 @@ def test_neighbours_are_other_training_images(run: Trained, data: Manifest) -> N
     """The image itself is left out, however often the data have it."""
     learnt = set(run.training_ids)
     rows = [row for row, sample in enumerate(data.ids) if sample in learnt]
-    assert data.arrays is not None
     arrays = np.array(data.arrays)
     arrays[rows[1:6]] = arrays[rows[0]]
     copied = replace(data, arrays=arrays)

@@ -1,7 +1,5 @@
 """An exported file predicts what the run predicts, in a runtime without srjt; a wrong file is never written."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

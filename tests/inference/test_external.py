@@ -1,7 +1,5 @@
 """A second centre: what changed from the run's own test side, and why."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -40,7 +38,6 @@ def test_another_mix_of_grades_is_told_from_worse_answers(run: Trained, features
     assert external.recalibrated is None
 
     lower = elsewhere(features, test)
-    assert lower.arrays is not None
     lower = replace(lower, arrays=(lower.arrays - 0.8).astype(np.float32))  # another device
     shifted = srjt.evaluate(run, lower, resamples=20)
     assert shifted.external.by_mix == pytest.approx(0, abs=1e-9)
@@ -53,7 +50,6 @@ def test_another_mix_of_grades_is_told_from_worse_answers(run: Trained, features
 def test_a_part_of_it_recalibrates_the_rest(run: Trained, features: Manifest) -> None:
     rows = np.flatnonzero(np.isin(np.arange(600), folds(features)[0].train, invert=True))
     other = elsewhere(features, rows)
-    assert other.arrays is not None
     other = replace(other, arrays=(other.arrays + 1.2).astype(np.float32))
     found = srjt.evaluate(run, other, calibrate_on=0.5, label_noise="none", resamples=20)
     external = found.external

@@ -1,7 +1,5 @@
 """One range per patient: the highest true grade is covered as often as promised, although the labels are wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -71,7 +69,6 @@ def coverages(
         options = Answering(per="patient", coverage=PROMISED, label_noise=label_noise)
         rule = calibrate_ranges(rows_of(side, old), options, noise=known(side))
         low, high = rule.ranges(side.probabilities[0, new], side.table.iloc[new])
-        assert side.true_labels is not None
         truth = highest_per_unit(side.true_labels, units)[PATIENTS:]
         found.append(((low <= truth) & (truth <= high)).mean())
         widths.append((high - low + 1).mean())
@@ -150,7 +147,6 @@ def test_eyes_of_one_patient_share_its_weight() -> None:
 
 def test_verified_patients_are_used_alone_only_if_they_are_a_random_sample() -> None:
     side, units = clinic(80, seed=5, images=(1, 4))
-    assert side.true_labels is not None
     whole = np.where(units % 2 == 0, side.true_labels, -1)  # every other patient
     rule = calibrate_ranges(replace(side, verified_labels=whole), HIGHEST, noise=known(side))
     assert (rule.basis, rule.patients, rule.samples) == ("verified", 40, int((units % 2 == 0).sum()))
@@ -218,7 +214,6 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
     sides = folds(features)[0]
     validation, test = features.select(sides.validation), features.select(sides.test)
     how: dict[str, Any] = {"coverage": 0.8, "per": ["patient", "eye"], "label_noise": "none"}
-    assert run.folder is not None
     kept = srjt.predict(run.folder, test, **how)  # the run keeps the columns of its validation side
     table = srjt.predict(run, test, calibrate_on=validation, **how)
     pd.testing.assert_frame_equal(kept[["grade_low", "grade_high"]], table[["grade_low", "grade_high"]])
@@ -275,9 +270,7 @@ def test_a_given_rate_is_doubted_and_a_given_matrix_is_not() -> None:
 
     def ranges(**settings: Any) -> RangeRule:
         run = replace(base, config=base.config.replace(**settings))
-        found = prepare(run, Answering(coverage=0.9, recalibrate=False)).ranges
-        assert found is not None
-        return found
+        return prepare(run, Answering(coverage=0.9, recalibrate=False)).ranges
 
     assumed = ranges(noise_rate=0.01, transition=matrix, method="srjt")  # what srjt makes of a rate
     given = ranges(transition=matrix, method="srjt")

@@ -1,7 +1,5 @@
 """Predictions: how they are answered, progress, columns of the user's own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,9 +27,6 @@ from srjt.training.crossfit import features
 from srjt.training.reporters import BarReporter
 from srjt.training.step import evaluation_batch_size
 from srjt.training.trained import Trained, use_run_settings
-
-# Predictions: what each column means.
-
 
 PS = ["p_0", "p_1", "p_2", "p_3"]
 
@@ -63,16 +58,16 @@ def test_decoding(image_run: Trained, data: Any) -> None:
     assert np.abs(expected.to_numpy() - p @ np.arange(4)).max() <= 0.5 + 1e-6
 
 
-def test_a_single_network_has_no_second_and_no_disagreement(data: Any, settings: dict[str, Any]) -> None:
-    single = srjt.train(data.manifest, **{**settings, "method": "standard", "epochs": 1})
+def test_a_single_network_has_no_second_and_no_disagreement(data: Any, train: Any) -> None:
+    single = train(method="standard", epochs=1)
     assert "disagreement" not in predict(single, data.manifest)
     assert predict(single, data.manifest, network="1").equals(predict(single, data.manifest))
     with pytest.raises(SrjtError, match=r"has 1 network\(s\): there is no network 2"):
         predict(single, data.manifest, network="2")
 
 
-def test_an_ordinal_head_decides_by_its_own_rule(data: Any, settings: dict[str, Any]) -> None:
-    run = srjt.train(data.manifest, **{**settings, "method": "garg"}, transition=data.matrix)
+def test_an_ordinal_head_decides_by_its_own_rule(data: Any, train: Any) -> None:
+    run = train(method="garg", transition=data.matrix)
     grades = run.probabilities(data.manifest.arrays)[1][0]
     table = predict(run, data.manifest, decoding="argmax")
     assert table["grade"].astype(int).tolist() == grades.tolist()
@@ -208,7 +203,6 @@ def test_the_bar_over_headers_obeys_the_caller(
 def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest) -> None:
     """Without the mildest grade, labels are other positions: they would be compared with the wrong grades."""
     severe = features.select(np.flatnonzero(features.labels > 0))
-    assert severe.arrays is not None
     other = from_arrays(severe.arrays, severe.labels).manifest
     assert other.grades == ("1", "2", "3")
     with pytest.raises(SrjtError, match="The samples have the grades 1, 2, 3, the run has 0, 1, 2, 3"):

@@ -1,7 +1,5 @@
 """Ranges and recalibration of a run: what they rest on is said, and the promise is kept despite wrong labels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -142,7 +140,6 @@ def test_verified_grades_are_used_alone_if_they_suffice() -> None:
     side, true = drawn(100, seed=1)
     some = np.where(np.arange(len(side)) % 2 == 0, true, -1)  # one of the two images of each patient
     rule = calibrate_ranges(replace(side, verified_labels=some), NINETY, noise=known(side))
-    assert rule.temperature is not None
     scores = range_scores(rule.temperature(side.probabilities[0]))[np.arange(0, 200, 2), true[::2]]
     assert rule.thresholds[0] == np.sort(scores)[int(np.ceil(0.9 * 101)) - 1]
     assert (rule.basis, rule.samples, rule.patients) == ("verified", 100, 100)
@@ -262,7 +259,6 @@ def test_the_noise_of_a_run_is_estimated_once(
 def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Manifest) -> None:
     ps = [f"p_{c}" for c in range(4)]
     fitted = prepare(run)
-    assert fitted.recalibration is not None
     off, on = (srjt.predict(run, features, recalibrate=how) for how in (False, True))
     assert [table.attrs["how"]["recalibration"] for table in (off, on)] == ["none", str(fitted.recalibration)]
     assert on[ps].to_numpy() == pytest.approx(fitted.recalibration(off[ps].to_numpy()), abs=1e-6)

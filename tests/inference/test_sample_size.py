@@ -1,7 +1,5 @@
 """``srjt.plan``: numbers of patients against closed forms and simulations."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

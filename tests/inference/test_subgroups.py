@@ -1,7 +1,5 @@
 """The scores of subgroups: a shifted site is found, Holm's correction keeps its level, and small groups are named."""
 
-from __future__ import annotations
-
 import json
 import math
 import warnings

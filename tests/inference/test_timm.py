@@ -1,7 +1,5 @@
 """Networks of timm with a normalisation of their own: in training, after loading, exported, and explained."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

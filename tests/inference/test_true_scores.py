@@ -1,7 +1,5 @@
 """Scores against the true grades, from labels that are partly wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -47,7 +45,6 @@ def judged(answer: Ints, label: Ints, *, groups: list[str] | None = None, **how:
 
 
 def known(found: TrueScores | None) -> TrueScores:
-    assert found is not None
     return found
 
 
@@ -198,14 +195,10 @@ def test_intervals_from_verified_grades_hold() -> None:
     assert (np.mean(hits, axis=0) > 0.9).all()
 
 
-# In an evaluation.
-
-
 @pytest.mark.slow
 def test_an_evaluation_says_what_is_known_of_the_true_grades(features: Manifest, run: Trained) -> None:
     test = features.select(srjt.data.folds(features)[0].test)
     truth = test.true_labels
-    assert truth is not None
     assert srjt.evaluate(run, test, resamples=20).true_scores is None  # these are the true grades
     table = test.table.drop(columns="true_grade")
     by_noise = srjt.evaluate(run, replace(test, table=table), resamples=50, refer_from="2")

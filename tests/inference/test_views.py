@@ -1,7 +1,5 @@
 """Predictions averaged over views of an image: which ones, how, and where there are none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The loss of every method on fixed logits is written down, and may only change on purpose."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Joint training against a reference written sample by sample from the paper's equations."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

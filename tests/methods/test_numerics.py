@@ -1,7 +1,5 @@
 """Every method on numbers that break careless code: huge logits, certain mistakes, half precision."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import product
 

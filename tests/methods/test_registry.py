@@ -1,7 +1,5 @@
 """Methods by name: the list, the options, the sentences when something is misspelt or missing."""
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Methods with one network."""
 
-from __future__ import annotations
-
 import warnings
 from math import exp, log
 
@@ -16,8 +14,6 @@ from torch import nn
 from srjt import methods, noise
 from srjt.errors import SrjtError
 from srjt.ordinal.losses import expected_absolute_error, forward_corrected, jeffreys
-
-# Single-network methods in closed form. Mixup, CDR and Garg, which do more than a loss, have own files.
 
 # Three grades, asymmetric errors: P where Pᵀ is meant gives other numbers.
 P3 = [[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]]
@@ -301,7 +297,6 @@ def share_of(blended: torch.Tensor) -> float | None:
 def test_samples_and_labels_are_blended_alike_by_one_share(seed: int) -> None:
     blended, targets, labels = prepare(seed)
     share = share_of(blended)
-    assert share is not None
     partners = []
     for i in range(len(blended)):
         partner = int((blended[i] * (torch.arange(8) != i)).argmax()) if blended[i, i] < 1 else i

@@ -1,7 +1,5 @@
 """Networks by name, their weights, and how they are built."""
 
-from __future__ import annotations
-
 import os
 import random
 import sys

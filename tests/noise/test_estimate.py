@@ -1,7 +1,5 @@
 """The noise estimate: closed forms, recovery of what was put in, invariances, and honesty about ignorance."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

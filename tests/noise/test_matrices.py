@@ -1,7 +1,5 @@
 """Noise matrices in closed form, draws against their matrix, draws keyed by sample, and the report."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The quality of labels, what can be promised of true grades, and the highest grade of a patient."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 
@@ -31,8 +29,6 @@ from srjt.noise.quality import (
     suggestion_shares,
     true_grade_posterior,
 )
-
-# Label quality: a posterior by Bayes' rule, in [0, 1], that ranks wrong labels first.
 
 GRADES = 4
 

@@ -1,7 +1,5 @@
 """Verified grades: exact intervals, an unbiased rate with any model, and a shorter interval with a good one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import beta

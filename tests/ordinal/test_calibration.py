@@ -1,7 +1,5 @@
 """Calibration, recalibration and ranges."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -12,8 +10,6 @@ from srjt import noise
 from srjt.errors import SrjtError
 from srjt.ordinal import calibration
 from srjt.ordinal.calibration import grade_ranges, range_scores, range_threshold
-
-# Calibration and the ranked probability score.
 
 
 def test_bins_by_hand() -> None:

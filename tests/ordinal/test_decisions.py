@@ -1,7 +1,5 @@
 """Referral decisions and their curves."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -13,8 +11,6 @@ from sklearn.metrics import precision_score, recall_score
 
 from srjt.errors import SrjtError
 from srjt.ordinal import decisions
-
-# Refer or not: operating points, thresholds, abstention.
 
 PAIRS = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 6)), min_size=1, max_size=60)
 

@@ -1,7 +1,5 @@
 """From probabilities to grades, of an image and of a patient."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -18,8 +16,6 @@ from srjt.ordinal.decoding import (
     pool_probabilities,
 )
 from srjt.ordinal.metrics import METRICS, confusion_matrix
-
-# Decoding: each answer is the best one for its own measure of error.
 
 # Sixteenths are exact in floating point, so that ties are real ties.
 distributions = st.lists(st.integers(0, 8), min_size=2, max_size=7).filter(any)

@@ -1,7 +1,5 @@
 """Intervals of metrics and of differences, and Holm's correction."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -16,8 +14,6 @@ from scipy.stats import (
 from srjt.errors import SrjtError
 from srjt.ordinal import metrics
 from srjt.ordinal.metrics import bootstrap_metrics, holm, t_interval
-
-# Intervals by resampling patients.
 
 
 def test_against_a_plain_bootstrap_over_patients() -> None:
@@ -86,9 +82,6 @@ def test_the_tails_of_an_interval_are_equal() -> None:
     assert metrics.percentile_interval(drawn, level=0.9) == pytest.approx((0.7, 0.05, 0.95))
 
 
-# Holm's correction by hand.
-
-
 def test_holm_by_hand() -> None:
     # sorted: 0.005 · 4, 0.01 · 3, 0.03 · 2, 0.04 · 1 → raised to the one before
     assert holm([0.04, 0.01, 0.03, 0.005]).tolist() == pytest.approx([0.06, 0.03, 0.06, 0.02])
@@ -107,9 +100,6 @@ def test_holm_is_never_below_the_p_value_and_keeps_its_order(values: list[float]
     order = np.argsort(values, kind="stable")
     assert (np.diff(adjusted[order]) >= 0).all()
     assert adjusted.min() == pytest.approx(min(1.0, len(values) * min(values)))
-
-
-# Student's t over the draws.
 
 
 def test_the_interval_of_a_mean_is_students() -> None:

@@ -1,7 +1,5 @@
 """Soft labels, losses and selection."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -17,8 +15,6 @@ from torch.nn import functional as F
 
 from srjt.errors import SrjtError
 from srjt.ordinal import losses
-
-# Targets: Eq. 1, Eq. 3 and uniform smoothing, against numbers worked out by hand.
 
 grades_and_classes = st.integers(2, 12).flatmap(lambda c: st.tuples(st.integers(0, c - 1), st.just(c)))
 

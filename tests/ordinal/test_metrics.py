@@ -1,7 +1,5 @@
 """Metrics, and the naive scores beside them."""
 
-from __future__ import annotations
-
 import math
 import warnings
 
@@ -16,8 +14,6 @@ from srjt.errors import SrjtError
 from srjt.ordinal import PURPOSES, Purpose, metrics
 from srjt.ordinal.metrics import METRICS, naive_baseline
 from srjt.training.folder import not_beaten
-
-# Metrics against scikit-learn, against brute force, and by hand where conventions differ.
 
 C = 5
 # Few samples of five grades: absent and never predicted grades are the rule, not the exception.

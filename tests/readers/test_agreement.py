@@ -1,7 +1,5 @@
 """Agreement of readers, against scikit-learn, published values and closed forms."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

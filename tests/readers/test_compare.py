@@ -1,7 +1,5 @@
 """A network as one more reader, and what to read next."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -13,8 +11,6 @@ from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
 from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
 from srjt.readers.consensus import expected_gain
-
-# A network as one more reader.
 
 
 def make(seed: int = 0, *, items: int = 200, readers: int = 3, error: float = 0.3):

@@ -1,7 +1,5 @@
 """The consensus of several readers, and how sure it is."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial
@@ -19,8 +17,6 @@ from srjt.readers.readings import evidence_of
 alone = partial(consensus, shared_errors=0.0)  # readers who err independently
 
 of = partial(readings_of, classes=3)
-
-# The consensus: recovery in simulations, invariants, and input that is bad or says little.
 
 
 def make(

@@ -1,7 +1,5 @@
 """Readings say what is wrong with them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,7 @@
 """A small study on the embedded images: its settings, its plan, and one that has run."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 from srjt.studies.config import StudyConfig
 from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, open_data, write_plan
 from srjt.studies.study import run_locally, train_runs
-
-Small = Callable[..., StudyConfig]
 
 TRAIN = {
     "network": "tiny", "pretrained": False, "image_size": 32, "crop": 28, "epochs": 2, "batch_size": 16,
@@ -40,7 +37,7 @@ class Witness(StudyWatcher):
         self.over.append((planned.key, status))
 
 
-def small_study(**changes: Any) -> StudyConfig:
+def small(**changes: Any) -> StudyConfig:
     train = {**TRAIN, **changes.pop("train", {})}
     settings: dict[str, Any] = {
         "source": "synthetic",
@@ -60,17 +57,12 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def small() -> Small:
-    return small_study
-
-
 @pytest.fixture
 def witness() -> Witness:
     return Witness()
 
 
-def run_study(
+def run(
     folder: Path, config: StudyConfig, watcher: Any = None, jobs: int = 2
 ) -> tuple[StudyPlan, list[PlannedRun], dict[str, str]]:
     """As ``srjt study`` does it."""
@@ -81,14 +73,14 @@ def run_study(
 
 
 @pytest.fixture(scope="session")
-def run() -> Callable[..., Any]:
-    return run_study
-
-
-@pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three methods on one fold, 12 epochs each: the last ten are not all."""
     folder = tmp_path_factory.mktemp("finished") / "study"
-    _, _, outcome = run_study(folder, small_study(only_folds=(0,), train={"epochs": 12}))
+    _, _, outcome = run(folder, small(only_folds=(0,), train={"epochs": 12}))
     assert set(outcome.values()) == {"done"}
     return folder
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "study"))

@@ -1,9 +1,6 @@
 """A study whose methods use an estimate of the noise: made once for all methods with the same labels."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,8 @@ from srjt.studies.config import StudyConfig, parse_method
 from srjt.studies.plan import open_data, run_folder
 from srjt.studies.results import collect_results
 
-Small = Callable[..., StudyConfig]
+from .conftest import run, small
+
 METHODS = ("standard", "co-teaching", "f-correction", "co-teaching+ours:label_matrix=estimated")
 
 
@@ -24,7 +22,7 @@ def plan(config: StudyConfig) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_methods_get_what_they_need_and_nothing_else(small: Small) -> None:
+def test_methods_get_what_they_need_and_nothing_else() -> None:
     auto = plan(small(methods=METHODS, noise_rate="auto", only_folds=(0,)))
     known = plan(small(methods=METHODS[:3], only_folds=(0,)))
     assert auto["standard"].key == known["standard"].key  # it needs nothing: the same run
@@ -45,7 +43,7 @@ def test_methods_get_what_they_need_and_nothing_else(small: Small) -> None:
     assert len(set(names.values())) == 4  # noise × fold, whatever the method
 
 
-def test_a_matrix_that_is_given_is_not_estimated(small: Small) -> None:
+def test_a_matrix_that_is_given_is_not_estimated() -> None:
     matrix = [[0.9 if i == j else 0.1 / 3 for j in range(4)] for i in range(4)]
     config = small(
         methods=("f-correction", "co-teaching"), noises=("none",), noise_rate="auto", transition=matrix
@@ -55,7 +53,7 @@ def test_a_matrix_that_is_given_is_not_estimated(small: Small) -> None:
     assert planned_runs["co-teaching"].config.noise_rate == "auto"
 
 
-def test_what_cannot_be_is_one_sentence(small: Small) -> None:
+def test_what_cannot_be_is_one_sentence() -> None:
     with pytest.raises(SrjtError, match="`soft_labels='estimated'` needs `noise_rate='auto'`"):
         plan(small(methods=("co-teaching+ours:label_matrix=estimated",)))
     with pytest.raises(SrjtError, match="both select and update are 'hard'"):
@@ -63,9 +61,7 @@ def test_what_cannot_be_is_one_sentence(small: Small) -> None:
 
 
 @pytest.mark.slow
-def test_the_estimate_is_made_once_and_shared(
-    small: Small, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_estimate_is_made_once_and_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = small(methods=METHODS, noise_rate="auto", only_folds=(0,))
     _, planned_runs, outcome = run(tmp_path / "study", config)
     assert set(outcome.values()) == {"done"}
@@ -89,7 +85,7 @@ def test_the_estimate_is_made_once_and_shared(
     assert set(run(tmp_path / "study", config)[2].values()) == {"done"}
 
 
-def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate(small: Small) -> None:
+def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate() -> None:
     own = tuple(f"co-teaching+ours:noise_rate={rate}" for rate in (0.3, "auto"))
     texts = ("sord", "co-teaching+ours", "srjt", *own)
     data = open_data(small(methods=texts, only_folds=(0,), noises=("quasi:0.4", "none"), noise_rate=0.25))

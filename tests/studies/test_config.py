@@ -1,9 +1,6 @@
 """The settings of a study, and how a noise is written."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +12,7 @@ from srjt.errors import SrjtError
 from srjt.studies.config import StudyConfig, parse_method, parse_noise
 from srjt.training.config import PRESETS, TrainConfig, load_preset
 
-# What a study is asked: the same from Python, a file or a preset.
+from .conftest import small
 
 
 def test_methods_and_their_variants() -> None:
@@ -104,7 +101,7 @@ def test_values_of_the_wrong_kind(settings: dict[str, Any], said: str) -> None:
     assert said in str(raised.value)
 
 
-def test_through_json_and_back(small: Callable[..., StudyConfig]) -> None:
+def test_through_json_and_back() -> None:
     known = {"noises": ["none"], "noise_rate": 0.3, "transition": [[0.5, 0.5], [0.5, 0.5]]}
     config = small(seeds=[1, 2, 1], only_folds=[0], **known)
     assert config.seeds == (1, 2)
@@ -134,8 +131,6 @@ COUNTS = [6105, 3052, 1254, 865]  # LIMUC's
 def test_a_rate_is_solved_on_the_class_mix(kind: str, rate: float) -> None:
     spec = parse_noise(f"{kind}:{rate}")
     given, matrix, rho = spec.on(COUNTS)
-    assert rho is not None
-    assert matrix is not None
     assert noise.expected_rate(matrix, class_counts=COUNTS) == pytest.approx(rate, abs=1e-12)
     assert given == rate
     np.testing.assert_array_equal(matrix, noise.transition_matrix(kind, num_classes=4, rho=rho))

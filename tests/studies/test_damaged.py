@@ -1,11 +1,8 @@
 """One damaged file in a study: its run counts as failed and is named, and everything else is shown."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,6 @@ import pytest
 
 from srjt.errors import SrjtError
 from srjt.studies import plan as plans
-from srjt.studies.config import StudyConfig
 from srjt.studies.plan import (
     StudyWatcher,
     error_file,
@@ -28,12 +24,7 @@ from srjt.studies.ray import write_files
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
 
-Small = Callable[..., StudyConfig]
-
-
-@pytest.fixture
-def copied(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "study"))
+from .conftest import run, small
 
 
 def cut(path: Path) -> None:
@@ -45,9 +36,7 @@ def other_types(path: Path) -> None:
     path.write_text(json.dumps({**facts, "epochs": {}} if "epochs" in facts else {**facts, "seed": "x"}))
 
 
-def test_a_study_that_somebody_sent_changes_no_file_outside(
-    copied: Path, small: Small, tmp_path: Path
-) -> None:
+def test_a_study_that_somebody_sent_changes_no_file_outside(copied: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.txt"
     own.write_text("mine")
     key = collect_results(copied).runs["key"][0]
@@ -88,9 +77,7 @@ def test_a_damaged_run_is_named_and_the_others_are_read(
 
 
 @pytest.mark.slow
-def test_a_run_with_a_cut_summary_is_trained_again(
-    copied: Path, small: Small, run: Callable[..., Any]
-) -> None:
+def test_a_run_with_a_cut_summary_is_trained_again(copied: Path) -> None:
     key = collect_results(copied).runs["key"].iloc[0]
     before = (run_folder(copied, key) / "weights.safetensors").read_bytes()
     cut(run_folder(copied, key) / "summary.json")
@@ -111,15 +98,12 @@ def test_a_study_with_other_types_is_one_sentence(copied: Path, change: dict[str
         collect_results(copied)
 
 
-# ------------------------------------------------------------------------------- a full or read-only disk
-
-
 @pytest.mark.parametrize(
     ("number", "name"),
     [(errno.ENOSPC, "study.json"), (errno.EROFS, "splits.csv")],
 )
 def test_a_disk_that_cannot_be_written_is_one_sentence(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, name: str
 ) -> None:
     real = os.replace
 

@@ -1,7 +1,5 @@
 """Learning curves: shares of the training patients, and what the page concludes from them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace

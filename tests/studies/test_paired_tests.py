@@ -1,7 +1,5 @@
 """Paired comparison over folds with Nadeau and Bengio's correction."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -200,9 +198,6 @@ def test_a_recipe_is_no_baseline_but_compared_with_the_best_of_both() -> None:
     assert mine["difference"].tolist() == pytest.approx([0.2, 0.25])
 
 
-# Several seeds.
-
-
 def test_an_effect_of_the_seed_on_all_folds_widens_the_interval() -> None:
     """By the mean squares of a two-way analysis of variance: (MS seed − MS rest) / n is the variance of a seed."""
     rng = np.random.default_rng(0)
@@ -216,7 +211,6 @@ def test_an_effect_of_the_seed_on_all_folds_widens_the_interval() -> None:
     assert found.difference == pytest.approx(table.mean())
     assert found.t == pytest.approx(table.mean() / math.sqrt(fold + seed))
     assert found.p_value == pytest.approx(2 * stats.t.sf(abs(found.t or 0), degrees))
-    assert found.high is not None
     assert found.high - table.mean() == pytest.approx(stats.t.ppf(0.975, degrees) * math.sqrt(fold + seed))
 
 
@@ -238,8 +232,6 @@ def test_intervals_with_seeds_cover() -> None:
         table = rng.normal(0, 1, (5, 1)) + rng.normal(0, 1, (1, 4)) + rng.normal(0, 1, (5, 4))
         for counts, values in ((True, table), (False, table.mean(axis=1))):
             found = corrected_t_test(values, test_train_ratio=0.0)
-            assert found.low is not None
-            assert found.high is not None
             hit = found.low <= 0 <= found.high
             inside, before = inside + (hit and counts), before + (hit and not counts)
     assert 0.92 <= inside / 300 <= 0.99

@@ -1,7 +1,5 @@
 """The paper's tables as data: complete, as printed, and consistent with themselves."""
 
-from __future__ import annotations
-
 import itertools
 
 import pandas as pd

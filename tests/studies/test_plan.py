@@ -1,12 +1,9 @@
 """The planned runs of a study, its data, its use of the CPU and its time."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +24,7 @@ from srjt.studies import plan
 from srjt.studies.config import StudyConfig
 from srjt.studies.plan import StudyPlan, longest_first, open_data, open_kept_data, run_seconds, write_plan
 
-# Runs are paired, and identified by what determines their result.
-
-Small = Callable[..., StudyConfig]
+from .conftest import small
 
 
 def keys(config: StudyConfig) -> dict[tuple[Any, ...], str]:
@@ -40,11 +35,11 @@ def keys(config: StudyConfig) -> dict[tuple[Any, ...], str]:
 
 
 @pytest.fixture(scope="module")
-def usual(small: Small) -> dict[tuple[Any, ...], str]:
+def usual() -> dict[tuple[Any, ...], str]:
     return keys(small())
 
 
-def test_the_grid(small: Small) -> None:
+def test_the_grid() -> None:
     config = small(noises=("quasi:0.4", "truncated:0.2", "quasi:0.4"), seeds=(0, 1))
     planned_runs = list(open_data(config).planned_runs())
     assert len(planned_runs) == 3 * 2 * 3 * 2
@@ -55,7 +50,7 @@ def test_the_grid(small: Small) -> None:
 
 
 @pytest.mark.slow
-def test_comparisons_are_paired(small: Small) -> None:
+def test_comparisons_are_paired() -> None:
     data = open_data(small(noises=("quasi:0.4", "truncated:0.4"), seeds=(0, 1)))
     draws = {}
     for spec in data.noises:
@@ -83,7 +78,7 @@ def test_comparisons_are_paired(small: Small) -> None:
         assert alike[0]["seed"] == seed
 
 
-def test_methods_get_what_they_need(small: Small) -> None:
+def test_methods_get_what_they_need() -> None:
     data = open_data(small(noises=("quasi:rho=0.2,rate=0.4",), only_folds=(1,)))
     given = {planned.method.name: planned.config for planned in data.planned_runs()}
     assert (given["standard"].noise_rate, given["standard"].transition) == (None, None)
@@ -104,12 +99,12 @@ def test_methods_get_what_they_need(small: Small) -> None:
     ],
 )
 def test_what_determines_the_result_changes_every_key(
-    small: Small, usual: dict[tuple[Any, ...], str], change: dict[str, Any]
+    usual: dict[tuple[Any, ...], str], change: dict[str, Any]
 ) -> None:
     assert not set(usual.values()) & set(keys(small(**change)).values())
 
 
-def test_other_labels_change_the_keys(small: Small) -> None:
+def test_other_labels_change_the_keys() -> None:
     data = open_data(small())
     labels = data.manifest.labels.copy()
     labels[data.splits[0].train[0]] = (labels[data.splits[0].train[0]] + 1) % 4
@@ -118,12 +113,12 @@ def test_other_labels_change_the_keys(small: Small) -> None:
     assert not {c.key for c in data.planned_runs()} & {c.key for c in other.planned_runs()}
 
 
-def test_how_it_is_computed_changes_no_key(small: Small, usual: dict[tuple[Any, ...], str]) -> None:
+def test_how_it_is_computed_changes_no_key(usual: dict[tuple[Any, ...], str]) -> None:
     how = {"step": "eager", "deterministic": True, "memory_share": 0.1, "eval_batch_size": 7}
     assert keys(small(train={**how, "checkpoint_seconds": 1.0})) == usual
 
 
-def test_what_is_added_changes_no_other_key(small: Small) -> None:
+def test_what_is_added_changes_no_other_key() -> None:
     before = keys(small())
     more = small(
         methods=("jocor", "standard", "co-teaching:select=soft", "garg", "co-teaching+ours"),
@@ -135,7 +130,7 @@ def test_what_is_added_changes_no_other_key(small: Small) -> None:
     assert len(set(after.values())) == len(after) == 5 * 2 * 3 * 2
 
 
-def test_a_better_guess_of_the_matrix_repeats_only_those_who_use_it(small: Small) -> None:
+def test_a_better_guess_of_the_matrix_repeats_only_those_who_use_it() -> None:
     matrix = noise.transition_matrix("truncated", num_classes=4, rho=0.2)
     before = keys(small(noises=("none",), noise_rate=0.3))
     after = keys(small(noises=("none",), noise_rate=0.3, transition=matrix.tolist()))
@@ -145,7 +140,7 @@ def test_a_better_guess_of_the_matrix_repeats_only_those_who_use_it(small: Small
     assert {who[0] for who in after if after[who] != given[who]} == {"co-teaching+ours"}
 
 
-def test_keys_are_names_of_folders(small: Small) -> None:
+def test_keys_are_names_of_folders() -> None:
     methods = ("co-teaching:select=hard,update=soft,temperature=0.125,per_class=true,ramp_epochs=3", "all")
     noises = ("quasi:rho=0.1,rate=0.2", "none")
     config = small(methods=methods, noises=noises, noise_rate=0.3, seeds=(0, 2**40))
@@ -156,7 +151,7 @@ def test_keys_are_names_of_folders(small: Small) -> None:
         assert len(key) < 200
 
 
-def test_a_planned_run_is_found_again(small: Small) -> None:
+def test_a_planned_run_is_found_again() -> None:
     data = open_data(
         small(methods=("co-teaching:select=soft", "garg"), noises=("quasi:0.2", "none"), noise_rate=0.3)
     )
@@ -164,7 +159,7 @@ def test_a_planned_run_is_found_again(small: Small) -> None:
         assert data.find(json.loads(json.dumps(planned.facts()))) == planned
 
 
-def test_labels_that_are_noisy_already(small: Small) -> None:
+def test_labels_that_are_noisy_already() -> None:
     data = open_data(small(noises=("none",), noise_rate=0.3, only_folds=(0,)))
     labelled, injected = data.labelled(data.noises[0], 0, 0)
     assert injected is None
@@ -189,12 +184,12 @@ def test_labels_that_are_noisy_already(small: Small) -> None:
         ({"only_folds": (0, 3)}, r"There is no fold 3: folds are numbered 0 … 2\."),
     ],
 )
-def test_plans_that_cannot_be(small: Small, settings: dict[str, Any], said: str) -> None:
+def test_plans_that_cannot_be(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(SrjtError, match=said):
         list(open_data(small(noises=("none",), **settings)).planned_runs())
 
 
-def test_a_variant_trains_with_its_own_settings(small: Small) -> None:
+def test_a_variant_trains_with_its_own_settings() -> None:
     config = small(methods=("sord", "sord:balance=0.5,epochs=3"))
     plain, other = (planned.config for planned in open_data(config).planned_runs() if planned.fold == 0)
     assert (plain.balance, other.balance, other.epochs) == (0.0, 0.5, 3)
@@ -212,7 +207,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("damage", ["truncated", "unwritable"])
 def test_drawn_images_are_remembered_and_a_damaged_memory_is_no_loss(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     config = small(reading={"images": 20, "patients": 6, "size": 32})
@@ -232,7 +227,7 @@ def test_drawn_images_are_remembered_and_a_damaged_memory_is_no_loss(
     assert [c.key for c in first.planned_runs()] == [c.key for c in open_data(config).planned_runs()]
 
 
-def test_a_table_and_folds_from_a_file(small: Small, labels: Path, tmp_path: Path) -> None:
+def test_a_table_and_folds_from_a_file(labels: Path, tmp_path: Path) -> None:
     plain = open_data(small(source=str(labels), reading={}))
     assert len(plain.manifest) == 40
     write_splits(tmp_path / "splits.csv", plain.manifest, folds(plain.manifest, folds=5, seed=3))
@@ -242,7 +237,7 @@ def test_a_table_and_folds_from_a_file(small: Small, labels: Path, tmp_path: Pat
     assert [c.key for c in given.planned_runs()] == [c.key for c in expected.planned_runs()]
 
 
-def test_mistakes(small: Small, labels: Path, tmp_path: Path) -> None:
+def test_mistakes(labels: Path, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="A study needs data"):
         open_data(small(source=""))
     with pytest.raises(SrjtError, match="does not exist"):
@@ -268,9 +263,7 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
-    small: Small, images: Path, tmp_path: Path
-) -> None:
+def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(images: Path, tmp_path: Path) -> None:
     config = small(source=str(images), reading={})
     before = open_data(config)
     write_plan(tmp_path / "study", before, command="srjt study")
@@ -289,7 +282,7 @@ def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
         write_plan(tmp_path / "study", after, command="srjt study")
 
 
-def test_near_duplicates_are_grouped_on_request(small: Small, images: Path) -> None:
+def test_near_duplicates_are_grouped_on_request(images: Path) -> None:
     paths = read(images).manifest.paths
     Image.open(paths[0]).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(paths[39])
     for near in (True, False):
@@ -307,9 +300,7 @@ def touch(path: Path) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
 
 
-def test_data_are_opened_again_only_where_a_file_has_changed(
-    small: Callable[..., StudyConfig], tmp_path: Path
-) -> None:
+def test_data_are_opened_again_only_where_a_file_has_changed(tmp_path: Path) -> None:
     labels = write(generate(images=40, patients=10, size=32), tmp_path / "set")
     config = small(source=str(labels), reading={})
     first = open_kept_data(config)
@@ -363,9 +354,7 @@ def test_images_are_copied_to_a_gpu_once(monkeypatch: pytest.MonkeyPatch, tmp_pa
 # The time of a study before it begins.
 
 
-def test_runs_with_as_many_networks_share_a_measurement(
-    small: Callable[..., StudyConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_with_as_many_networks_share_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     data = open_data(small(methods=("standard", "garg", "co-teaching+ours", "jocor"), noises=("quasi:0.4",)))
     planned_runs = list(data.planned_runs())
     timed: list[str] = []

@@ -1,7 +1,5 @@
 """A real Ray cluster of two nodes on this machine; one of them is killed in the middle of a study."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -72,6 +70,18 @@ def write_study(folder: Path, config: StudyConfig) -> list[PlannedRun]:
     return write_plan(folder, open_data(config), command="srjt study")
 
 
+class Watcher(Witness):
+    """Records everything; ``act`` is called until it returns true."""
+
+    def __init__(self, act: Callable[[Sequence[PlannedRun]], bool] = lambda running: True) -> None:
+        super().__init__()
+        self.act, self.acted = act, False
+
+    def updated(self, running: Sequence[PlannedRun]) -> None:
+        if not self.acted:
+            self.acted = self.act(running)
+
+
 def on_ray(
     folder: Path, planned_runs: Sequence[PlannedRun], *, watcher: Watcher, **options: Any
 ) -> dict[str, str]:
@@ -85,18 +95,6 @@ def limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limit:
     (tmp_path / "pause.py").write_text(limit.code)
     monkeypatch.chdir(tmp_path)  # the nodes look for the module where the study was started
     return limit
-
-
-class Watcher(Witness):
-    """Records everything; ``act`` is called until it returns true."""
-
-    def __init__(self, act: Callable[[Sequence[PlannedRun]], bool] = lambda running: True) -> None:
-        super().__init__()
-        self.act, self.acted = act, False
-
-    def updated(self, running: Sequence[PlannedRun]) -> None:
-        if not self.acted:
-            self.acted = self.act(running)
 
 
 @pytest.fixture(scope="module")

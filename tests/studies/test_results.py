@@ -1,10 +1,7 @@
 """The results of a study, and its state."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +10,10 @@ import pytest
 
 from srjt import noise
 from srjt.errors import SrjtError
-from srjt.studies.config import StudyConfig
 from srjt.studies.plan import error_file, open_data, run_folder, write_plan
 from srjt.studies.results import RUN_COLUMNS, StudyResults, collect_results, remaining_seconds, status_lines
 
-# What a study found, gathered at any time.
-
-Small = Callable[..., StudyConfig]
-
-
-@pytest.fixture
-def copied(finished: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished, tmp_path / "study"))
+from .conftest import small
 
 
 def test_scores_are_means_over_the_last_ten_epochs_and_the_networks(finished: Path) -> None:
@@ -71,7 +60,7 @@ def test_confusions_agree_with_the_last_epoch(finished: Path) -> None:
         assert np.trace(counts) / counts.sum() == pytest.approx(accuracy)
 
 
-def test_the_noise_that_was_injected(finished: Path, small: Small) -> None:
+def test_the_noise_that_was_injected(finished: Path) -> None:
     data = open_data(small(only_folds=(0,)))
     row = collect_results(finished).noise.iloc[0]
     assert (row["noise"], row["kind"], row["fold"], row["seed"]) == ("quasi:0.4", "quasi", 0, 0)
@@ -83,7 +72,7 @@ def test_the_noise_that_was_injected(finished: Path, small: Small) -> None:
     assert row["realised_rate"] == pytest.approx((labelled.labels != data.manifest.labels)[train].mean())
 
 
-def test_nothing_has_run_yet(small: Small, tmp_path: Path) -> None:
+def test_nothing_has_run_yet(tmp_path: Path) -> None:
     write_plan(tmp_path, open_data(small(noises=("none",), noise_rate=0.3)), command="srjt study")
     results = collect_results(tmp_path)
     assert results.runs["status"].tolist() == ["left"] * 9

@@ -1,12 +1,10 @@
 """A study on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ from srjt.studies.plan import (
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_devices, resolve_config
 
-# ``srjt.study``: a comparison from Python.
+from .conftest import run, small
 
 SMALL: dict[str, Any] = {
     "reading": {"images": 60, "patients": 12, "size": 32}, "noise": "quasi:0.4", "folds": 3, "only_folds": 0,
@@ -110,18 +108,13 @@ def test_arguments_override_the_file_which_overrides_the_preset(tmp_path: Path) 
 
 # Runs in processes of their own: never twice, never lost, and one that fails stops no other.
 
-Small = Callable[..., StudyConfig]
-Run = Callable[..., Any]
-
 
 def weights(folder: Path) -> dict[str, int]:
     return {p.parent.name: p.stat().st_mtime_ns for p in folder.glob("runs/*/weights.safetensors")}
 
 
 @pytest.mark.slow
-def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(
-    finished: Path, small: Small, run: Run, witness: Any
-) -> None:
+def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(finished: Path, witness: Any) -> None:
     before = weights(finished)
     assert len(before) == 3
     same = {"only_folds": (0,), "train": {"epochs": 12}}
@@ -141,7 +134,7 @@ def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(
     assert read_study(finished) == planned
 
 
-def test_a_study_folder_says_what_was_asked(finished: Path, small: Small) -> None:
+def test_a_study_folder_says_what_was_asked(finished: Path) -> None:
     facts = read_study(finished)
     data = open_data(small(only_folds=(0,), train={"epochs": 12}))
     assert StudyConfig.from_dict(facts["study"]) == data.config
@@ -161,7 +154,7 @@ def test_a_study_folder_says_what_was_asked(finished: Path, small: Small) -> Non
 
 
 def test_a_run_knows_the_grade_names_of_its_study_and_a_warning_names_the_fold(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {str(grade): name for grade, name in enumerate(("none", "mild", "moderate", "severe"))}
     data = open_data(small(only_folds=(0, 1), methods=("standard",), noises=("none",), grade_names=names))
@@ -173,9 +166,7 @@ def test_a_run_knows_the_grade_names_of_its_study_and_a_warning_names_the_fold(
 
 
 @pytest.mark.slow
-def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_result(
-    small: Small, run: Run, tmp_path: Path
-) -> None:
+def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_result(tmp_path: Path) -> None:
     config = small(methods=("standard",), only_folds=(0, 1))
     planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
     blocked = run_folder(tmp_path, planned_runs[0].key) / "metrics.csv"
@@ -227,7 +218,6 @@ class Murderer(StudyWatcher):
                 if path.exists() and "\n3,test" in path.read_text():
                     self.victim = planned.key
                     (process,) = multiprocessing.active_children()
-                    assert process.pid is not None
                     os.kill(process.pid, self.number)
                     self.limit.lift()
 
@@ -237,7 +227,7 @@ class Murderer(StudyWatcher):
     ("number", "method"), [(signal.SIGKILL, "co-teaching+ours"), (signal.SIGTERM, "standard")]
 )
 def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
-    small: Small, run: Run, finished: Path, tmp_path: Path, limit: Limit, number: signal.Signals, method: str
+    finished: Path, tmp_path: Path, limit: Limit, number: signal.Signals, method: str
 ) -> None:
     train = {"epochs": 12, "checkpoint_seconds": 0.0, "imports": ("pause",)}
     config = small(methods=(method, "garg"), only_folds=(0,), train=train)
@@ -259,9 +249,7 @@ def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
 
 
 @pytest.mark.slow
-def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
-    small: Small, run: Run, finished: Path, tmp_path: Path
-) -> None:
+def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(finished: Path, tmp_path: Path) -> None:
     """The first two runs of ``finished`` had fresh workers; here one worker trains all, in another order."""
     import multiprocessing
 
@@ -284,9 +272,7 @@ def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
 
 
 @pytest.mark.slow
-def test_asked_to_stop_in_the_middle(
-    small: Small, finished: Path, run: Run, tmp_path: Path, limit: Limit
-) -> None:
+def test_asked_to_stop_in_the_middle(finished: Path, tmp_path: Path, limit: Limit) -> None:
     """As Ctrl-C does it: the runs save their state, and that is not a failure."""
     train = {"epochs": 12, "checkpoint_seconds": 3600.0, "imports": ("pause",)}
     config = small(methods=("standard", "garg"), only_folds=(0,), train=train)
@@ -316,9 +302,7 @@ def test_asked_to_stop_in_the_middle(
     same_scores(tmp_path, finished)
 
 
-def test_stopped_before_a_run_has_begun_is_not_a_failure(
-    small: Small, run: Run, tmp_path: Path, witness: Any
-) -> None:
+def test_stopped_before_a_run_has_begun_is_not_a_failure(tmp_path: Path, witness: Any) -> None:
     endless = small(train={"epochs": 1000})
     planned_runs = write_plan(tmp_path, open_data(endless), command="srjt study")
     witness.started = lambda planned: os.kill(os.getpid(), signal.SIGTERM)
@@ -331,7 +315,7 @@ def test_stopped_before_a_run_has_begun_is_not_a_failure(
 
 
 @pytest.mark.slow
-def test_a_run_that_somebody_works_on_has_its_turn_later(small: Small, run: Run, tmp_path: Path) -> None:
+def test_a_run_that_somebody_works_on_has_its_turn_later(tmp_path: Path) -> None:
     config = small(methods=("standard",), only_folds=(0, 1))
     planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
     busy = run_folder(tmp_path, planned_runs[0].key)
@@ -367,7 +351,7 @@ def test_one_study_at_a_time_in_a_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_folders_of_others_are_left_alone(small: Small, tmp_path: Path) -> None:
+def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     data = open_data(small())
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(SrjtError, match="holds something else already"):
@@ -378,7 +362,7 @@ def test_folders_of_others_are_left_alone(small: Small, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.glob("[!.]*")) == ["study.json", "thesis.tex"]
 
 
-def test_killed_while_planning(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_while_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was written by then, the same command goes on."""
     data = open_data(small())
 

@@ -5,8 +5,6 @@ Run it only when a value is *meant* to change, and say in the change why:
     python tests/training/make_golden.py
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

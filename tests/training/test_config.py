@@ -1,7 +1,5 @@
 """Settings: the paper's by default, layered, checked, and the same after a round trip."""
 
-from __future__ import annotations
-
 import json
 from datetime import date
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cross-fitting, one fold after another and several at once."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -27,8 +25,6 @@ from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, Workers, choose_workers, cross_fit, nearest
 from srjt.training.reporters import BarReporter
 from srjt.training.trained import Setup
-
-# Every sample is predicted once, by networks that were not trained on its patient; nothing is done twice.
 
 
 @contextlib.contextmanager
@@ -174,7 +170,6 @@ def test_two_networks_and_how_often_they_selected(noisy: Manifest, fits: TrainCo
     assert ((found.selected[seen] >= 0) & (found.selected[seen] <= 1)).all()
     assert 0.5 < found.selected[seen].mean() < 1
     truth = noisy.true_labels
-    assert truth is not None
     wrong = noisy.labels != truth
     assert found.selected[seen & wrong].mean() < found.selected[seen & ~wrong].mean()
 

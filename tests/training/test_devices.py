@@ -1,7 +1,5 @@
 """Compiled networks, the kernels and the layout on a CPU, several processes."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -32,8 +30,6 @@ from srjt.training.config import TrainConfig
 from srjt.training.devices import LEFT_OUT, Process, StackedNetworks, backward_kernels, compile_networks
 from srjt.training.folder import RunFacts
 from srjt.training.trained import Setup, build_method, ready_to_compute
-
-# Networks of one structure are compiled once, also those of later trainings.
 
 
 def network(width: int = 4) -> nn.Module:
@@ -168,9 +164,7 @@ def test_backward_kernels_are_torchs_own_on_arm_and_the_flag_is_restored(
     assert not mkldnn.enabled
 
 
-def test_a_step_uses_them_in_its_backward_pass_only(
-    data: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_uses_them_in_its_backward_pass_only(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "ARM", True)
     forward, backward = set(), set()
 
@@ -186,7 +180,7 @@ def test_a_step_uses_them_in_its_backward_pass_only(
                 features.register_hook(lambda _: backward.add(torch.backends.mkldnn.enabled))
             return features
 
-    srjt.train(data.manifest, **{**settings, "epochs": 1, "network": Looks})
+    train(epochs=1, network=Looks)
     assert (forward, backward) == ({True}, {False})
 
 
@@ -201,9 +195,9 @@ def test_the_layout_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_and_its_images_are_laid_out_alike_also_when_it_is_opened(
-    data: Any, settings: dict[str, Any], tmp_path: Path
+    data: Any, train: Any, tmp_path: Path
 ) -> None:
-    run = srjt.train(data.manifest, out=tmp_path / "run", **{**settings, "epochs": 1, "network": "tiny"})
+    run = train(out=tmp_path / "run", epochs=1, network="tiny")
     opened = srjt.load_run(tmp_path / "run", device="cpu")
     for each in (run, opened):
         assert each.preprocess.channels_last

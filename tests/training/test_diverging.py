@@ -1,7 +1,5 @@
 """Losses and weights that are not finite: the training stops, and the last good checkpoint is kept."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,6 @@ import numpy as np
 import pytest
 from torch import Tensor, nn
 
-import srjt
 from srjt.errors import SrjtError
 from srjt.networks import tiny
 from srjt.training import checkpoint
@@ -32,27 +29,25 @@ class Explodes(nn.Module):
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_finite_stops_with_epoch_and_step(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    chosen = {**settings, "checkpoint_seconds": 0, "network": lambda: Explodes(7)}
+def test_a_loss_that_is_not_finite_stops_with_epoch_and_step(train: Any, tmp_path: Path) -> None:
+    chosen = {"checkpoint_seconds": 0, "network": lambda: Explodes(7)}
     said = r"not finite at epoch 2, step 3 of 5: .*`learning_rate` .* The last good checkpoint is kept"
     with pytest.raises(SrjtError, match=said):
-        srjt.train(data.manifest, out=tmp_path / "run", **chosen)
+        train(out=tmp_path / "run", **chosen)
     tensors, meta = checkpoint.latest(tmp_path / "run" / "checkpoints") or ({}, {})
     assert {k: meta[k] for k in ("epoch", "step")} == {"epoch": 2, "step": 0}
     assert all(t.isfinite().all() for name, t in tensors.items() if name.startswith("network."))
-    healed = srjt.train(data.manifest, out=tmp_path / "run", **{**chosen, "network": lambda: Explodes(10**6)})
+    healed = train(out=tmp_path / "run", **{**chosen, "network": lambda: Explodes(10**6)})
     assert np.isfinite(healed.metrics.query("metric == 'loss'")["value"]).all()
     assert sorted(set(healed.metrics["epoch"])) == [1, 2, 3]
 
 
-def test_a_huge_learning_rate(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_huge_learning_rate(data: Any, train: Any, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="not finite at epoch 1, step 2"):
-        srjt.train(data.manifest, out=tmp_path, **{**settings, "learning_rate": 1e30})
-    chosen = {**settings, "learning_rate": 1e30, "method": "garg", "transition": data.matrix}
+        train(out=tmp_path, learning_rate=1e30)
+    chosen = {"learning_rate": 1e30, "method": "garg", "transition": data.matrix}
     with pytest.raises(SrjtError, match="transition matrix can diverge"):
-        srjt.train(data.manifest, **chosen)
+        train(**chosen)
 
 
 class LastStepPoisons(Explodes):
@@ -62,12 +57,10 @@ class LastStepPoisons(Explodes):
         return features + (features * 0.0).sqrt() * 0.0
 
 
-def test_weights_that_are_not_finite_are_never_saved(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    chosen = {**settings, "checkpoint_seconds": 0, "network": lambda: LastStepPoisons(14)}  # the last of 15
+def test_weights_that_are_not_finite_are_never_saved(train: Any, tmp_path: Path) -> None:
+    chosen = {"checkpoint_seconds": 0, "network": lambda: LastStepPoisons(14)}  # the last of 15
     with pytest.raises(SrjtError, match=r"weights were no longer finite .* last good checkpoint is kept"):
-        srjt.train(data.manifest, out=tmp_path / "run", **chosen)
+        train(out=tmp_path / "run", **chosen)
     assert not (tmp_path / "run" / "weights.safetensors").exists()
     tensors, meta = checkpoint.latest(tmp_path / "run" / "checkpoints") or ({}, {})
     assert {k: meta[k] for k in ("epoch", "step")} == {"epoch": 3, "step": 0}

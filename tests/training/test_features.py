@@ -1,7 +1,5 @@
 """Rows of features in place of images: the same loop, methods, folders and resumption."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,7 +119,6 @@ def test_a_run_knows_the_file_of_its_labels(tmp_path: Path) -> None:
 
 
 def test_defaults_are_saved_and_the_run_can_be_resumed(rows: Rows, run: Trained) -> None:
-    assert run.folder is not None
     written = json.loads((run.folder / "run.json").read_text())
     assert written["config"]["network"] == run.config.network == "mlp"
     assert written["config"]["learning_rate"] == run.config.learning_rate == 3e-4
@@ -139,7 +136,6 @@ def test_defaults_are_saved_and_the_run_can_be_resumed(rows: Rows, run: Trained)
 
 
 def test_a_loaded_run_predicts_the_same(rows: Rows, run: Trained) -> None:
-    assert run.folder is not None
     loaded = load_run(run.folder, device="cpu")
     for made, read in zip(run.probabilities(rows.x), loaded.probabilities(rows.x), strict=True):
         np.testing.assert_array_equal(made, read)
@@ -183,9 +179,7 @@ def test_what_does_not_fit_features(rows: Rows, settings: dict[str, Any], messag
         srjt.train(rows.manifest, split=rows.split, **{**SETTINGS, **settings})
 
 
-def test_a_run_is_applied_to_what_it_was_trained_on(
-    rows: Rows, run: Trained, data: Any, settings: dict[str, Any]
-) -> None:
+def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, run: Trained, data: Any, train: Any) -> None:
     with pytest.raises(SrjtError, match="trained on rows of 10 features: it cannot be applied to images"):
         predict(run, data.manifest)
     with pytest.raises(SrjtError, match="on rows of 10 features: it cannot be applied to rows of 3 features"):
@@ -193,8 +187,8 @@ def test_a_run_is_applied_to_what_it_was_trained_on(
     with pytest.raises(
         SrjtError, match="'mlp' reads rows of features, but these data are images: choose 'res"
     ):
-        srjt.train(data.manifest, **{**settings, "network": "mlp"})
-    images = srjt.train(data.manifest, **{**settings, "epochs": 1})
+        train(network="mlp")
+    images = train(epochs=1)
     with pytest.raises(SrjtError, match="trained on images: it cannot be applied to rows of 10 features"):
         predict(images, rows.manifest)
 

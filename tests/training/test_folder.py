@@ -1,7 +1,5 @@
 """The folder of a run: its facts, held-out predictions, and the identity of its images."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle
@@ -32,8 +30,6 @@ from srjt.training.folder import HeldOut, baseline_from, read_facts, read_held_o
 from srjt.training.trained import Setup
 
 from .test_resume import StopAt
-
-# Run folders from elsewhere: no code in them is executed, and damage is reported.
 
 
 @pytest.fixture(scope="module")
@@ -135,9 +131,6 @@ def test_weights_of_another_network_or_program(run: Path, data: Any, tmp_path: P
     save_file({"0.head.weight": torch.zeros(4, 7)}, run / "weights.safetensors")
     with pytest.raises(SrjtError, match="not a readable checkpoint"):
         srjt.load_run(run)
-
-
-# ------------------------------------------------------------------------------------------------ checkpoints
 
 
 TENSORS = {

@@ -1,7 +1,5 @@
 """Refactorings leave the first epoch of a training as it was (make_golden.py wrote the file)."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

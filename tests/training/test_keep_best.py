@@ -1,7 +1,5 @@
 """Early stopping: the networks of the epoch that was best on the validation side."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

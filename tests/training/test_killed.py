@@ -1,7 +1,5 @@
 """Real processes, really killed: a resumed run ends as if nothing had happened."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Every method trains from images to predictions through the same loop; so does your own network."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,8 @@ from srjt.training.devices import amp_dtype
     "method",
     ["mixup", "cdr", "garg", "corn", "reweight", "jocor", "co-teaching+ours", "codis+ours", "elr", "srjt"],
 )
-def test_trains_and_predicts(data: Any, settings: dict[str, Any], method: str) -> None:
-    run = srjt.train(data.manifest, method=method, transition=data.matrix, **{**settings, "epochs": 1})
+def test_trains_and_predicts(data: Any, train: Any, method: str) -> None:
+    run = train(method=method, transition=data.matrix, epochs=1)
     networks = srjt.methods.lookup(method).method.networks
     assert len(run.networks.members) == networks
     losses = run.metrics.query("metric == 'loss'")
@@ -37,23 +35,23 @@ def test_trains_and_predicts(data: Any, settings: dict[str, Any], method: str) -
     assert set(table["grade"]) <= set(data.manifest.grades)
 
 
-def test_learns_what_can_be_learnt(data: Any, settings: dict[str, Any]) -> None:
+def test_learns_what_can_be_learnt(data: Any, train: Any) -> None:
     """Not only numbers: on clean labels the training accuracy rises far above the largest grade's share."""
     clean = data.manifest.with_noisy_labels(data.manifest.true_labels)
-    run = srjt.train(clean, **{**settings, "method": "standard", "epochs": 20, "learning_rate": 3e-3})
+    run = train(clean, method="standard", epochs=20, learning_rate=3e-3)
     table = predict(run, clean.select(data.split.train))
     right = np.mean(table["grade"].astype(int).to_numpy() == clean.labels[data.split.train])
     assert right > 0.75
 
 
-def test_one_s_own_network_and_transforms(data: Any, settings: dict[str, Any], tmp_path: Any) -> None:
+def test_one_s_own_network_and_transforms(data: Any, train: Any, tmp_path: Any) -> None:
     def brighter(images: torch.Tensor) -> torch.Tensor:
         assert images.dtype == torch.uint8
         assert images.shape[1:] == (3, 32, 32)
         return images.float() / 255
 
-    chosen = {**settings, "network": tiny, "transform": brighter, "eval_transform": brighter, "epochs": 1}
-    run = srjt.train(data.manifest, out=tmp_path / "run", **chosen)
+    chosen = {"network": tiny, "transform": brighter, "eval_transform": brighter, "epochs": 1}
+    run = train(out=tmp_path / "run", **chosen)
     with pytest.raises(SrjtError, match="a network of your own"):
         srjt.load_run(tmp_path / "run")
     again = srjt.load_run(tmp_path / "run", network=tiny, eval_transform=brighter, device="cpu")
@@ -61,47 +59,45 @@ def test_one_s_own_network_and_transforms(data: Any, settings: dict[str, Any], t
     assert np.array_equal(one, other)
 
 
-def test_a_network_that_uses_view(data: Any, settings: dict[str, Any]) -> None:
+def test_a_network_that_uses_view(train: Any) -> None:
     """``view`` needs images laid out as torch lays them out by default."""
 
     class Flat(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.view(len(x), -1)
 
-    run = srjt.train(data.manifest, **{**settings, "network": Flat, "epochs": 1})
+    run = train(network=Flat, epochs=1)
     assert run.networks.members[0].head.in_features == 3 * 28 * 28  # type: ignore[union-attr]
 
 
-def test_one_module_for_two_networks_is_refused(data: Any, settings: dict[str, Any]) -> None:
+def test_one_module_for_two_networks_is_refused(train: Any) -> None:
     shared = tiny()
     with pytest.raises(SrjtError, match="returned the same module twice"):
-        srjt.train(data.manifest, **{**settings, "network": lambda: shared})
+        train(network=lambda: shared)
 
 
-def test_an_option_of_the_wrong_kind(data: Any, settings: dict[str, Any]) -> None:
-    settings["method"] = "co-teaching+ours"
+def test_an_option_of_the_wrong_kind(train: Any) -> None:
     with pytest.raises(SrjtError, match=r"temperature takes a number"):
-        srjt.train(data.manifest, **settings, method_options={"temperature": "hot"})
+        train(method="co-teaching+ours", method_options={"temperature": "hot"})
     with pytest.raises(SrjtError, match="did you mean 'temperature'"):
-        srjt.train(data.manifest, **settings, method_options={"temprature": 1.0})
+        train(method="co-teaching+ours", method_options={"temprature": 1.0})
 
 
-def test_too_little_to_learn_from(data: Any, settings: dict[str, Any]) -> None:
-    del settings["split"]
+def test_too_little_to_learn_from(data: Any, train: Any) -> None:
     with pytest.raises(SrjtError, match="The training side has 1 sample: "):
-        srjt.train(data.manifest.select([0]), **settings)
+        train(data.manifest.select([0]), split=None)
     mildest = np.flatnonzero(data.manifest.labels == 0)
     with pytest.raises(SrjtError, match="the same grade"):
-        srjt.train(data.manifest.select(mildest), **settings)
+        train(data.manifest.select(mildest), split=None)
 
 
-def test_a_batch_larger_than_the_data_is_all_of_it(data: Any, settings: dict[str, Any]) -> None:
-    run = srjt.train(data.manifest, **{**settings, "batch_size": 1000, "epochs": 1})
+def test_a_batch_larger_than_the_data_is_all_of_it(data: Any, train: Any) -> None:
+    run = train(batch_size=1000, epochs=1)
     assert run.history["seen"].tolist() == [1] * len(data.split.train)
 
 
-def test_validation_uses_given_labels_and_test_uses_true_ones(data: Any, settings: dict[str, Any]) -> None:
-    run = srjt.train(data.manifest, **{**settings, "method": "standard", "epochs": 1})
+def test_validation_uses_given_labels_and_test_uses_true_ones(data: Any, train: Any) -> None:
+    run = train(method="standard", epochs=1)
     grades = run.probabilities(data.manifest.arrays)[1][0]
     rows = data.split
     # labels that no network could agree with on the other kind: given ones right, true ones wrong
@@ -109,20 +105,20 @@ def test_validation_uses_given_labels_and_test_uses_true_ones(data: Any, setting
     both = ["grade", "true_grade"]
     table.loc[rows.train, both] = data.manifest.table.loc[rows.train, both]
     judged = replace(data.manifest, table=table)
-    again = srjt.train(judged, **{**settings, "method": "standard", "epochs": 1})
+    again = train(judged, method="standard", epochs=1)
     accuracy = again.metrics.query("metric == 'accuracy'").set_index("split")["value"]
     assert dict(accuracy) == {"validation": 1.0, "test": 0.0}
 
 
-def test_bf16_on_a_cpu_is_refused(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_bf16_on_a_cpu_is_refused(train: Any, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="is for a GPU: most CPUs are slower with it"):
-        srjt.train(data.manifest, out=tmp_path / "run", **{**settings, "precision": "bf16"})
+        train(out=tmp_path / "run", precision="bf16")
     assert not (tmp_path / "run").exists()
     # a run of a GPU, opened here
     assert amp_dtype(TrainConfig(precision="bf16"), torch.device("cpu")) is None
 
 
-def test_unknown_devices(data: Any, settings: dict[str, Any]) -> None:
+def test_unknown_devices(train: Any) -> None:
     for name in ("gpu", "meta", "cpu:x", "", "cuda:99999999999999999999"):
         with pytest.raises(SrjtError, match=rf"Unknown device '{name}'|no GPU"):
-            srjt.train(data.manifest, **{**settings, "device": name})
+            train(device=name)

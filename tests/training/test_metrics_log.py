@@ -1,7 +1,5 @@
 """metrics.csv: tidy, readable while it grows, cut back on resuming; and the paper's averages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import srjt
 from srjt.errors import SrjtError
 from srjt.ordinal.metrics import METRICS
 from srjt.training.checkpoint import MetricRow, MetricsLog, last_epochs, metric_rows, parse_rows, read_metrics
@@ -21,10 +18,8 @@ def row(
     return MetricRow(epoch, split, network, metric, value)
 
 
-def test_one_number_a_line_that_any_program_reads(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    run = srjt.train(data.manifest, out=tmp_path / "run", **settings)
+def test_one_number_a_line_that_any_program_reads(train: Any, tmp_path: Path) -> None:
+    run = train(out=tmp_path / "run")
     table = pd.read_csv(tmp_path / "run" / "metrics.csv", dtype={"network": str}, keep_default_na=False)
     assert list(table.columns) == ["epoch", "split", "network", "metric", "value"]
     assert not table.duplicated(["epoch", "split", "network", "metric"]).any()
@@ -40,11 +35,11 @@ def test_one_number_a_line_that_any_program_reads(
     assert read_metrics(tmp_path / "run" / "metrics.csv").equals(run.metrics)
 
 
-def test_without_true_grades_there_is_no_label_precision(data: Any, settings: dict[str, Any]) -> None:
+def test_without_true_grades_there_is_no_label_precision(data: Any, train: Any) -> None:
     from dataclasses import replace
 
     unknown = replace(data.manifest, table=data.manifest.table.drop(columns="true_grade"))
-    run = srjt.train(unknown, **{**settings, "epochs": 1})
+    run = train(unknown, epochs=1)
     assert not run.metrics["metric"].str.startswith("label_").any()
     assert run.metrics["metric"].str.startswith("kept[").any()
     assert "true_grade" not in run.history
@@ -138,12 +133,12 @@ def test_pooled_predictions_are_counted_together() -> None:
 
 
 @pytest.mark.slow
-def test_the_summary_is_the_average(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_the_summary_is_the_average(train: Any, tmp_path: Path) -> None:
     import json
 
     for convention in ("paper", "published-code"):
         out = tmp_path / convention
-        run = srjt.train(data.manifest, out=out, convention=convention, **settings)
+        run = train(out=out, convention=convention)
         summary = json.loads((out / "summary.json").read_text())["last_epochs"]
         networks = ["pooled"] if convention == "published-code" else ["1", "2"]
         chosen = run.metrics.query("split == 'test' and metric == 'mae'")

@@ -1,7 +1,5 @@
 """``noise_rate="auto"``: estimated once, from the training side alone, and only where it is needed."""
 
-from __future__ import annotations
-
 import json
 import threading
 import warnings
@@ -288,7 +286,6 @@ def test_verified_grades_of_the_training_side_are_used(
 
     monkeypatch.setattr(auto, "estimate_noise", watch)
     truth = noisy.true_labels
-    assert truth is not None
     verified = np.where(np.arange(len(noisy)) % 3 == 0, truth, -1)
     checked = replace(noisy, table=noisy.table.assign(verified_grade=verified))
     setup = Setup(split=split, device="cpu")

@@ -1,7 +1,5 @@
 """The loop against a plain one that shares with it only the order of the samples and the first weights."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

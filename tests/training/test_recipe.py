@@ -1,7 +1,5 @@
 """The recipe, on ordinary data and on hard ones."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +18,6 @@ from srjt.noise import expected_rate
 from srjt.training.config import TrainConfig
 from srjt.training.folder import read_facts
 from srjt.training.train import neighbour_matrix, usable_matrix
-
-# A method's recipe fills in settings that are not given, and changes nothing else.
 
 SPELT_OUT = dict(methods.lookup("srjt").defaults)  # so that run.json says what was trained
 
@@ -47,15 +43,14 @@ def test_what_is_given_stays() -> None:
 
 @pytest.mark.slow
 def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
-    data: Any, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Any, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rate = settings.pop("noise_rate")
     unknown = {"informed": False, "rate_interval": (0.0, 0.6)}  # the short trainings were too short
     estimates = lambda *found, **how: replace(counted(*found, **how), **unknown)  # noqa: E731
     monkeypatch.setattr("srjt.training.train.estimate_noise", estimates)
     told = r"\d+ training labels and 3 short trainings: noise unknown, 0% to \d+%; trained .* Verified"
     with pytest.warns(UserWarning, match=told):
-        run = srjt.train(data.manifest, out=tmp_path / "told nothing", **settings)
+        run = train(out=tmp_path / "told nothing", noise_rate=None)
     np.testing.assert_array_equal(run.method.transition, np.eye(4))
     recorded = read_facts(tmp_path / "told nothing").noise
     assert "noise unknown, 0% to 60%; trained as if 0%" in recorded["why"]
@@ -66,18 +61,18 @@ def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
     assert (recorded["estimated"], recorded["used"]) == (None, 0.0)
     informed = replace(run.noise_estimate, informed=True, reason="too few of grade 3.")
     monkeypatch.setattr("srjt.training.train.estimate_noise", lambda *_, **__: informed)
-    usual = srjt.train(data.manifest, **settings)
+    usual = train(noise_rate=None)
     np.testing.assert_array_equal(usual.method.transition, usable_matrix(informed.rate, informed.transition))
     recorded = usual.facts.noise or {}
     assert (recorded["requested"], recorded["estimated"]) == ("auto", informed.rate)
     assert recorded["why"].startswith("Estimated noise rate")
-    known = srjt.train(data.manifest, out=tmp_path / "matrix", transition=data.matrix.tolist(), **settings)
+    known = train(out=tmp_path / "matrix", transition=data.matrix.tolist(), noise_rate=None)
     assert known.noise_estimate is None
     np.testing.assert_array_equal(known.method.transition, data.matrix)
-    told = srjt.train(data.manifest, out=tmp_path / "rate", noise_rate=rate, **settings)
+    told = train(out=tmp_path / "rate")
     assert told.noise_estimate is None
     counts = data.manifest.class_counts
-    assert expected_rate(told.method.transition, class_counts=counts) == pytest.approx(rate)
+    assert expected_rate(told.method.transition, class_counts=counts) == pytest.approx(0.4)
     whys = [(read_facts(tmp_path / name).noise or {})["why"] for name in ("matrix", "rate")]
     assert whys == ["The matrix was given.", "The rate was given; errors by one grade are assumed."]
 

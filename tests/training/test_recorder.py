@@ -1,22 +1,19 @@
 """What is remembered of each sample, and the watch over grades that are no longer selected."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import srjt
 from srjt.training.checkpoint import MetricRow
 from srjt.training.loop import PATIENCE, starvation_warning
 from srjt.training.step import SMOOTHING, Recorder
 
 
 @pytest.mark.slow
-def test_selections_add_up_to_what_was_to_be_kept(data: Any, settings: dict[str, Any]) -> None:
-    run = srjt.train(data.manifest, **{**settings, "method": "co-teaching+ours", "epochs": 4})
+def test_selections_add_up_to_what_was_to_be_kept(data: Any, train: Any) -> None:
+    run = train(method="co-teaching+ours", epochs=4)
     steps = len(data.split.train) // 16
     keep = [run.method.keep(epoch, 16) for epoch in range(1, 5)]
     assert keep == [15, 14, 13, 11]
@@ -29,8 +26,8 @@ def test_selections_add_up_to_what_was_to_be_kept(data: Any, settings: dict[str,
     assert logged == [k / 16 for k in keep]
 
 
-def test_a_method_that_selects_nothing_takes_everything(data: Any, settings: dict[str, Any]) -> None:
-    run = srjt.train(data.manifest, **{**settings, "method": "standard"})
+def test_a_method_that_selects_nothing_takes_everything(train: Any) -> None:
+    run = train(method="standard")
     assert (run.history["selected_1"] == run.history["seen"]).all()
     kept = run.metrics[run.metrics["metric"].str.startswith("kept")]
     assert (kept["value"] == 1.0).all()
@@ -94,9 +91,6 @@ def test_the_first_bad_step_is_remembered_for_its_epoch_only() -> None:
     assert recorder.finish_epoch()[1] is None
 
 
-# ------------------------------------------------------------------------------------------------- starvation
-
-
 FED, STARVED, ABSENT = [0.6, 0.6, 0.5], [0.8, 0.7, 0.0], [0.6, 0.6, float("nan")]
 
 
@@ -130,7 +124,7 @@ def test_epochs_must_follow_each_other_and_the_grade_be_in_the_data(epochs: list
 
 
 @pytest.mark.slow
-def test_a_training_that_starves_a_grade_warns(data: Any, settings: dict[str, Any]) -> None:
+def test_a_training_that_starves_a_grade_warns(train: Any) -> None:
     """A network that answers the mildest grade to everything, with nine tenths dropped."""
     from srjt.training.reporters import BarReporter
 
@@ -143,12 +137,12 @@ def test_a_training_that_starves_a_grade_warns(data: Any, settings: dict[str, An
             return 100 * self.ones * torch.ones(len(x), 1)
 
     reporter = BarReporter()
-    chosen = {**settings, "network": Stubborn, "noise_rate": 0.7, "epochs": 8, "learning_rate": 1e-9}
+    chosen = {"network": Stubborn, "noise_rate": 0.7, "epochs": 8, "learning_rate": 1e-9}
     chosen["method"] = "co-teaching+ours"
-    srjt.train(data.manifest, reporter=reporter, method_options={"ramp_epochs": 1}, **chosen)
+    train(reporter=reporter, method_options={"ramp_epochs": 1}, **chosen)
     assert len(reporter.notes) == 2
     assert reporter.notes[1].startswith("The selection is starving grade ")
     reporter = BarReporter()
     options = {"ramp_epochs": 1, "per_class": True}
-    srjt.train(data.manifest, reporter=reporter, method_options=options, **chosen)
+    train(reporter=reporter, method_options=options, **chosen)
     assert len(reporter.notes) == 1

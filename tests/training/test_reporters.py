@@ -1,7 +1,5 @@
 """Progress on a terminal and in trackers."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys
@@ -15,8 +13,6 @@ from srjt.errors import SrjtError
 from srjt.progress import Bar, Lines, TerminalBar
 from srjt.training.checkpoint import MetricRow
 from srjt.training.reporters import TRACKERS, BarReporter, TrackingReporter, headline, reporter_for, track
-
-# What a person sees while it trains.
 
 ROWS = [
     MetricRow(2, "train", "1", "loss", 1.0),

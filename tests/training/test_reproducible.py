@@ -1,7 +1,5 @@
 """A training is a function of its seed, and leaves the caller's random state alone."""
 
-from __future__ import annotations
-
 import random
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Stopping at a given step, damaged checkpoints, other configurations, a full disk, lost files."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -18,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 import srjt
-from fixtures.small_images import SETTINGS
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import lock_folder
 from srjt.networks import tiny
@@ -72,58 +69,49 @@ def assert_same(one: Trained, other: Trained) -> None:
     ],
     ids=["mixup and adamw", "dropout", "elr", "eae", "own transform", "cdr"],
 )
-def test_stopped_within_an_epoch(
-    data: Any, settings: dict[str, Any], tmp_path: Path, chosen: dict[str, Any]
-) -> None:
+def test_stopped_within_an_epoch(train: Any, tmp_path: Path, chosen: dict[str, Any]) -> None:
     """Random states in the middle of an epoch are part of what is saved. Stopped three times."""
-    chosen = {**settings, **chosen}
-    whole = srjt.train(data.manifest, **chosen)
+    whole = train(**chosen)
     handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     for epoch, step, number in ((1, 2, signal.SIGTERM), (2, 1, signal.SIGINT), (3, 4, signal.SIGTERM)):
         with pytest.raises(Interrupted, match=f"Stopped at epoch {epoch}, step {step} of 5") as stopped:
-            srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(epoch, step, number), **chosen)
+            train(out=tmp_path / "run", reporter=StopAt(epoch, step, number), **chosen)
         assert stopped.value.status == 128 + number
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
     reporter = BarReporter()
-    assert_same(srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **chosen), whole)
+    assert_same(train(out=tmp_path / "run", reporter=reporter, **chosen), whole)
     assert reporter.notes[1:] == ["Resuming at epoch 3, step 4 of 5."]
 
 
 @pytest.mark.slow
-def test_stopped_at_the_last_step_of_an_epoch(
-    data: Any, settings: dict[str, Any], uninterrupted: Trained, tmp_path: Path
-) -> None:
+def test_stopped_at_the_last_step_of_an_epoch(train: Any, uninterrupted: Trained, tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match="Stopped after epoch 1 of 3"):
-        srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(1, 5), **settings)
-    assert_same(srjt.train(data.manifest, out=tmp_path / "run", **settings), uninterrupted)
+        train(out=tmp_path / "run", reporter=StopAt(1, 5))
+    assert_same(train(out=tmp_path / "run"), uninterrupted)
 
 
-def test_a_signal_at_the_very_end_changes_nothing(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    run = srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(3, 5), **settings)
+def test_a_signal_at_the_very_end_changes_nothing(train: Any, tmp_path: Path) -> None:
+    run = train(out=tmp_path / "run", reporter=StopAt(3, 5))
     assert run.metrics["epoch"].max() == 3
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(data: Any) -> Trained:
-    return srjt.train(data.manifest, **SETTINGS, split=data.split)
+def uninterrupted(train: Any) -> Trained:
+    return train()
 
 
 @pytest.fixture(scope="module")
-def stopped_once(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stopped_once(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("stopped") / "run"
-    chosen = {**SETTINGS, "split": data.split, "checkpoint_seconds": 0}
     with pytest.raises(Interrupted):
-        srjt.train(data.manifest, out=out, reporter=StopAt(2, 2), **chosen)
+        train(out=out, reporter=StopAt(2, 2), checkpoint_seconds=0)
     assert len(list((out / "checkpoints").iterdir())) == 2
     return out
 
 
 @pytest.fixture
-def stopped(settings: dict[str, Any], stopped_once: Path, tmp_path: Path) -> Path:
+def stopped(stopped_once: Path, tmp_path: Path) -> Path:
     """A run with two checkpoints: after epoch 1, and after two steps of epoch 2."""
-    settings["checkpoint_seconds"] = 0
     return shutil.copytree(stopped_once, tmp_path / "run")
 
 
@@ -143,13 +131,13 @@ def empty(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [flip_a_bit, empty])
 def test_a_damaged_checkpoint_is_passed_over(
-    data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path, damage: Any
+    train: Any, uninterrupted: Trained, stopped: Path, damage: Any
 ) -> None:
     _, newest = sorted((stopped / "checkpoints").iterdir())
     damage(newest)
     reporter = BarReporter()
     with pytest.warns(UserWarning, match=f"{newest.name}.* Falling back to the previous checkpoint"):
-        run = srjt.train(data.manifest, out=stopped, reporter=reporter, **settings)
+        run = train(out=stopped, reporter=reporter, checkpoint_seconds=0)
     assert reporter.notes[1:] == ["Resuming at epoch 2, step 0 of 5."]
     assert_same(run, uninterrupted)
     kept = sorted(path.name for path in (stopped / "checkpoints").iterdir())
@@ -161,12 +149,12 @@ def test_a_damaged_checkpoint_is_passed_over(
 
 @pytest.mark.slow
 def test_two_damaged_checkpoints_restart_and_do_not_displace_new_ones(
-    data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
+    train: Any, uninterrupted: Trained, stopped: Path
 ) -> None:
     for path in (stopped / "checkpoints").iterdir():
         flip_a_bit(path)
     with pytest.warns(UserWarning, match="damaged") as said, pytest.raises(Interrupted):
-        srjt.train(data.manifest, out=stopped, reporter=StopAt(1, 3), **settings)
+        train(out=stopped, reporter=StopAt(1, 3), checkpoint_seconds=0)
     assert [str(w.message).rpartition(". ")[2] for w in said] == [
         "Falling back to the previous checkpoint.",
         "Starting from the beginning.",
@@ -174,75 +162,69 @@ def test_two_damaged_checkpoints_restart_and_do_not_displace_new_ones(
     (left,) = (stopped / "checkpoints").iterdir()
     meta = checkpoint.read(left)[1]
     assert (meta["epoch"], meta["step"]) == (1, 3)
-    assert_same(srjt.train(data.manifest, out=stopped, **settings), uninterrupted)
+    assert_same(train(out=stopped, checkpoint_seconds=0), uninterrupted)
 
 
 def test_another_configuration_is_refused_and_the_difference_named(
-    data: Any, settings: dict[str, Any], stopped: Path
+    data: Any, train: Any, stopped: Path
 ) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with pytest.raises(
         SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*choose another `out`"
     ):
-        srjt.train(data.manifest, out=stopped, **{**settings, "epochs": 4, "seed": 7})
+        train(out=stopped, epochs=4, seed=7)
     labels = data.manifest.labels
     labels[data.split.train[0]] = (labels[data.split.train[0]] + 1) % 4
     with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
-        srjt.train(data.manifest.with_noisy_labels(labels), out=stopped, **settings)
+        train(data.manifest.with_noisy_labels(labels), out=stopped)
     with pytest.raises(SrjtError, match="one of them uses a network of your own"):
-        srjt.train(data.manifest, out=stopped, **{**settings, "network": tiny})
+        train(out=stopped, network=tiny)
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
 def test_a_finished_run_is_opened_at_once_and_lost_results_are_written_again(
-    data: Any, settings: dict[str, Any], uninterrupted: Trained, ended: Path, tmp_path: Path
+    train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(ended, tmp_path / "run")
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.rglob("*") if p.is_file()}
     reporter = StopAt(1, 1)  # would be seen if it trained
-    again = srjt.train(data.manifest, out=out, reporter=reporter, **settings)
+    again = train(out=out, reporter=reporter)
     assert reporter.notes == [f"{out} is already finished: nothing to do."]
     assert_same(again, uninterrupted)
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in out.rglob("*") if p.is_file()} == before
     (out / "weights.safetensors").unlink()
     with pytest.raises(SrjtError, match="has not finished training: run the same srjt train command again"):
         srjt.load_run(out)
-    srjt.train(data.manifest, out=out, **settings)
+    train(out=out)
     assert (out / "weights.safetensors").read_bytes() == (ended / "weights.safetensors").read_bytes()
+    cut_in_half(out / "summary.json")
+    train(out=out)
+    assert (out / "summary.json").read_bytes() == (ended / "summary.json").read_bytes()
 
 
-def test_a_folder_with_other_files_is_refused_and_not_changed(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_folder_with_other_files_is_refused_and_not_changed(train: Any, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    for noise_rate in (settings["noise_rate"], "auto"):  # not after the noise has been estimated
+    for noise_rate in (0.4, "auto"):  # not after the noise has been estimated
         with pytest.raises(SrjtError, match="already contains other files"):
-            srjt.train(data.manifest, out=tmp_path, **{**settings, "noise_rate": noise_rate})
+            train(out=tmp_path, noise_rate=noise_rate)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(SrjtError, match="cannot be written"):
-        srjt.train(data.manifest, out=tmp_path / "thesis.tex", **settings)
+        train(out=tmp_path / "thesis.tex")
 
 
 @pytest.mark.slow
-def test_two_processes_do_not_work_on_one_run(
-    data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
-) -> None:
+def test_two_processes_do_not_work_on_one_run(train: Any, uninterrupted: Trained, stopped: Path) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with lock_folder(stopped), pytest.raises(SrjtError, match="Another process is working on"):
-        srjt.train(data.manifest, out=stopped, **settings)
+        train(out=stopped)
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
     (stopped / ".run.json.123.tmp").write_text('{"format": 1')  # the draft of a killed process
-    run = srjt.train(data.manifest, out=stopped, **{**settings, "checkpoint_seconds": 30})
+    run = train(out=stopped, checkpoint_seconds=30)
     assert_same(run, uninterrupted)  # how it is computed may change
     assert list(stopped.rglob("*.tmp")) == []
 
 
-# ------------------------------------------------------------------------------------------------ a full disk
-
-
-def test_no_room_for_a_file(
-    data: Any, settings: dict[str, Any], uninterrupted: Trained, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_no_room_for_a_file(train: Any, uninterrupted: Trained, tmp_path: Path, monkeypatch: Any) -> None:
     """One sentence whichever file it is; afterwards the same call resumes and gives the same result."""
     real = os.replace
 
@@ -254,9 +236,9 @@ def test_no_room_for_a_file(
     for name in ("run.json", "metrics.csv", "weights.safetensors", "history.csv", "summary.json"):
         monkeypatch.setattr(os, "replace", partial(full, name))
         with pytest.raises(SrjtError, match="No space left on device"):
-            srjt.train(data.manifest, out=tmp_path / "run", **settings)
+            train(out=tmp_path / "run")
     monkeypatch.undo()
-    run = srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    run = train(out=tmp_path / "run")
     assert_same(run, uninterrupted)
     assert list((tmp_path / "run").rglob("*.tmp")) == []
 
@@ -271,12 +253,12 @@ def cut_in_half(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("lose", [Path.unlink, cut_in_half], ids=["deleted", "cut"])
 def test_lost_metrics_are_restored_from_the_checkpoint(
-    data: Any, settings: dict[str, Any], uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any
+    train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any
 ) -> None:
     with pytest.raises(Interrupted):
-        srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(3, 2), **settings)
+        train(out=tmp_path / "run", reporter=StopAt(3, 2))
     lose(tmp_path / "run" / "metrics.csv")
-    run = srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    run = train(out=tmp_path / "run")
     assert_same(run, uninterrupted)
     assert (tmp_path / "run" / "summary.json").read_bytes() == (ended / "summary.json").read_bytes()
     assert sorted(set(read_metrics(tmp_path / "run" / "metrics.csv")["epoch"])) == [1, 2, 3]
@@ -292,20 +274,20 @@ def test_lost_metrics_are_restored_from_the_checkpoint(
     ],
 )
 def test_a_checkpoint_of_another_program_is_one_sentence(
-    data: Any, settings: dict[str, Any], stopped: Path, tensors: dict[str, Any], meta: dict[str, Any]
+    train: Any, stopped: Path, tensors: dict[str, Any], meta: dict[str, Any]
 ) -> None:
     """Its checksum is right."""
     _, newest = sorted((stopped / "checkpoints").iterdir())
     saved = checkpoint.read(newest)
     checkpoint.write(newest, {**saved[0], **tensors}, {**saved[1], **meta})
     with pytest.raises(SrjtError, match=r"not from this version of srjt .*: choose another `out`"):
-        srjt.train(data.manifest, out=stopped, **settings)
+        train(out=stopped)
 
 
 @pytest.fixture(scope="module")
-def ended(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ended(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("ended") / "run"
-    srjt.train(data.manifest, out=out, **{**SETTINGS, "split": data.split})
+    train(out=out)
     return out
 
 
@@ -319,47 +301,29 @@ def ended(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_finished_run_that_lost_a_file(
-    data: Any, settings: dict[str, Any], ended: Path, tmp_path: Path, name: str, lose: Any, said: str
+    train: Any, ended: Path, tmp_path: Path, name: str, lose: Any, said: str
 ) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(ended, out)
+    out = shutil.copytree(ended, tmp_path / "run")
     lose(out / name)
     with pytest.raises(SrjtError, match=said + r".* restore the file, or delete summary\.json"):
-        srjt.train(data.manifest, out=out, **settings)
+        train(out=out)
     (out / "summary.json").unlink()
-    srjt.train(data.manifest, out=out, **settings)
+    train(out=out)
     assert (out / name).read_bytes() == (ended / name).read_bytes()
 
 
-def test_a_finished_run_with_a_damaged_summary_writes_its_results_again(
-    data: Any, settings: dict[str, Any], ended: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(ended, out)
-    cut_in_half(out / "summary.json")
-    srjt.train(data.manifest, out=out, **settings)
-    assert (out / "summary.json").read_bytes() == (ended / "summary.json").read_bytes()
-
-
-def test_the_history_is_read_back_exactly(data: Any, settings: dict[str, Any], ended: Path) -> None:
+def test_the_history_is_read_back_exactly(train: Any, ended: Path) -> None:
     """Also ids that pandas would take for missing values."""
-    run = srjt.train(data.manifest, out=ended, **settings)
-    written = pd.DataFrame(
-        {
-            "id": ["NA", "null", "07"],
-            "grade": 0,
-            "loss_1": [0.1 + 0.2, 1e-310, float("nan")],
-            "seen": [1, 2, 3],
-        }
-    )
+    run = train(out=ended)
+    losses = [0.1 + 0.2, 1e-310, float("nan")]
+    written = pd.DataFrame({"id": ["NA", "null", "07"], "grade": 0, "loss_1": losses, "seen": [1, 2, 3]})
     (ended / "history.csv").write_bytes(written.to_csv(index=False).encode())
     summary = json.loads((ended / "summary.json").read_text())
-    (ended / "summary.json").write_text(
-        json.dumps({**summary, "files": {}})
-    )  # else: not what the run has written
+    summary["files"] = {}  # else: not what the run has written
+    (ended / "summary.json").write_text(json.dumps(summary))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        again = srjt.train(data.manifest, out=ended, **settings).history
+        again = train(out=ended).history
     assert again["id"].tolist() == ["NA", "null", "07"]
     pd.testing.assert_frame_equal(again[["loss_1", "seen"]], written[["loss_1", "seen"]], check_exact=True)
     assert run.history["loss_1"].dtype == again["loss_1"].dtype

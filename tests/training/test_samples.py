@@ -2,8 +2,6 @@
 labels the networks repeat.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +19,6 @@ from srjt import methods
 from srjt.errors import SrjtError
 from srjt.methods.single import EarlyLearning
 from srjt.training.step import balancing_weights, draw_plan
-
-# The samples of the split that it is given, or of the split column of the data.
 
 
 def test_the_split_column_is_used_unless_all_samples_are_asked_for() -> None:
@@ -128,7 +124,7 @@ def test_a_balanced_training_sees_rare_grades_more_often(data: Any) -> None:
 
 
 def test_the_loop_says_how_far_the_training_is(
-    data: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    data: Any, train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[float, int]] = []
 
@@ -145,7 +141,7 @@ def test_the_loop_says_how_far_the_training_is(
 
     monkeypatch.setattr(methods, "_REGISTRY", dict(methods._REGISTRY))
     srjt.methods.register("watching", scores="s", updates="u", paper="p")(Watching)
-    srjt.train(data.manifest, **{**settings, "method": "watching", "epochs": 4})
+    train(method="watching", epochs=4)
     assert sorted({progress for progress, _ in seen}) == [0.0, 0.25, 0.5, 0.75]
     assert {samples for _, samples in seen} == {len(data.split.train)}
 

@@ -1,7 +1,5 @@
 """Several readers in training: their noise needs no estimate, and their posterior can be learnt from."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import combinations

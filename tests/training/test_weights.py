@@ -1,7 +1,5 @@
 """Pretrained weights that are not available are known before any image is decoded."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

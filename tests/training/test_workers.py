@@ -2,8 +2,6 @@
 nothing is executed from the current folder, which somebody else may have sent.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -23,8 +21,6 @@ import torch
 from srjt.errors import Interrupted, SrjtError
 from srjt.training import workers
 from srjt.training.workers import Ended, StopRequest, WorkerPool, start_forkserver
-
-# ---- tasks
 
 
 def facts(*, device: str | None) -> dict[str, Any]:

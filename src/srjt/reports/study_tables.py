@@ -391,9 +391,8 @@ class StudyTables:
                     for names, role in zip(own["against"], own["role"], strict=True)
                 ],
             }
-            first = np.flatnonzero(~own["method"].duplicated())[1:].tolist()
             title, count = self._title("Paired comparison", kind), int(tests["p_value"].notna().sum())
-            tables.append(self._test_table(own, labels, f"paired-{kind}", title, first, corrected_for=count))
+            tables.append(self._test_table(own, labels, f"paired-{kind}", title, corrected_for=count))
         return tables
 
     def pooled(self) -> list[Table]:
@@ -416,15 +415,13 @@ class StudyTables:
             ],
             "Metric": tests["metric"].map(_with_arrow),
         }
-        first = np.flatnonzero(tests["metric"] == self.metrics[0])[1:].tolist()
         title, count = self._title("“+ Ours” against hosts, pooled"), int(tests["p_value"].notna().sum())
-        return [self._test_table(tests, labels, "pooled", title, first, corrected_for=count)]
+        return [self._test_table(tests, labels, "pooled", title, corrected_for=count)]
 
     def _test_table(
-        self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str, rule_before: Sequence[int],
-        *, corrected_for: int,
-    ) -> Table:  # fmt: skip
-        """labels: the first columns."""
+        self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str, *, corrected_for: int
+    ) -> Table:
+        """labels: the first columns. A line is drawn where the first of them changes."""
         folds, pooled = self.runs["fold"].nunique(), slug == "pooled"
         half = tests["std"] / 2**0.5  # of two folds' differences: mean ∓ std / √2
         both = (tests["n"] == 2) & (folds == 2)
@@ -452,7 +449,7 @@ class StudyTables:
             caption=" ".join(sentences(TEST_CAPTION, facts)),
             formats={**dict.fromkeys(("Difference", "from", "to"), "+.3f"), "p": _p_value, "p, Holm": _p_value},
             groups={"from": interval, "to": interval},
-            rule_before=rule_before,
+            rule_before=np.flatnonzero(~frame.iloc[:, 0].duplicated())[1:].tolist(),
         )  # fmt: skip
         clear = frame["p, Holm"] < 1 - CONFIDENCE
         bold = [frame.columns.get_loc(name) for name in ("Difference", "p, Holm")]

@@ -22,7 +22,7 @@ from matplotlib.patches import Rectangle
 
 from srjt.files import explain_write_errors, write_atomically
 from srjt.ordinal.metrics import Interval
-from srjt.studies.results import OURS, is_recipe
+from srjt.studies.results import OURS, is_ours
 
 # Okabe and Ito's palette, which colour-blind people can distinguish; without yellow, too pale for a line on white.
 PALETTE = {
@@ -107,7 +107,7 @@ def inline_svg(captioned: CaptionedFigure) -> str:
 
     Each colour becomes a CSS variable (--blue, …) with the colour as its default, which a dark page overrides.
     """
-    text = _svg(captioned, transparent=True)
+    text = figure_bytes(captioned, "svg", facecolor="none").decode()
     text = text[text.index("<svg") :]
     # the style has a rule for "*", which would apply to the whole page; the metadata is not needed
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
@@ -126,28 +126,16 @@ def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
     return files
 
 
-def figure_bytes(captioned: CaptionedFigure, kind: str) -> bytes:
-    """The figure as an SVG or PNG file, on white."""
-    if kind == "svg":
-        return _svg(captioned, transparent=False).encode()
-    png = io.BytesIO()
-    with _style():
-        captioned.figure.savefig(png, format="png", dpi=200, facecolor="white", metadata={"Software": None})
-    return png.getvalue()
-
-
-def _svg(captioned: CaptionedFigure, *, transparent: bool) -> str:
-    """The same bytes for the same figure, and no id that occurs in two figures of a page."""
-    file = io.StringIO()
+def figure_bytes(captioned: CaptionedFigure, kind: str, *, facecolor: str = "white") -> bytes:
+    """The figure as an SVG or PNG file: the same bytes for the same figure."""
+    file, left_out = io.BytesIO(), {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}
     with _style(), mpl.rc_context({"svg.hashsalt": captioned.name}):
-        captioned.figure.savefig(
-            file,
-            format="svg",
-            facecolor="none" if transparent else "white",
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-        )
-    # the ids of groups (axes_1, text_3, …) repeat in every figure; nothing refers to them
-    return re.sub(r'<g id="[^"]*"', "<g", file.getvalue())
+        metadata = dict.fromkeys(left_out[kind])
+        captioned.figure.savefig(file, format=kind, dpi=200, facecolor=facecolor, metadata=metadata)
+    if kind == "png":
+        return file.getvalue()
+    # the ids of groups (axes_1, text_3, …) repeat in every figure of a page; nothing refers to them
+    return re.sub(rb'<g id="[^"]*"', b"<g", file.getvalue())
 
 
 # Colour, dashes and marker of each method: the same in every figure, and distinguishable without colour.
@@ -156,6 +144,7 @@ FEW = 6  # up to this many methods each has its own colour
 
 Dashes = str | tuple[float, tuple[float, ...]]
 _DASHES: tuple[Dashes, ...] = (
+    "-",
     (0, (5, 2)),
     (0, (1, 1.5)),
     (0, (5, 1.5, 1, 1.5)),
@@ -184,25 +173,20 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
     families = list(dict.fromkeys(name.removesuffix(OURS) for name in methods if name.endswith(OURS)))
     alone = [name for name in methods if name.removesuffix(OURS) not in families]
     crowded = len(methods) > FEW and bool(families)
-    chosen: dict[str, Style] = {}
+    colours, chosen = (*PALETTE.values(), INK), {}
     for name in methods:
-        if name in alone:
-            place, ours = len(families) + alone.index(name), is_recipe(name)
-            dashes: Dashes = ("-", *_DASHES)[alone.index(name) % (1 + len(_DASHES))]
-            if crowded and not ours:
-                chosen[name] = Style(colour=GREY, dashes=dashes, prominent=False)
-                continue
-            if crowded:
-                place, dashes = len(families), "-"
-        else:
-            place, ours = families.index(name.removesuffix(OURS)), name.endswith(OURS)
-            dashes = "-" if ours else _DASHES[place % len(_DASHES)]
-        colours = (*PALETTE.values(), INK)
+        family, ours = name.removesuffix(OURS), is_ours(name)
+        paired = family in families
+        number = (families if paired else alone).index(family)
+        place = number if paired else len(families) + number * (not crowded)
+        dashes = _DASHES[1 + number % (len(_DASHES) - 1) if paired else number % len(_DASHES)]
+        prominent = paired or ours or not crowded
         chosen[name] = Style(
-            colour=INK if crowded and name in alone else colours[place % len(colours)],
-            dashes=dashes,
-            marker=_MARKERS[place % len(_MARKERS)],
-            filled=ours or name in alone,
+            colour=colours[place % len(colours)] if paired or not crowded else INK if ours else GREY,
+            dashes="-" if ours and (paired or crowded) else dashes,
+            marker=_MARKERS[place % len(_MARKERS)] if prominent else "",
+            filled=ours or not paired,
+            prominent=prominent,
             bold=ours,
         )
     return chosen
