@@ -36,12 +36,12 @@ def names_of(verb: str) -> set[str]:
         ("evaluate", Evaluating, set()),
         ("compare", Grading, set()),
         ("plan", Planning, set()),
-        ("train", TrainConfig, {"method_options", "imports"}),
-        ("audit", TrainConfig, {"method_options", "imports"}),
+        ("train", TrainConfig, {"method_options"}),
+        ("audit", TrainConfig, {"method_options"}),
         (
             "study",
             TrainConfig,
-            {"method_options", "imports", "method", "soft_labels", "seed"},
+            {"method_options", "method", "soft_labels", "seed"},
         ),  # set by --methods, --seed
         ("train", ReadOptions, set()),
         ("evaluate", ReadOptions, {"grades"}),  # those of the run

@@ -17,8 +17,7 @@ import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -27,7 +26,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from srjt._version import __version__
 from srjt.errors import STOPPED, Interrupted, SettingError, SrjtError, UnknownNameError, printable
-from srjt.progress import Forwarding, progress_bar
+from srjt.progress import Forwarding
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,7 +177,7 @@ def print_table(frame: pd.DataFrame, *, title: str = "", **options: Any) -> None
     Console(markup=False, highlight=False).print(data_table(frame, title=title, **options).rich())
 
 
-@contextmanager
+@contextlib.contextmanager
 def warnings_as_sentences() -> Iterator[None]:
     """Show each warning once, when it comes up (a training may take hours), without the line of code it came from."""
     shown: set[str] = set()
@@ -201,11 +200,6 @@ class OptionsReporter(Forwarding):
 
     def note(self, text: str) -> None:
         self.inner.note(as_typed(text))
-
-
-def decoding_bar(shown: bool = True) -> AbstractContextManager[Callable[[int, int], None]]:
-    """A transient bar over images that are being decoded."""
-    return progress_bar("Decoding", shown)
 
 
 # Writing files for the user: never over another one by accident, and with one sentence where it is not

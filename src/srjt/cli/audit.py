@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from srjt.auditing.audit import Audit
     from srjt.auditing.folder import AuditFolder
     from srjt.auditing.review_app import BlindSession, ReviewSession
     from srjt.auditing.review_log import Answer, LogEntry
@@ -111,18 +110,13 @@ def audit(
         )
         page = audit_page(out)
         write_page(page, out / "audit.html", write=write_atomically)
-    data.list_unreadable(done.fitted.skipped, reading.problems)
-    if not quiet:
-        show(page)
-        typer.echo(f"Report: {out / 'audit.html'}")
-        _print_next(done, out)
-
-
-def _print_next(done: Audit, out: Path) -> None:
-    from srjt.auditing.folder import read_audit
-
+    data.list_unreadable(done.fitted.skipped, reading.problems, tell=False)
+    if quiet:
+        return
+    show(page)
+    typer.echo(f"Report: {out / 'audit.html'}")
     review, more = f"srjt review {shlex.quote(str(out))}", done.summary["verify_more"]
-    if any(read_audit(out).images):
+    if any(done.scores["image"]):
         typer.echo(f"Next: {review}")
         if more:
             typer.echo(f"To verify a random sample: {review} --sample {done.estimate.verified + more}")
@@ -169,18 +163,17 @@ def readers(
         None, "With --next: at most N readings by one reader. [default: no limit]", metavar="N", min=1
     ),
     worklist: Path | None = option(
-        None, "CSV file for that list. [default: worklist.csv in --out]", metavar="FILE"
+        None, "CSV file for that list. [default: worklist.csv in --out]"
     ),
     probabilities: Path | None = option(
         None,
-        "Predictions of a network (srjt predict) that was not trained on these images: one more witness.",
-        metavar="FILE",
+        "Predictions of a network (srjt predict) that was not trained on these images: one more witness."
     ),
     shared_errors: float = option(
         0.5,
         "How often something in an image misleads all its readers, relative to one reader's own errors. A reference "
         "of 20 images or more tells it instead.",
-        metavar="X", min=0.0, max=1.0,
+        metavar="X", min=0.0, max=1.0
     ),
     date_column: str | None = option(
         None, "Column of the reading's date. [default: found by its name]", metavar="NAME", panel=READING
@@ -269,15 +262,13 @@ A_FOLDER = "Folder written by srjt audit; with --worklist also by srjt readers."
 Folder = Annotated[Path, typer.Argument(metavar="AUDIT", help=A_FOLDER)]
 
 
-def open_folder(folder: Path) -> Any:
-    """The folder of srjt readers, or of an audit."""
+def open_folder(folder: Path, *, readers: bool) -> Any:
+    """The folder of an audit, or also of srjt readers."""
     from srjt.auditing.folder import read_audit
     from srjt.data.sources.readers_folder import read_readers_folder
 
-    return read_readers_folder(folder) if (folder / "readers.json").exists() else read_audit(folder)
-
-
-# ``srjt review``: serve the review page, of doubtful labels, a random sample or a worklist.
+    own = readers and (folder / "readers.json").exists()
+    return read_readers_folder(folder) if own else read_audit(folder)
 
 
 def run(
@@ -286,25 +277,22 @@ def run(
     limit: int | None = option(
         None,
         "Number of labels to review, the most doubtful first. [default: as many as are expected to be wrong]",
-        metavar="N", min=1,
+        metavar="N", min=1
     ),
     sample: int | None = option(
         None,
         "Verify N labels drawn at random, without seeing them: srjt audit then knows the noise rate.",
-        metavar="N", min=1,
+        metavar="N", min=1
     ),
     worklist: Path | None = option(
         None,
-        "Read the images that a worklist of srjt readers has for you, without seeing other grades.",
-        metavar="FILE",
+        "Read the images that a worklist of srjt readers has for you, without seeing other grades."
     ),
-    alone: bool = option(
-        False, "Hide the decisions of other reviewers, for an independent reading.", "--alone"
-    ),
+    alone: bool = option(False, "Hide the decisions of other reviewers, for an independent reading."),
     grade_names: options.GradeNames = None,
     host: str = option("127.0.0.1", "Address to listen on."),
     port: int = option(0, "Port to listen on. [default: a free one]", min=0, max=65535, show_default=False),
-    allow_remote: bool = option(False, "Let other machines reach the page (with --host).", "--allow-remote"),
+    allow_remote: bool = option(False, "Let other machines reach the page (with --host)."),
     open_: bool = option(True, "Open the page in the browser.", "--open/--no-open"),
 ) -> None:  # fmt: skip
     """Serve the review page until Ctrl-C. The page shows a decision as done when it is on disk.
@@ -312,7 +300,6 @@ def run(
     The address contains a secret token; only people who have it can see the images and decide. Run the same
     command again to resume.
     """
-    from srjt.auditing.folder import read_audit
     from srjt.auditing.review_app import BlindSession, ReviewSession, listen
     from srjt.auditing.review_log import Decisions, draw_sample, review_progress, worklist_lines
 
@@ -325,7 +312,7 @@ def run(
         raise SrjtError("--worklist says what to read: leave out --sample, --limit and --alone.")
     if sample is not None and (limit is not None or alone):
         raise SrjtError("--sample shows a random sample without its labels: leave out --limit and --alone.")
-    source = read_audit(folder) if worklist is None else open_folder(folder)
+    source = open_folder(folder, readers=worklist is not None)
     source = replace(source, grades=source.grades.named(grade_names))
     if sample is not None and not any(source.images):
         raise SrjtError(
@@ -406,25 +393,20 @@ def _login() -> str:
         return "reviewer"
 
 
-# ``srjt review export``: write the corrected table, the verified grades or the readings of a worklist.
-
-
 def export(
     folder: Folder,
     out: Path = option(Path("labels_clean.csv"), "CSV file to write."),
     force: options.Force = False,
     conflicts: Path | None = option(
-        None, "CSV file to write: the samples that reviewers graded differently.", metavar="FILE"
+        None, "CSV file to write: the samples that reviewers graded differently."
     ),
     verified: bool = option(
         False,
         "Write the audited table with a column verified_grade (from --sample) instead; no label changes.",
-        "--verified",
     ),
     readings: bool = option(
         False,
         "Write the readings of a worklist instead, after those that srjt readers has read: a table for it.",
-        "--readings",
     ),
 ) -> None:
     """Write the corrected table, with who decided what and when. The original table is not changed.
@@ -432,7 +414,6 @@ def export(
     If several reviewers graded a sample, the last decision counts; how well they agree is printed.
     """
     from srjt.auditing import review_log
-    from srjt.auditing.folder import read_audit
 
     def write(table: pd.DataFrame, notes: Sequence[str], counted: str) -> None:
         review_log.write_table(table, out, original=None if readings else source.table, overwrite=force)
@@ -442,7 +423,7 @@ def export(
 
     if readings and (verified or conflicts is not None):
         raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
-    source = open_folder(folder) if readings else read_audit(folder)
+    source = open_folder(folder, readers=readings)
     if readings:
         answers = review_log.read_answers(folder, "read")
         if not answers:

@@ -18,24 +18,20 @@ import srjt
 from srjt.cli import App, check_outputs, options, print_table, say
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of
+from srjt.files import download, extract, write_output
 from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# ``srjt data inspect``: what a source holds, what is wrong with it, and examples of each grade.
-
-
 def inspect(
-    sheet: Path = option(Path("contact_sheet.png"), "PNG file of examples per grade.", metavar="FILE"),
+    sheet: Path = option(Path("contact_sheet.png"), "PNG file of examples per grade."),
     pairs: Path = option(
-        Path("duplicates.png"),
-        "PNG file of identical and nearly identical images, if there are any.",
-        metavar="FILE",
+        Path("duplicates.png"), "PNG file of identical and nearly identical images, if there are any."
     ),
     problems_file: Path = option(
-        Path("problems.csv"), "CSV file of all problems, if there are any.", "--problems", metavar="FILE"
+        Path("problems.csv"), "CSV file of all problems, if there are any.", "--problems"
     ),
     folds: int = option(5, "Warn about grades with fewer patients than this."),
     decode: bool = option(True, "Read every image, and draw the examples."),
@@ -119,10 +115,7 @@ def _replaced(path: Path) -> str:
 
 def _write_picture(picture: Image, path: Path, what: str) -> None:
     """Write a PNG file, and say where it is."""
-    from srjt.files import write_output
-
-    replaced = _replaced(path)
-    png = io.BytesIO()
+    replaced, png = _replaced(path), io.BytesIO()
     picture.save(png, format="PNG")
     write_output(path, png.getvalue())
     say(f"{what}: {path}{replaced}")
@@ -159,9 +152,6 @@ def _describe(manifest: srjt.data.Manifest) -> Iterator[str]:
             yield f"{count_of(constant, 'constant column')}: without information, and harmless."
 
 
-# ``srjt data split``: patient-disjoint folds, written to a file that can be shared.
-
-
 def split(
     folds: int = option(5, "Number of folds; five give 60/20/20 per cent."),
     seed: int = option(0, "The same seed gives the same folds on every machine."),
@@ -173,7 +163,7 @@ def split(
     hold_out: str | None = option(
         None, "A fold for each value of this column, such as a site: its test side.", metavar="COLUMN"
     ),
-    out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split.", metavar="FILE"),
+    out: Path = option(Path("splits.csv"), "CSV file to write, with id, fold, split."),
     group_near_duplicates: options.NearDuplicates = False,
     force: options.Force = False,
     *,
@@ -213,9 +203,6 @@ def _print_folds(manifest: srjt.data.Manifest, splits: list[srjt.data.Split]) ->
     print_table(pd.DataFrame(rows), title=title)
 
 
-# ``srjt data corrupt``: add known noise to clean labels, and report the realised rate.
-
-
 def corrupt(
     noise: str = option(
         "quasi",
@@ -226,14 +213,10 @@ def corrupt(
     rho: float | None = option(None, "The paper's ρ, instead of --rate."),
     seed: int = option(0, "The same seed and ids give the same labels on every machine."),
     out: Path | None = option(
-        None,
-        "CSV file to write (.npz for features). [default: named after the source, in this folder]",
-        metavar="FILE",
+        None, "CSV file to write (.npz for features). [default: named after the source, in this folder]"
     ),
     force: options.Force = False,
-    include_test: bool = option(
-        False, "Corrupt the samples marked test in the split column too.", "--include-test"
-    ),
+    include_test: bool = option(False, "Corrupt the samples marked test in the split column too."),
     *,
     data: Annotated[options.Source, Fields(options.Source, without=("true_grade_column",))],
 ) -> None:
@@ -250,7 +233,8 @@ def corrupt(
     from srjt import noise as noises
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
-    from srjt.files import write_output
+    from srjt.data.splits import corrupt_sides
+    from srjt.training.single_run import train_on
 
     if (rate is None) == (rho is None):
         raise SrjtError("Give the amount of noise: either --rate or --rho.")
@@ -271,26 +255,22 @@ def corrupt(
             f"{data.source} has a column of true grades already, so its labels are noisy: give the clean table, or "
             "--grade-column with the name of that column to start from the true grades."
         )
-    kept_clean = np.zeros(len(clean), dtype=bool)
+    rows = np.arange(len(clean))
     if "split" in clean.table and not include_test:
-        kept_clean = (clean.table["split"] == "test").to_numpy(dtype=bool)
-    corrupted = clean.select(~kept_clean)
-    if not len(corrupted):
+        rows = np.flatnonzero(clean.table["split"] != "test")
+    if not len(rows):
         raise SrjtError(
             "All samples are marked test, and test labels stay clean: --include-test corrupts them too."
         )
     if rate is not None:
-        rho = noises.rho_for_rate(noise, rate=rate, class_counts=corrupted.class_counts)
+        rho = noises.rho_for_rate(noise, rate=rate, class_counts=clean.select(rows).class_counts)
     matrix = noises.transition_matrix(noise, num_classes=clean.num_classes, rho=float(rho or 0.0))
-    labels = clean.labels
-    labels[~kept_clean] = noises.corrupt(corrupted.labels, matrix, seed=seed, ids=corrupted.ids)
-    noisy = clean.with_noisy_labels(labels)
+    noisy, report = corrupt_sides(clean, train_on(rows), matrix, seed=seed)
     if clean.are_features and out.suffix == ".npz":
         write_output(out, pack_features(noisy))
     else:  # for features, the labels alone: to be given as --labels
         write_table(noisy, out)
 
-    report = noises.report(corrupted.labels, labels[~kept_clean], matrix)
     rates = zip(report.per_class_realised, report.class_counts, strict=True)
     frame = pd.DataFrame(
         {
@@ -307,12 +287,9 @@ def corrupt(
             f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
             "that invert it (garg) are unreliable here."
         )
-    say(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {count_of(len(corrupted), 'label')}: {out}")
-    if kept_clean.any():
-        say(f"Test labels that stay clean: {int(kept_clean.sum()):,}.")
-
-
-# ``srjt data synthetic``: write the synthetic data set to a folder.
+    say(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {count_of(len(rows), 'label')}: {out}")
+    if len(rows) < len(clean):
+        say(f"Test labels that stay clean: {len(clean) - len(rows):,}.")
 
 
 def synthetic(
@@ -345,14 +322,9 @@ def synthetic(
     typer.echo(f"Next: srjt data inspect {shlex.quote(str(labels))}")
 
 
-# ``srjt data limuc``: download LIMUC and check that it is complete.
-
-
 def limuc(
     directory: Path = argument(..., "Folder of LIMUC.", metavar="DIR"),
-    download: bool = option(
-        False, "Download it from Zenodo (record 5827695) if it is not complete.", "--download"
-    ),
+    download: bool = option(False, "Download it from Zenodo (record 5827695) if it is not complete."),
     url: str | None = option(None, "A mirror of the archive.", hidden=True),
 ) -> None:
     """Check LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3); download it with --download.
@@ -390,17 +362,12 @@ def _check(
 
 def _download(url: str, archive: Path) -> None:
     """Download and unpack an archive into its folder."""
-    from srjt.files import download, extract
-
     if not archive.exists():
         with progress_bar("Downloading", True) as progress:
             download(url, archive, progress=lambda done, total: progress(done, total or done))
     with progress_bar("Unpacking", True) as progress:
         extract(archive, archive.parent, progress=progress)
     archive.unlink()  # its contents are beside it now
-
-
-# ``srjt data dr``: check that Kaggle's diabetic retinopathy data are complete.
 
 
 def dr(

@@ -13,17 +13,14 @@ import textwrap
 from importlib import metadata
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
 from srjt._version import __version__
 from srjt.cli.options import Import, option
 from srjt.errors import count_of, requirements_of
-
-if TYPE_CHECKING:
-    from srjt.console import Console
-    from srjt.methods import RegisteredMethod
+from srjt.methods import RegisteredMethod, lookup, names
 
 # ``srjt doctor``: what is installed, what is missing, and what to do about it.
 
@@ -53,18 +50,16 @@ class Package(NamedTuple):
     fits: bool
 
 
-def doctor(json: bool = option(False, "Print JSON, for a bug report.", "--json")) -> None:
+def doctor(json: bool = option(False, "Print JSON, for a bug report.")) -> None:
     """Check the installation: versions, devices, cache, extras, and what to do about what is missing.
 
     The exit status is 1 if something that srjt needs does not work.
     """
-    from srjt.console import Console
-
     facts = examine()
     if json:
         typer.echo(dumps(facts, indent=2))
     else:
-        _print(facts, Console(highlight=False, markup=False))
+        _print(facts)
     if facts["problems"]:
         raise typer.Exit(1)
 
@@ -181,10 +176,12 @@ def _size(size: int) -> str:
     return f"{gigabytes:.1f} GiB" if gigabytes >= 1.0 else f"{size / 2**20:.0f} MiB"
 
 
-def _print(facts: dict[str, Any], console: Console) -> None:
+def _print(facts: dict[str, Any]) -> None:
     from rich.table import Table
 
-    cache = facts["cache"]
+    from srjt.console import Console
+
+    console, cache = Console(highlight=False, markup=False), facts["cache"]
     table = Table("extra", "for", "to install it", box=None, padding=(0, 2, 0, 0))
     for name, extra in facts["extras"].items():
         table.add_row(name, extra["for"], "installed" if extra["installed"] else extra["install"])
@@ -218,12 +215,10 @@ scores   joint methods keep the samples of smallest score as clean.
 
 
 def methods(
-    plain: bool = option(False, "Print names only, one per line, for scripts.", "--plain"),
+    plain: bool = option(False, "Print names only, one per line, for scripts."),
     import_: Import = None,
 ) -> None:
     """List the methods: how each judges samples, what it learns from, and what it needs to know."""
-    from srjt.methods import lookup, names
-
     if plain:
         typer.echo("\n".join(names()))
         return

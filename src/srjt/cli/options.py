@@ -7,24 +7,25 @@ training in training/config.py, about studies in studies/config.py; ``Fields`` m
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import io
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import typer
-from typer.models import ArgumentInfo
+from typer.models import ArgumentInfo, OptionInfo
 
 import srjt
-from srjt.cli import as_typed, decoding_bar, print_table, say
+from srjt.cli import as_typed, print_table, say
 from srjt.data.options import ReadOptions
-from srjt.errors import SrjtError, printable, unknown_name, warn
+from srjt.errors import SrjtError, count_of, few, printable, unknown_name, warn
 from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION, Answering
-from srjt.settings import setting, shown_default
+from srjt.methods import import_modules, lookup
+from srjt.progress import progress_bar
+from srjt.settings import load_config, parse_overrides, setting, shown_default
 from srjt.training.config import TrainConfig
 
 
@@ -66,7 +67,7 @@ class Fields:
         hints = get_type_hints(group)
         self.group, self.options, self.kinds = group, more, hints
         self.lists, current = set(), None
-        for field in dataclasses.fields(group):
+        for field in fields(group):
             name, metadata = field.name, field.metadata
             current = metadata.get("panel", current)
             if metadata.get("help") and name not in without and name in (only or hints):
@@ -86,6 +87,8 @@ class Fields:
                 values[name] = [part.strip() for part in values[name].split(",")]
             elif {str, tuple[str, ...]} <= {*get_args(self.kinds.get(name))} and len(values[name]) == 1:
                 values[name] = values[name][0]  # one is not a list: most sources have one column
+            elif name == "transition":
+                values[name] = read_matrix(values[name])
         return self.group(**values) if get_args(hint)[0] is self.group else values
 
 
@@ -93,10 +96,10 @@ def expand(command: Command) -> Command:
     """The command with an option for each field instead of the parameters that ``Fields`` annotates."""
     hints = get_type_hints(command, include_extras=True)
     groups = {
-        name: fields
+        name: group
         for name, hint in hints.items()
-        for fields in getattr(hint, "__metadata__", ())
-        if isinstance(fields, Fields)
+        for group in getattr(hint, "__metadata__", ())
+        if isinstance(group, Fields)
     }
     parameters: dict[str, inspect.Parameter] = {}
     for own in inspect.signature(command).parameters.values():
@@ -105,6 +108,11 @@ def expand(command: Command) -> Command:
             default = own.default
             if group is not None:
                 default = own.empty if isinstance(kind.__metadata__[0], ArgumentInfo) else None
+            elif isinstance(default, OptionInfo):
+                if default.default is False and not default.param_decls:  # a switch needs no --no-…
+                    default.param_decls = (f"--{name.strip('_').replace('_', '-')}",)
+                if default.metavar is None and Path in (kind, *get_args(kind)):
+                    default.metavar = "FILE"
             if group is None or name not in hints:
                 # by keyword, so that options without a default may follow those with one
                 new = inspect.Parameter(name, own.KEYWORD_ONLY, default=default, annotation=kind)
@@ -114,14 +122,14 @@ def expand(command: Command) -> Command:
     def expanded(**typed: Any) -> Any:
         own = {name: value for name, value in typed.items() if name in hints}
         theirs = {name: value for name, value in typed.items() if name not in hints}
-        return command(**own, **{name: fields.value(theirs, hints[name]) for name, fields in groups.items()})
+        return command(**own, **{name: group.value(theirs, hints[name]) for name, group in groups.items()})
 
     expanded.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
     expanded.__annotations__ = {one.name: one.annotation for one in parameters.values()}
     return cast(Command, expanded)
 
 
-def _option(field: dataclasses.Field[Any], hint: Any, help: str, *, panel: str | None, hidden: bool) -> Any:
+def _option(field: Field[Any], hint: Any, help: str, *, panel: str | None, hidden: bool) -> Any:
     """The option of the command line for a field: its kind, flag and metavar."""
     metadata, kinds = field.metadata, {hint, *get_args(hint)}
     metavar, flag = metadata.get("metavar"), metadata.get("flag") or f"--{field.name.replace('_', '-')}"
@@ -161,8 +169,6 @@ def machine_options(samples: int, *, features: bool = False) -> list[str]:
 
 
 def _import(modules: list[str] | None) -> list[str] | None:
-    from srjt.methods import import_modules
-
     import_modules(modules or ())
     return modules
 
@@ -196,7 +202,7 @@ A_SETTING = "A setting by its name, e.g. method_options.weight=0.5. Repeatable."
 Set = Annotated[list[str] | None, about(A_SETTING, "--set", metavar="NAME=VALUE")]
 # the settings of a training
 settings_of_a_run = functools.partial(
-    Fields, TrainConfig, preset=Preset, import_=Import, config=Config, set_=Set
+    Fields, TrainConfig, preset=Preset, imports=Import, config=Config, set_=Set
 )
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Force = Annotated[bool, about("Overwrite the file if it exists.", "--force")]
@@ -218,9 +224,6 @@ else:
     ]
 
 
-# The source of a command.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Source(ReadOptions):
     """Where the samples are, how they are read, and what becomes of those that cannot be used."""
@@ -233,10 +236,7 @@ class Source(ReadOptions):
         argument=True,
     )
     on_bad_image: Any = setting(
-        "error",
-        "Stop at unusable samples, or leave them out.",
-        metavar="error|skip",
-        panel="",
+        "error", "Stop at unusable samples, or leave them out.", metavar="error|skip", panel=""
     )
     skipped: Path = setting(Path("skipped.csv"), "CSV list of the unusable samples.", metavar="FILE")
 
@@ -246,9 +246,7 @@ class Source(ReadOptions):
     @property
     def how(self) -> dict[str, Any]:
         """The options of reading that were given, by name."""
-        return {
-            field.name: self.given[field.name] for field in fields(ReadOptions) if field.name in self.given
-        }
+        return {name: value for name, value in self.given.items() if hasattr(ReadOptions, name)}
 
     def read(self, **more: Any) -> srjt.data.LoadedData:
         return srjt.data.read(self.source, **{**self.how, **more})
@@ -260,13 +258,19 @@ class Source(ReadOptions):
         )
 
     def list_unreadable(
-        self, unreadable: Sequence[tuple[str, str]], problems: Sequence[srjt.data.Problem]
+        self, unreadable: Sequence[tuple[str, str]], problems: Sequence[srjt.data.Problem], *, tell: bool
     ) -> None:
-        """Add images that could not be read, as (id, reason), to the list of unusable samples."""
+        """Add images that could not be read, as (id, reason), to the list of unusable samples.
+
+        tell: whether the user is still to be told.
+        """
         from srjt.data.checks import image_problem
 
         if unreadable:
             srjt.data.write_problems([*problems, *(image_problem(*one) for one in unreadable)], self.skipped)
+        if unreadable and tell:
+            counted, named = count_of(len(unreadable), "image"), few(sample for sample, _ in unreadable)
+            say(f"{counted} could not be read: {named}. Listed in {self.skipped}.", err=True)
 
 
 def as_words(how: Mapping[str, Any]) -> list[str]:
@@ -281,9 +285,6 @@ def as_words(how: Mapping[str, Any]) -> list[str]:
         for one in (value if isinstance(value, (list, tuple)) else [value])
         for word in (f"--{name.replace('_', '-')}", str(one))
     ]
-
-
-# The split of a training or an evaluation.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,6 +324,7 @@ class Splitting:
         """The sides. skipping: whether samples of a file of splits may be missing."""
         from srjt.training.single_run import resolve_split
 
+        fold = self.fold or 0
         if self.official_split:
             return srjt.data.official_split(manifest)
         if not self.chosen:
@@ -343,10 +345,8 @@ class Splitting:
         else:
             manifest = srjt.data.group_duplicates(manifest) if manifest.duplicates is None else manifest
             parts = srjt.data.folds(manifest, folds=self.folds, seed=self.split_seed)
-        fold = self.fold or 0
-        check_fold(fold, len(parts))
-        if self.splits is None and self.hold_out is None:
             _warn_about_absent_grades(manifest, parts[fold], fold)
+        check_fold(fold, len(parts))
         return parts[fold]
 
 
@@ -357,14 +357,13 @@ NearDuplicates = Annotated[bool, about(ONE_SIDE, "--group-near-duplicates", pane
 
 def _warn_about_absent_grades(manifest: srjt.data.Manifest, split: srjt.data.Split, fold: int) -> None:
     for side, rows in split.sides().items():
-        counts = manifest.select(rows, images=False).class_counts
-        for grade, count, whole in zip(manifest.grades, counts, manifest.class_counts, strict=True):
-            if whole and not count:
-                warn(
-                    f"No sample of grade {grade} is on the {side} side of fold {fold}: folds do not depend on labels. "
-                    "Try another --split-seed."
-                )
-                return
+        absent = (manifest.select(rows, images=False).class_counts == 0) & (manifest.class_counts > 0)
+        if absent.any():
+            warn(
+                f"No sample of grade {manifest.grades[absent.argmax()]} is on the {side} side of fold {fold}: folds do "
+                "not depend on labels. Try another --split-seed."
+            )
+            return
 
 
 def check_fold(fold: int | None, folds: int) -> None:
@@ -389,30 +388,19 @@ def layered_settings(
     defaults: Mapping[str, Any] | None = None,
 ) -> TrainConfig:
     """The defaults, then the file (``config``), then the options, then ``--set`` (``set_``)."""
-    from srjt.settings import load_config, parse_overrides
-
-    options = dict(settings)
-    file, assignments = options.pop("config", None), options.pop("set_", None)
-    options["imports"] = options.pop("import_", None)
-    if isinstance(options.get("transition"), Path):
-        options["transition"] = read_matrix(options["transition"])
-    if method_options:
-        options["method_options"] = method_options
-    whole: dict[str, Any] = {}
-    for layer in (load_config(file) if file else {}, options, parse_overrides(assignments or [])):
+    options = {**settings, "method_options": method_options} if method_options else dict(settings)
+    file, assignments = options.pop("config", None), options.pop("set_", ())
+    whole = load_config(file) if file else {}
+    for layer in (options, parse_overrides(assignments)):
         for name, value in layer.items():
-            below = whole.get(name)
-            if isinstance(below, dict) and isinstance(value, dict):  # such as method_options
-                whole[name] = {**below, **value}
-            elif value is not None or layer is not options:
-                whole[name] = value
+            both = isinstance(whole.get(name), dict) and isinstance(value, dict)  # such as method_options
+            whole[name] = {**whole[name], **value} if both else value
     return TrainConfig.from_dict(defaults or {}).replace(**whole)  # a preset lies over the defaults
 
 
 def check_settings(settings: TrainConfig) -> None:
     """Report what is wrong before an hour is spent on reading images, in terms of the options."""
     from srjt import networks
-    from srjt.methods import lookup
     from srjt.training.train import needs_estimate
 
     method = lookup(settings.method, registered_by=settings.imports)
@@ -451,13 +439,9 @@ def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(float(p) for p in row) for row in check_matrix(matrix))
 
 
-# What commands show and do about samples.
-
-
 def grouped(manifest: srjt.data.Manifest, *, near: bool) -> srjt.data.Manifest:
     """The samples with groups of identical or, if wanted, nearly identical images; a warning counts them."""
-
-    with decoding_bar() as progress:
+    with progress_bar("Decoding", True) as progress:
         return srjt.data.group_duplicates(manifest, near=near, progress=progress)
 
 

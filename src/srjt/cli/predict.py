@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 import srjt
-from srjt.cli import check_outputs, decoding_bar, finish, options, say, typed_command
+from srjt.cli import check_outputs, finish, options, say, typed_command
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of, unknown_name
-from srjt.files import as_csv, as_json, write_output
+from srjt.files import as_csv, as_json, is_stream, write_output
 from srjt.inference.options import EVALUATION, Answering, Evaluating, Grading, Planning, as_columns
+from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
     from srjt.data.images.feed import Samples
@@ -67,7 +68,7 @@ def predict(
     sources: list[Path] = argument(
         ..., "Image files, folders or a CSV file; or one file of features.", metavar="IMAGES"
     ),
-    out: Path = option(Path("predictions.csv"), "CSV file to write.", metavar="FILE"),
+    out: Path = option(Path("predictions.csv"), "CSV file to write."),
     html: options.Html = None,
     force: options.Force = False,
     *,
@@ -84,7 +85,6 @@ def predict(
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.data.manifest import neutralise_formula, warn_about_formulas
     from srjt.data.sources import unlabelled_samples
-    from srjt.files import is_stream
     from srjt.inference.predict import refuse_other_kind
     from srjt.reports.pages.answers import predictions_page
 
@@ -101,8 +101,7 @@ def predict(
         grades=trained.grades, progress=True, **data.how,
     )  # fmt: skip
     manifest, problems = data.usable(reading), reading.problems
-    with decoding_bar() as decoded:
-        predicted = srjt.predict(trained, manifest, keep=as_columns(keep), progress=decoded, **vars(asked))
+    predicted = srjt.predict(trained, manifest, keep=as_columns(keep), **vars(asked))
     table = predicted.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
     if not trained.grades.names and "grade_name" in ours:
@@ -116,14 +115,7 @@ def predict(
         skipped=[(problem.where, problem.detail) for problem in problems], brief=html is None,
     )  # fmt: skip
     finish(page, out=out, html=html, err=streamed)
-    if left_out := predicted.attrs["skipped"]:
-        data.list_unreadable(left_out, problems)
-        named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
-        counted = count_of(len(left_out), "image")
-        say(f"{counted} could not be read: {named}. Listed in {data.skipped}.", err=True)
-
-
-# ``srjt evaluate``: a run, judged by labels that it has not seen.
+    data.list_unreadable(predicted.attrs["skipped"], problems, tell=True)
 
 
 def evaluate(
@@ -133,13 +125,13 @@ def evaluate(
     calibrate_set: options.CalibrateSet = None,
     side: str | None = option(
         None, "Judge this side only. [default: test, with --fold or --splits]",
-        metavar="train|validation|test", panel=EVALUATION,
+        metavar="train|validation|test", panel=EVALUATION
     ),
     sides: options.Sides,
     group_near_duplicates: options.NearDuplicates = False,
     grade_names: options.GradeNames = None,
     out: Path | None = option(
-        None, "Write everything to a JSON file too, or the groups to a CSV file.", metavar="FILE"
+        None, "Write everything to a JSON file too, or the groups to a CSV file."
     ),
     html: options.Html = None,
     force: options.Force = False,
@@ -191,8 +183,7 @@ def evaluate(
             f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says nothing about new ones: "
             f"{own if 'test' in trained.held_out else ''}give {what} that the run has not seen."
         )
-    with decoding_bar() as decoded:
-        judged = srjt.evaluate(trained, manifest, readings=reading.readings, progress=decoded, **vars(asked))
+    judged = srjt.evaluate(trained, manifest, readings=reading.readings, **vars(asked))
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         table = judged.subgroups.table() if judged.subgroups is not None and groups else None
         write_output(out, as_json(judged.to_dict()) if table is None else as_csv(table))
@@ -215,9 +206,7 @@ def compare(
     test: Path | None = option(
         None, "Labelled images to compare on. [default: the runs' common test side]", metavar="SOURCE"
     ),
-    out: Path | None = option(
-        None, "Write a page (.html), the figure (.svg, .png) or all numbers (.json).", metavar="FILE"
-    ),
+    out: Path | None = option(None, "Write a page (.html), the figure (.svg, .png) or all numbers (.json)."),
     force: options.Force = False,
     *,
     grading: Annotated[dict[str, Any], Fields(Grading)],
@@ -250,16 +239,13 @@ def compare(
     finish(comparison.report(), out=out)
 
 
-# ``srjt plan``: how many patients, readings and verified labels are needed.
-
-
 def plan(
     pilot: Path | None = argument(
         None, "A finished run, whose test side is the pilot. [default: assumed values]", metavar="RUN"
     ),
     *,
     planning: Annotated[dict[str, Any], Fields(Planning)],
-    out: Path | None = option(None, "Write everything to a JSON file too.", metavar="FILE"),
+    out: Path | None = option(None, "Write everything to a JSON file too."),
     html: options.Html = None,
     force: options.Force = False,
 ) -> None:
@@ -287,9 +273,7 @@ READ = (
 def explain(
     run: options.Run,
     sources: list[Path] = argument(..., "Image files, folders or a CSV file.", metavar="IMAGES"),
-    out: Path = option(
-        Path("explanation.html"), "HTML file to write.", metavar="FILE", callback=options.html_file
-    ),
+    out: Path = option(Path("explanation.html"), "HTML file to write.", callback=options.html_file),
     training: Path | None = option(
         None,
         "The data that the run was trained on, read with the same options: adds the most similar training images.",
@@ -310,7 +294,6 @@ def explain(
     """
     from srjt.data.sources.folders import read_images
     from srjt.data.sources.table import is_table
-    from srjt.progress import progress_bar
     from srjt.reports.page import write_page
     from srjt.reports.pages.answers import explain_page
     from srjt.reports.sections import run_name
@@ -328,23 +311,19 @@ def explain(
         own = data if is_table(training) else replace(data, images=None, image_column=None)
         learnt = replace(own, source=training).read(grades=list(trained.grades))
         samples = srjt.data.drop_unusable(learnt.manifest, learnt.problems, on_bad_image=data.on_bad_image)
-    with progress_bar("Explaining", True) as advance:
-        explanation = srjt.explain(
-            trained, manifest.select(range(min(limit, total))), training=samples, neighbours=neighbours,
-            on_bad_image=data.on_bad_image, progress=advance,
-        )  # fmt: skip
-    data.list_unreadable(explanation.skipped, reading.problems)
+    explanation = srjt.explain(
+        trained, manifest.select(range(min(limit, total))), training=samples, neighbours=neighbours,
+        on_bad_image=data.on_bad_image,
+    )  # fmt: skip
+    data.list_unreadable(explanation.skipped, reading.problems, tell=False)
     write_page(explain_page(explanation, title=run_name(trained)), out)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""
     say(f"{count_of(len(explanation.images), 'image')}{more} explained in {out}.")
 
 
-# ``srjt export``: a finished run as one file, or as a folder, for deployment.
-
-
 def export(
     run: options.Run,
-    out: Path | None = option(None, "File to write. [default: model.onnx, without --folder]", metavar="FILE"),
+    out: Path | None = option(None, "File to write. [default: model.onnx, without --folder]"),
     folder: Path | None = option(
         None,
         "Write a folder to send instead: ONNX model, model card, configuration, and a script that needs only "
@@ -376,7 +355,7 @@ def export(
 
     if folder is not None and out is not None:
         raise SrjtError("Give --folder or --out, not both: the model of a folder is its model.onnx.")
-    Answering.of(grading)  # an error before the run is opened
+    Answering(**grading)  # an error before the run is opened
     out = out or (folder or Path()) / MODEL
     chosen = resolve_format(out, format)
     if folder is None:
@@ -415,5 +394,5 @@ def _samples(trained: Trained, sources: list[Path]) -> Samples:
     features, config = len(trained.in_shape) == 1, trained.config
     reading = srjt.data.read(sources[0]) if features else read_images(sources, grades=trained.grades)
     manifest = srjt.data.drop_unusable(reading.manifest, reading.problems)
-    with decoding_bar() as decoded:
+    with progress_bar("Decoding", True) as decoded:
         return open_store(manifest, size=config.image_size, resize=config.resize, progress=decoded).pixels

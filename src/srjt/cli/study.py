@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import App, RunByDefault, check_outputs, decoding_bar, is_terminal, options, print_table, say
+from srjt.cli import App, RunByDefault, check_outputs, is_terminal, options, print_table, say
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import ReadOptions
-from srjt.errors import SrjtError, count_of, duration
+from srjt.errors import SrjtError, count_of, duration, missing_extra
+from srjt.files import write_output
 from srjt.inference.options import COMPUTING, Execution
+from srjt.progress import Bar, Lines, TerminalBar, progress_bar
+from srjt.settings import parse_overrides
 from srjt.studies.config import RESERVED, StudyConfig
 
 if TYPE_CHECKING:
@@ -39,16 +42,16 @@ def run(
         None, "As for srjt train, or 'synthetic': the built-in synthetic data set.", metavar="SOURCE"
     ),
     out: Path = option(Path("study"), "Folder of the study; finished runs are not repeated.", metavar="DIR"),
-    config: Path | None = option(None, "YAML file of the study; options override it.", metavar="FILE"),
+    config: Path | None = option(None, "YAML file of the study; options override it."),
     *,
     grid: Annotated[dict[str, Any], Fields(StudyConfig)],
     settings: Annotated[dict[str, Any], options.settings_of_a_run(shown=SHOWN, without=RESERVED, panel=RUNS)],
     computing: Annotated[dict[str, Any], Fields(Execution, panel=COMPUTING)],
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
-    dry_run: bool = option(False, "Count the runs, and stop.", "--dry-run"),
+    dry_run: bool = option(False, "Count the runs, and stop."),
     time_: bool = option(
-        False, "With --dry-run: train a few steps of each method, and print the time of all runs.", "--time"
+        False, "With --dry-run: train a few steps of each method, and print the time of all runs."
     ),
     how: Annotated[dict[str, Any], Fields(ReadOptions, without=("split_column",))],
 ) -> None:
@@ -56,36 +59,30 @@ def run(
 
     Give the same command again to resume. Add a method, and only its runs are new.
     """
-    from srjt.progress import Bar, Lines, TerminalBar
-    from srjt.settings import parse_overrides
     from srjt.studies.plan import StudyWatcher, error_file, open_data, run_status
     from srjt.studies.study import choose_executor, resolve_config, run_study
 
     if time_ and not dry_run:
         raise SrjtError("--time is an option of --dry-run: add --dry-run.")
     preset, assignments = settings.pop("preset", None), settings.pop("set_", ())
-    if imports := settings.pop("import_", None):
-        settings["imports"] = imports
     if "methods" in grid:
         grid["methods"] = _names(" ".join(grid["methods"]))
-    if "transition" in grid:
-        grid["transition"] = options.read_matrix(grid["transition"])
     grid |= {"source": source, "grade_names": grade_names, "reading": how or None}
-    study = resolve_config(
-        _plain(grid), train={**settings, **parse_overrides(assignments)}, preset=preset, file=config
-    )
+    train = {**settings, **parse_overrides(assignments)}
+    study = resolve_config(grid, train=train, preset=preset, file=config)
     execute = choose_executor(**computing)
-    with decoding_bar(not quiet) as progress:
+    with progress_bar("Decoding", not quiet) as progress:
         data = open_data(study, progress=progress, quiet=quiet)
     planned_runs = list(data.planned_runs())
-    left = [planned for planned in planned_runs if run_status(out, planned.key) != "done"]
+    states = [run_status(out, planned.key) for planned in planned_runs]
+    left = [planned for planned, state in zip(planned_runs, states, strict=True) if state != "done"]
     if not quiet:
         _print_plan(study, data, runs=len(planned_runs), left=len(left))
     if dry_run:
         device = str(computing.get("device", "")).split(",")[0]
         if time_:
             print_study_times(data, left, device=device or None)
-        _print_runs(out, planned_runs)
+        _print_runs(planned_runs, states)
         return
     bar = Bar() if quiet else Lines()
     if not quiet and is_terminal(err=False):
@@ -106,13 +103,6 @@ def run(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
             "command again."
         )
-
-
-def _plain(value: Any) -> Any:
-    """Paths as texts, which a file can hold."""
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    return str(value) if isinstance(value, Path) else value
 
 
 def _names(text: str) -> list[str]:
@@ -138,13 +128,10 @@ def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -
         say(f"The noise rate of {of} is estimated from the training labels, for each noise, fold and seed.")
 
 
-def _print_runs(folder: Path, planned_runs: Sequence[PlannedRun]) -> None:
+def _print_runs(planned_runs: Sequence[PlannedRun], states: Sequence[str]) -> None:
     """The runs with their states; of many, how many each method has."""
     import pandas as pd
 
-    from srjt.studies.plan import run_status
-
-    states = [run_status(folder, planned.key) for planned in planned_runs]
     if len(states) <= LISTED:
         for planned, state in zip(planned_runs, states, strict=True):
             typer.echo(f"  {state:8}{planned.key}")
@@ -177,15 +164,13 @@ def status(folder: Folder, import_: options.Import = None) -> None:
 
 def export(
     folder: Folder,
-    out: Path = option(Path("results.csv"), "CSV or Parquet file to write.", metavar="FILE"),
+    out: Path = option(Path("results.csv"), "CSV or Parquet file to write."),
     scores: bool = option(
-        False, "One row per run and metric: mean over the last ten epochs, or of the kept one.", "--scores"
+        False, "One row per run and metric: mean over the last ten epochs, or of the kept one."
     ),
     import_: options.Import = None,
 ) -> None:
     """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
-    from srjt.errors import missing_extra
-    from srjt.files import write_output
     from srjt.studies.results import collect_results, problem_lines
 
     results = collect_results(folder)
@@ -212,27 +197,19 @@ study_app = App(
 study_app.add(run, status, export)
 
 
-# ``srjt report``: a study, a run, an audit or several readers as one page to read, send and print.
-
-
 def report(
     folder: Path = argument(
         ..., "Folder of a study, of a single run (finished or not), of an audit or of readers.", metavar="DIR"
     ),
     out: Path | None = option(
-        None,
-        "HTML file to write. [default: report.html in the folder]",
-        metavar="FILE",
-        callback=options.html_file,
+        None, "HTML file to write. [default: report.html in the folder]", callback=options.html_file
     ),
     figures: Path | None = option(None, "Also write every figure there, as SVG and PNG.", metavar="DIR"),
     tables: Path | None = option(
         None, "Also write a study's tables there, as Markdown, CSV and LaTeX.", metavar="DIR"
     ),
     metrics: str = option("accuracy,mae,macro_f1", "Metrics of the tables.", metavar="LIST"),
-    maps: bool = option(
-        False, "Show where the networks of an audit look, for its doubtful labels.", "--maps"
-    ),
+    maps: bool = option(False, "Show where the networks of an audit look, for its doubtful labels."),
     checklist: str | None = option(
         None,
         "Write a checklist for a journal, filled in where files of a run know the answer: tripod-ai, claim or "
@@ -268,9 +245,6 @@ def report(
     for into, count, what in ((figures, drawn, "figure file"), (tables, len(others) - drawn, "table file")):
         if into is not None:
             say(f"{into} has {count_of(count, what)}.")
-
-
-# ``srjt demo``: the whole idea in a minute and a half, on synthetic images.
 
 
 def demo(

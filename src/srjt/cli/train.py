@@ -10,7 +10,7 @@ import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,12 +18,11 @@ import srjt
 from srjt.cli import OptionsReporter, check_outputs, options, print_table, say, show, typed_command
 from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError, count_of, duration, unknown_name
+from srjt.files import write_output
 from srjt.inference.options import EVALUATION
+from srjt.progress import Reporter, progress_bar
 from srjt.settings import setting
 from srjt.training.config import METHOD, TrainConfig
-
-if TYPE_CHECKING:
-    from srjt.progress import Reporter
 
 # ``srjt train``: a classifier from your own images and labels.
 
@@ -57,19 +56,16 @@ def train(
     sides: Annotated[options.Splitting, Fields(options.Splitting)],
     group_near_duplicates: options.NearDuplicates = False,
     device: options.Device = None,
-    resume: bool = option(False, "Resume a run: an error if there is none in the folder.", "--resume"),
+    resume: bool = option(False, "Resume a run: an error if there is none in the folder."),
     log: list[str] | None = option(
         None,
         "Show the training in live.html, a page that reloads itself, or send every number to a tracker. "
         "Files go into the run's folder. Repeatable.",
         metavar="html|tensorboard|mlflow|wandb",
     ),
-    dry_run: bool = option(False, "Say what would be trained, and for how long.", "--dry-run"),
+    dry_run: bool = option(False, "Say what would be trained, and for how long."),
     show_test: bool = option(
-        False,
-        "Show test scores during the training too, not only at its end.",
-        "--show-test",
-        panel=EVALUATION,
+        False, "Show test scores during the training too, not only at its end.", panel=EVALUATION
     ),
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
@@ -133,7 +129,7 @@ def train(
             command=typed_command("train"),
             on_bad_image=data.on_bad_image,
         )
-    data.list_unreadable(run.skipped, reading.problems)
+    data.list_unreadable(run.skipped, reading.problems, tell=False)
     evaluations = evaluate_sides(run) if leads and run.held_out else {}
     if leads and (out / "summary.json").exists():
         write_model_card(out, sides=evaluations)
@@ -223,13 +219,11 @@ EMBEDDING = ("weights", "pretrained", "image_size", "resize", "batch_size")
 
 
 def features(
-    out: Path = option(Path("features.npz"), "File to write.", metavar="FILE"),
+    out: Path = option(Path("features.npz"), "File to write."),
     force: options.Force = False,
     backbone: str = option("resnet18", "resnet18, densenet121, timm:NAME, …", metavar="NAME"),
-    flip: bool = option(False, "Average with the features of the mirror image.", "--flip"),
-    ungraded: bool = option(
-        False, "Images without grades, for srjt predict: a folder, or a table.", "--ungraded"
-    ),
+    flip: bool = option(False, "Average with the features of the mirror image."),
+    ungraded: bool = option(False, "Images without grades, for srjt predict: a folder, or a table."),
     crop: int = option(224, "Side of the centre crop.", panel="Network and images"),
     device: options.Device = None,
     *,
@@ -244,9 +238,7 @@ def features(
     """
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.folders import read_images
-    from srjt.files import write_output
     from srjt.inference.embed import embed
-    from srjt.progress import progress_bar
 
     if out.suffix != ".npz":
         raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
@@ -267,9 +259,7 @@ def features(
             decoded=decoded, embedded=embedded, **settings,
         )  # fmt: skip
     write_output(out, pack_features(made, graded=not ungraded))
-    data.list_unreadable(unreadable, reading.problems)
-    if unreadable:
-        say(f"{count_of(len(unreadable), 'image')} could not be read. Listed in {data.skipped}.", err=True)
+    data.list_unreadable(unreadable, reading.problems, tell=True)
     assert made.arrays is not None
     say(f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}: {out}.")
     file = shlex.quote(str(out))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from srjt.errors import SettingError, SrjtError
 from srjt.ordinal import Purpose
-from srjt.settings import check_types, documented, from_names, setting
+from srjt.settings import check_types, documented, setting
 
 WhichNetwork = Literal["ensemble", "1", "2"]
 Precision = Literal["fp32", "bf16"]
@@ -158,11 +157,6 @@ class Answering(Grading):
             raise SettingError(
                 "coverage_by", "says for whom ranges keep their promise: give a `coverage`, too."
             )
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Answering:
-        """The options by name; an unknown name is an error that suggests the nearest."""
-        return from_names(cls, options, kind="option")
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ runs take the noise rate from.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from srjt import methods
 from srjt.data.options import ReadOptions
 from srjt.errors import SettingError, SrjtError, unknown_name
+from srjt.progress import Plain
 from srjt.settings import check_types, documented, from_names, parse_yaml, setting, show
 from srjt.training.config import TrainConfig
 
@@ -205,7 +205,7 @@ def _texts(value: Any) -> Any:
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class StudyConfig:
+class StudyConfig(Plain):
     """A grid of trainings: methods × noises × folds × seeds."""
 
     source: str = setting(
@@ -299,11 +299,6 @@ class StudyConfig:
         texts = [t for text in self.methods for t in (methods.plain_names() if text == "all" else (text,))]
         specs = [parse_method(text) for text in texts]
         return list({(spec.name, spec.variant): spec for spec in specs}.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON and YAML keep them."""
-        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> StudyConfig:

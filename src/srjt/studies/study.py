@@ -105,8 +105,8 @@ def run_locally(
             if stop.number is not None:
                 pool.terminate()
             for ended in pool.wait():
-                stopping = stop.number is not None
-                work.end(by_key[ended.name], _final_status(folder, ended, stopping=stopping))
+                status = _final_status(folder, ended, stopping=stop.number is not None)
+                work.end(by_key[ended.name], status)
 
 
 def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
@@ -207,7 +207,7 @@ def study(
     if where.get("cache") is not None:
         where["cache"] = Path(where["cache"])
     file = None if config is None else Path(config)
-    resolved = resolve_config(_plain(grid), train=settings, preset=preset, file=file)
+    resolved = resolve_config(grid, train=settings, preset=preset, file=file)
     execute = choose_executor(**where)
     folder = Path(out)
     shown = progress and watcher is None
@@ -246,7 +246,7 @@ def resolve_config(
     layers = [
         load_preset(preset) if preset else {},
         load_config(file) if file else {},
-        {name: value for name, value in arguments.items() if value is not None},
+        {name: _plain(value) for name, value in arguments.items() if value is not None},
         {"train": dict(train)},
     ]
     merged: dict[str, Any] = {}
@@ -282,5 +282,4 @@ def run_study(
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
     with plans.lock_study(folder):
-        planned_runs = plans.write_plan(folder, data, command=command)
-        return train_runs(folder, planned_runs, execute, watcher=watcher)
+        return train_runs(folder, plans.write_plan(folder, data, command=command), execute, watcher=watcher)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
@@ -14,6 +13,7 @@ from typing import Any, Literal
 from srjt import methods
 from srjt.errors import SrjtError, unknown_name
 from srjt.ordinal import Purpose
+from srjt.progress import Plain
 from srjt.settings import check_types, documented, from_names, load_config, setting, show
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
@@ -54,7 +54,7 @@ PRESETS = ("cpu", "paper", "limuc", "dr", "demo")  # files in presets/; their he
 
 @documented
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Plain):
     """Settings of one training run; saved with the run. Unknown names are errors.
 
     Defaults for images are those of the paper or its published code, except the method and how it learns the weights,
@@ -329,11 +329,6 @@ class TrainConfig:
             learning["schedule"] = "steps"
         learning["weight_decay"] = WEIGHT_DECAY[self.optimizer or learning["optimizer"]]
         return learning
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON and YAML keep them."""
-        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
-        return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
