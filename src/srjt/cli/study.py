@@ -66,7 +66,12 @@ def run(
         raise SrjtError("--time is an option of --dry-run: add --dry-run.")
     preset, assignments = settings.pop("preset", None), settings.pop("set_", ())
     if "methods" in grid:
-        grid["methods"] = _names(" ".join(grid["methods"]))
+        parts = " ".join(
+            grid["methods"]
+        ).split()  # or separated by commas, which options of a method use themselves
+        grid["methods"] = [
+            name for one in parts for name in ([one] if ":" in one else one.split(",")) if name
+        ]
     grid |= {"source": source, "grade_names": grade_names, "reading": how or None}
     train = {**settings, **parse_overrides(assignments)}
     study = resolve_config(grid, train=train, preset=preset, file=config)
@@ -103,11 +108,6 @@ def run(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
             "command again."
         )
-
-
-def _names(text: str) -> list[str]:
-    """Methods separated by spaces, or by commas where none has options (those use commas themselves)."""
-    return [name for part in text.split() for name in ([part] if ":" in part else part.split(",")) if name]
 
 
 def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -> None:
