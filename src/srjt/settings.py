@@ -51,6 +51,8 @@ def setting(default: Any, help: str = "", **metadata: Any) -> Any:
 def shown_default(field: dataclasses.Field[Any]) -> str:
     """The default of a field in words; "" if there is none."""
     default = "" if field.default in (None, (), dataclasses.MISSING) else f"{field.default}"
+    if isinstance(field.default, bool):
+        default = "yes" if field.default else "no"
     return field.metadata.get("shown") or default
 
 
