@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import App, OptionsReporter, RunByDefault, check_outputs, options, say, show
+from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, check_outputs, options, say, show
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
@@ -476,9 +476,5 @@ def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | N
         say(f"{path}: {count_of(len(samples), 'sample')} graded differently.")
 
 
-review_app = App(
-    cls=RunByDefault,
-    help="Review doubtful labels in the browser, and export the corrected table.\n\n"
-    "Example: srjt review audit/, then srjt review export audit/.",
-)
-review_app.add(run, export)
+EXAMPLE = "Example: srjt review audit/, then srjt review export audit/."
+review_app = App(run, export, cls=RunByDefault, help=f"{SUMMARIES['review']}\n\n{EXAMPLE}")

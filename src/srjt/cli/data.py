@@ -16,7 +16,7 @@ import typer
 
 import srjt
 from srjt import files
-from srjt.cli import App, check_outputs, options, print_table, say
+from srjt.cli import SUMMARIES, App, check_outputs, options, print_table, say
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of
 from srjt.progress import progress_bar
@@ -392,5 +392,4 @@ def dr(
     _check(reading, differences, directory, counted=counted)
 
 
-data_app = App(help="Inspect, check, split and corrupt data; make or download a data set.")
-data_app.add(inspect, split, corrupt, synthetic, limuc, dr)
+data_app = App(inspect, split, corrupt, synthetic, limuc, dr, help=SUMMARIES["data"])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import App, RunByDefault, check_outputs, is_terminal, options, print_table, say
+from srjt.cli import SUMMARIES, App, RunByDefault, check_outputs, is_terminal, options, print_table, say
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration, missing_extra
@@ -189,12 +189,8 @@ def export(
         say(line, fg=typer.colors.YELLOW, err=True)
 
 
-study_app = App(
-    cls=RunByDefault,
-    help="Compare methods over noises and folds, as the paper does.\n\n"
-    "Example: srjt study labels.csv --noise quasi:0.2 --out DIR.",
-)
-study_app.add(run, status, export)
+EXAMPLE = "Example: srjt study labels.csv --noise quasi:0.2 --out DIR."
+study_app = App(run, status, export, cls=RunByDefault, help=f"{SUMMARIES['study']}\n\n{EXAMPLE}")
 
 
 def report(
