@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from srjt.errors import SrjtError
+from srjt.inference.options import Execution
 from srjt.studies import plan as plans
 from srjt.studies.plan import (
     StudyWatcher,
@@ -119,7 +120,7 @@ def test_a_disk_that_cannot_be_written_is_one_sentence(
             open_data(small(only_folds=(0,))),
             tmp_path / "study",
             command="srjt study",
-            execute=choose_executor("local", jobs=1, device="cpu"),
+            execute=choose_executor(Execution(jobs=1, device="cpu")),
             watcher=StudyWatcher(),
         )
 

@@ -46,7 +46,7 @@ def run(
     *,
     grid: Annotated[dict[str, Any], Fields(StudyConfig)],
     settings: Annotated[dict[str, Any], options.settings_of_a_run(shown=SHOWN, without=RESERVED, panel=RUNS)],
-    computing: Annotated[dict[str, Any], Fields(Execution, panel=COMPUTING)],
+    computing: Annotated[Execution, Fields(Execution, panel=COMPUTING)],
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     dry_run: bool = option(False, "Count the runs, and stop."),
@@ -75,7 +75,7 @@ def run(
     grid |= {"source": source, "grade_names": grade_names, "reading": how or None}
     train = {**settings, **parse_overrides(assignments)}
     study = resolve_config(grid, train=train, preset=preset, file=config)
-    execute = choose_executor(**computing)
+    execute = choose_executor(computing)
     with progress_bar("Decoding", not quiet) as progress:
         data = open_data(study, progress=progress, quiet=quiet)
     planned_runs = list(data.planned_runs())
@@ -84,9 +84,8 @@ def run(
     if not quiet:
         _print_plan(study, data, runs=len(planned_runs), left=len(left))
     if dry_run:
-        device = str(computing.get("device", "")).split(",")[0]
         if time_:
-            print_study_times(data, left, device=device or None)
+            print_study_times(data, left, device=(computing.device or "").split(",")[0] or None)
         _print_runs(planned_runs, states)
         return
     bar = Bar() if quiet else Lines()
