@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt import files
 from srjt.cli import SUMMARIES, App, check_outputs, options, print_table, say
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of
@@ -115,9 +114,11 @@ def _replaced(path: Path) -> str:
 
 def _write_picture(picture: Image, path: Path, what: str) -> None:
     """Write a PNG file, and say where it is."""
+    from srjt.files import write_output
+
     replaced, png = _replaced(path), io.BytesIO()
     picture.save(png, format="PNG")
-    files.write_output(path, png.getvalue())
+    write_output(path, png.getvalue())
     say(f"{what}: {path}{replaced}")
 
 
@@ -225,7 +226,7 @@ def corrupt(
     import numpy as np
     import pandas as pd
 
-    from srjt import noise as noises
+    from srjt import files, noise as noises
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
     from srjt.data.splits import corrupt_sides
@@ -327,6 +328,7 @@ def limuc(
     Repeat the command to resume an interrupted download.
     Exit status 1 if the counts differ from the published ones.
     """
+    from srjt import files
     from srjt.data.sources import folders as source
 
     def differences() -> list[str]:

@@ -10,6 +10,7 @@ import shutil
 import sys
 import webbrowser
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,6 @@ from srjt.cli import SUMMARIES, App, RunByDefault, check_outputs, is_terminal, o
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration, missing_extra
-from srjt.files import write_output
 from srjt.inference.options import COMPUTING, Execution
 from srjt.progress import Bar, Lines, TerminalBar, progress_bar
 from srjt.settings import parse_overrides
@@ -91,12 +91,9 @@ def run(
     bar = Bar() if quiet else Lines()
     if not quiet and is_terminal(err=False):
         bar = TerminalBar("study", lasting=True, stderr=False)
-    try:
-        outcome = run_study(
-            data, out, command=shlex.join(["srjt", *sys.argv[1:]]), execute=execute, watcher=StudyWatcher(bar)
-        )
-    finally:
-        bar.close()
+    command = shlex.join(["srjt", *sys.argv[1:]])
+    with closing(bar):
+        outcome = run_study(data, out, command=command, execute=execute, watcher=StudyWatcher(bar))
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
         say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
@@ -170,6 +167,7 @@ def export(
     import_: options.Import = None,
 ) -> None:
     """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
+    from srjt.files import write_output
     from srjt.studies.results import collect_results, problem_lines
 
     results = collect_results(folder)

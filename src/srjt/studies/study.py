@@ -5,6 +5,7 @@ this machine, or on a Ray cluster, and return the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -212,12 +213,10 @@ def study(
     data = open_data(resolved, cache=where.cache, quiet=not shown)
     warn_of_duplicates(data.manifest, near=resolved.group_near_duplicates)
     bar = show_bar("study", shown=shown)
-    try:
+    with closing(bar):
         outcome = run_study(
             data, folder, command=f"srjt.study({call})", execute=execute, watcher=watcher or StudyWatcher(bar)
         )
-    finally:
-        bar.close()
     if failed := [key for key, status in outcome.items() if status != "done"]:
         warn(f"{len(failed)} of {len(outcome)} runs failed: see the column error of results.runs.")
     return collect_results(folder)
