@@ -59,7 +59,7 @@ def no_fsync() -> Iterator[None]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For pages of which only the text is tested: figures are empty, because drawing takes most of the time."""
-    monkeypatch.setattr("srjt.reports.figures.canvas._svg", lambda captioned, *, transparent: "<svg></svg>")
+    monkeypatch.setattr("srjt.reports.figures.canvas.figure_bytes", lambda *_, **options: b"<svg></svg>")
 
 
 @pytest.fixture(scope="module")

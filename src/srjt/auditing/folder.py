@@ -17,6 +17,7 @@ from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError
 from srjt.errors import SrjtError
 from srjt.files import check_regular_file, is_inside, read_json
+from srjt.ordinal.metrics import Floats, Ints
 
 # The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it.
 #
@@ -32,9 +33,6 @@ from srjt.files import check_regular_file, is_inside, read_json
 
 FORMAT = 2
 TRAININGS = ("fits", "warmup")
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

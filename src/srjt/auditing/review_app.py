@@ -339,8 +339,7 @@ class ReviewSession:
 
     def undo(self, body: dict[str, Any]) -> dict[str, Any]:
         revision, since = _integer(body, "revision"), _integer(body, "since")
-        line = dict(self.undoable()).get(revision)
-        if line is None:
+        if (line := dict(self.undoable()).get(revision)) is None:
             raise ConflictError(None)
         label = self.audit.grades[self.audit.labels[line]]
         self.decisions.undo(revision, reviewer=self.reviewer, label=label)

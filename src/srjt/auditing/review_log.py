@@ -422,8 +422,7 @@ def with_verified_grades(manifest: Manifest, verified: dict[str, str]) -> Manife
     return replace(manifest, table=manifest.table.assign(verified_grade=grades))
 
 
-# A worklist of ``srjt readers``: the images that each reviewer reads once more, and their readings as a
-# table.
+# A worklist of ``srjt readers``: the images that each reviewer reads once more, and their readings as a table.
 
 
 def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer: str) -> list[int]:
@@ -584,8 +583,7 @@ def agreements(audit: AuditFolder, decisions: pd.DataFrame) -> Iterator[str]:
     codes = decisions["grade"].map({name: code for code, name in enumerate(audit.grades)})
     graded = decisions.assign(grade=codes).pivot(index="id", columns="reviewer", values="grade")
     for one, other in itertools.combinations(graded, 2):
-        both = graded[[one, other]].dropna().to_numpy(dtype=np.int64)
-        if not len(both):
+        if not len(both := graded[[one, other]].dropna().to_numpy(dtype=np.int64)):
             continue
         confusion = np.zeros((len(audit.grades), len(audit.grades)))
         np.add.at(confusion, tuple(both.T), 1)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.checks import contradictory_twins
@@ -20,13 +19,12 @@ from srjt.errors import count_of
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.quality import suggestion_shares, true_grade_posterior
 from srjt.noise.verified import exact_interval, labels_to_verify
-from srjt.ordinal.metrics import naive_baseline
+from srjt.ordinal.metrics import Floats, Ints, naive_baseline
 from srjt.readers.readings import Readings
 from srjt.training.crossfit import CrossFit
 from srjt.training.folder import not_beaten
 
-# Whether the networks of an audit have learnt enough to judge single labels, and what is said if they have
-# not.
+# Whether the networks of an audit have learnt enough to judge single labels, and what is said if they have not.
 
 LEARNT_NOTHING = (
     "The networks have not learnt to tell the grades apart: no label is taken to be wrong by them, and the order of "
@@ -35,8 +33,6 @@ LEARNT_NOTHING = (
 READINGS_REMAIN = (
     "The networks have not learnt to tell the grades apart: what is said here rests on the readings."
 )
-
-Ints = npt.NDArray[np.int64]
 
 
 def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequence[str]) -> dict[str, Any]:
@@ -111,7 +107,6 @@ def review_notice(summary: Mapping[str, Any]) -> str:
 
 # Score every label from a cross-fit and a noise estimate, and sum the scores up to error rates.
 
-Floats = npt.NDArray[np.float64]
 WITHIN = 0.05  # how precisely the plan of a verification aims to know the rate
 FROM_ESTIMATE = (
     "learnt", "rate", "identifiable", "reason", "lower_bound", "assumption", "form", "form_weight",
@@ -312,12 +307,10 @@ def _against_truth(scores: pd.DataFrame, offered: pd.DataFrame) -> dict[str, Any
 def combined_posterior(readings: Readings, fitted: CrossFit) -> Floats:
     """(N, C) p(true grade | image, all readings): the networks, which were not trained on the image, are a witness
     whose errors may be those of the readers (see ``srjt.readers.consensus``). Verified grades are references."""
-    verified = fitted.manifest.verified_labels
-    if verified is not None:
+    if (verified := fitted.manifest.verified_labels) is not None:
         known = -1 if readings.reference is None else readings.reference
         readings = replace(readings, reference=np.where(verified >= 0, verified, known))
-    agreed = combine(readings, probabilities=fitted.probabilities)
-    return np.asarray(agreed.posterior, dtype=np.float64)
+    return combine(readings, probabilities=fitted.probabilities).posterior
 
 
 def score_readings(readings: Readings, posterior: Floats) -> pd.DataFrame:

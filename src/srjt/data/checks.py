@@ -32,9 +32,8 @@ from srjt.files import NOT_A_FILE, cache_folder, load_arrays, save_arrays, wait_
 # Two images are *identical* if their decoded pixels are. They are *nearly identical* if one is the other
 # rescaled, recompressed, mirrored or cropped by up to 3 % at each border.
 #
-# A 64-bit difference hash cannot tell medical images apart: of 2,000 fundus photographs it gives 500
-# unrelated pairs the same hash. The correlation of small grey thumbnails can; ``benchmarks/duplicates.py``
-# measures it.
+# A 64-bit difference hash cannot tell medical images apart: of 2,000 fundus photographs it gives 500 unrelated pairs
+# the same hash. The correlation of small grey thumbnails can; ``benchmarks/duplicates.py`` measures it.
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -125,8 +124,7 @@ def _normalised(thumbs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 
 # Hashes of all images of a manifest, computed once and kept in the cache folder.
 #
-# Images are hashed at one size, whatever size they are trained at: the same samples are the same groups
-# everywhere.
+# Images are hashed at one size, whatever size they are trained at: the same samples are the same groups everywhere.
 
 HASHED_SIZE = 256  # the size at which images are stored by default: their pixels need not be decoded again
 
@@ -183,8 +181,7 @@ def image_hashes(
         shapes = {"pixels": (len(paths), 2), "thumbnails": (len(paths), *THUMBNAILS)}
         if {name: array.shape for name, array in saved.items()} == shapes:
             return ImageHashes(**saved)
-        watched = progress if decoded is None else None
-        made = _hash_all(len(paths), read, near=True, workers=workers, progress=watched)
+        made = _hash_all(len(paths), read, near=True, workers=workers, progress=None if decoded else progress)
         with contextlib.suppress(OSError):
             save_arrays(folder / "hashes.npz", {"pixels": made.pixels, "thumbnails": made.thumbnails})
     return made
@@ -371,8 +368,7 @@ def thumbnail(manifest: Manifest, row: int, *, size: int = 112) -> str:
 def _picture(manifest: Manifest, row: int, side: int | None = None) -> Image.Image:
     """The image of one sample. side: of the square that it is squashed to."""
     if manifest.arrays is None:
-        path = manifest.root / str(manifest.table["image"].iloc[row])
-        return Image.fromarray(read_image(path, size=side))
+        return Image.fromarray(read_image(manifest.root / str(manifest.table["image"].iloc[row]), size=side))
     picture = Image.fromarray(np.asarray(manifest.arrays[row], dtype=np.uint8))
     return picture if side is None else resized(picture, size=side, resize="squash")
 
@@ -472,10 +468,8 @@ def check(
         A grade with fewer patients than this is reported.
     images : bool
         Decode every image that has changed since the last time. ``False`` checks only the patients.
-    workers : int, optional
-        Number of decoding threads. Default: one per core, at most 32.
-    progress : callable, optional
-        Called with (images done, images in all).
+    workers, progress : optional
+        As for ``group_duplicates``.
 
     Returns
     -------
@@ -576,8 +570,7 @@ def few_patients(manifest: Manifest, folds: int) -> list[Problem]:
         patients, unit = manifest.ids, "sample"
     owners = np.array(patients, dtype=object)
     for grade, name in enumerate(manifest.grades):
-        count = len(set(owners[manifest.labels == grade]))
-        if count < folds:
+        if (count := len(set(owners[manifest.labels == grade]))) < folds:
             detail = f"{count_of(count, unit)} for {folds} folds"
             problems.append(Problem("few-patients", f"grade {name}", detail))
     return problems

@@ -128,8 +128,7 @@ def _infer(present: list[str], times: Mapping[str, int]) -> tuple[tuple[str, ...
     if 2 * sum(times[value] for value in numeric) < sum(times[value] for value in present):
         names = order_names(present)
         return names, f"{', '.join(names)} (ordered by the number at the end)"
-    whole = [key for key in map(_key, numeric) if key.isdecimal()]
-    if not whole:
+    if not (whole := [key for key in map(_key, numeric) if key.isdecimal()]):
         raise SrjtError(f"No grade is a whole number from 0 on: {_listed(sorted(present)[:1])!r} is not one.")
     names = order_names(whole)
     from_1 = "" if names[0] == "0" else ", stored as numbers from 0"
@@ -279,11 +278,9 @@ class Grades(tuple[str, ...]):
 
     def find(self, wanted: str | int) -> int:
         """The position of a grade that a person wrote: the grade itself, or its name."""
-        key = str(wanted).strip().casefold()
-        for spellings in (self, [self.names.get(grade, grade) for grade in self]):
-            for position, spelling in enumerate(spellings):
-                if key == spelling.casefold():
-                    return position
+        spellings = [text.casefold() for text in (*self, *(self.names.get(grade, grade) for grade in self))]
+        if (key := str(wanted).strip().casefold()) in spellings:
+            return spellings.index(key) % len(self)
         raise unknown_name("grade", wanted, [*self, *self.names.values()])
 
 

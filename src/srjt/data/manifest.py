@@ -41,8 +41,7 @@ def as_features(rows: npt.NDArray[np.generic], *, what: str = "The features") ->
 def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> list[int]:
     """The positions in ``names`` of the ``wanted`` columns of a run, in its order; an error names those that lack."""
     place = {name: position for position, name in enumerate(names)}
-    missing = [name for name in wanted if name not in place]
-    if missing:
+    if missing := [name for name in wanted if name not in place]:
         raise SrjtError(
             f"{source} lacks {len(missing):,} of {len(wanted):,} feature columns of the run ({few(missing)}): add them."
         )
@@ -154,8 +153,7 @@ class Manifest:
     left_out: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
-        missing = {"id", "image", "grade"} - set(self.table.columns)
-        if missing:
+        if missing := {"id", "image", "grade"} - set(self.table.columns):
             raise SrjtError(f"A manifest needs the columns id, image and grade; missing: {sorted(missing)}.")
         if self.arrays is not None and len(self.arrays) != len(self.table):
             what = "rows of features" if self.are_features else "images"

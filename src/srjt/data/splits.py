@@ -22,9 +22,6 @@ from srjt.data.manifest import Ints, LeakageWarning, Manifest, warn_about_formul
 from srjt.errors import SrjtError, count_of, reason_of, unknown_name, warn
 from srjt.files import as_csv, check_regular_file, write_output
 
-# Folds with train, validation and test sides that share no patient and no image, and the CSV files that
-# store them.
-
 Mask = npt.NDArray[np.bool_]
 BY = ("random", "stratified")
 SIDES = ("train", "validation", "test")
@@ -156,8 +153,7 @@ def official_split(manifest: Manifest) -> Split:
     split = _of_sides(manifest.table["split"].to_numpy(dtype=object))
     if not len(split.train):
         raise SrjtError("The published split has no training samples.")
-    shared = _on_two_sides(manifest.patients, split)
-    if len(shared):
+    if len(shared := _on_two_sides(manifest.patients, split)):
         sentence = f"The published split has patients on two sides ({shared['owner'].iloc[0]} is one)"
         warn(f"{sentence}: its results will be too optimistic.", LeakageWarning)
     _warn_of_shared_images(manifest, {"The published split": split})
@@ -238,8 +234,7 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
                 f"{path} is not a split of these data: fold {fold} lacks {left_out[0]!r} ({len(left_out):,} in all)."
             )
         split = _of_sides(side_of.to_numpy(dtype=object), held_out=str(sides["held_out"].iloc[0]))
-        shared = _on_two_sides(manifest.patients, split)
-        if len(shared):
+        if len(shared := _on_two_sides(manifest.patients, split)):
             raise SrjtError(f"{path}, fold {fold}: the patient {shared['owner'].iloc[0]!r} is on two sides.")
         splits.append(split)
     _warn_of_shared_images(manifest, {f"Fold {fold} of {path}": split for fold, split in enumerate(splits)})
@@ -338,8 +333,7 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
         manifest = with_hashes(manifest, image_hashes(manifest))
     assert manifest.duplicates is not None
     for name, split in splits.items():
-        shared = _on_two_sides(manifest.duplicates.tolist(), split)
-        if len(shared):
+        if len(shared := _on_two_sides(manifest.duplicates.tolist(), split)):
             first = shared[shared["owner"] == shared["owner"].iloc[0]].drop_duplicates("side")
             one, other = (manifest.ids[row] for row in first.index[:2])
             groups = f"{count_of(shared['owner'].nunique(), 'group')}, for example {one} and {other}"
@@ -401,9 +395,7 @@ def corrupt_sides(
 
     The noisy label of a sample depends only on the seed, its id and its label, not on the other samples.
     """
-    labels = manifest.labels
-    noisy = labels.copy()
+    labels, noisy, ids = manifest.labels, manifest.labels, manifest.ids
     changed = np.concatenate([split.train, split.validation])
-    ids = manifest.ids
     noisy[changed] = noise.corrupt(labels[changed], matrix, seed=seed, ids=[ids[row] for row in changed])
     return manifest.with_noisy_labels(noisy), noise.report(labels[split.train], noisy[split.train], matrix)

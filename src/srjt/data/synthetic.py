@@ -13,17 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import Ints, Manifest
 from srjt.errors import SrjtError
 from srjt.files import explain_write_errors, write_atomically
 
 # Drawing primitives of :mod:`srjt.data.synthetic`: dots, smooth noise, rotations, ramps.
 #
-# The same seed must give the same bytes on every platform. Pixels are therefore computed with +, −, ×, ÷, √
-# and comparisons only, which IEEE 754 rounds identically everywhere: no exp, sin or matrix product (libm,
-# SIMD and BLAS differ), no sum whose order a library chooses, and only uniform numbers of the random
-# generator. Scalars are Python floats: NumPy 1 and 2 promote a NumPy float64 beside a float32 array
-# differently.
+# The same seed must give the same bytes on every platform. Pixels are therefore computed with +, −, ×, ÷, √ and
+# comparisons only, which IEEE 754 rounds identically everywhere: no exp, sin or matrix product (libm, SIMD and BLAS
+# differ), no sum whose order a library chooses, and only uniform numbers of the random generator. Scalars are Python
+# floats: NumPy 1 and 2 promote a NumPy float64 beside a float32 array differently.
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -354,7 +353,15 @@ def generate(
     >>> data.arrays.shape
     (100, 32, 32, 3)
     """
-    _check(images=images, patients=patients, size=size, grades=grades, seed=seed)
+    for possible, sentence in (
+        (2 <= grades <= 10, f"The synthetic data can have 2 to 10 grades, not {grades}."),
+        (32 <= size <= 256, f"Synthetic images can have 32 to 256 pixels per side, not {size}."),
+        (seed >= 0, f"The seed must be 0 or larger, not {seed}."),
+        (images >= grades, f"{grades} grades need at least {grades} images, not {images}."),
+        (1 <= patients <= images, f"{images} images need between 1 and {images} patients, not {patients}."),
+    ):
+        if not possible:
+            raise SrjtError(sentence)
     patient, severity = _population(images, patients, grades, seed)
     appearances = [random_appearance(stream(seed, _PATIENT, p)) for p in range(patients)]
     arrays = np.empty((images, size, size, 3), np.uint8)
@@ -422,21 +429,7 @@ def check_empty(folder: Path) -> None:
         raise SrjtError(f"The folder {folder} is not empty: choose a new or empty one.")
 
 
-def _check(*, images: int, patients: int, size: int, grades: int, seed: int) -> None:
-    for possible, sentence in (
-        (2 <= grades <= 10, f"The synthetic data can have 2 to 10 grades, not {grades}."),
-        (32 <= size <= 256, f"Synthetic images can have 32 to 256 pixels per side, not {size}."),
-        (seed >= 0, f"The seed must be 0 or larger, not {seed}."),
-        (images >= grades, f"{grades} grades need at least {grades} images, not {images}."),
-        (1 <= patients <= images, f"{images} images need between 1 and {images} patients, not {patients}."),
-    ):
-        if not possible:
-            raise SrjtError(sentence)
-
-
-def _population(
-    images: int, patients: int, grades: int, seed: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _population(images: int, patients: int, grades: int, seed: int) -> tuple[Ints, Doubles]:
     """The patient of each image, (N,) ascending, and its severity, (N,) in [0, grades)."""
     rng = stream(seed, _DATASET)
     others = np.floor(rng.random(images - patients) * patients).astype(np.int64)
@@ -474,8 +467,7 @@ def stream(seed: int, *key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *key])))
 
 
-# A simulated reader, whose labels err as those of people do: by one grade, near a boundary, more often to
-# one side.
+# A simulated reader, whose labels err as those of people do: by one grade, near a boundary, more often to one side.
 
 _READER = 3  # a random stream beside those of ``generate``
 

@@ -346,8 +346,7 @@ def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int 
     trained = prepared
     if fitted is not None:
         trained = prepare(run, replace(options, calibrate_on=None, coverage=None, coverage_by=None))
-    answers = trained.answer(images.outputs, images.labels, images.groups)
-    here = scores_of(answers, resamples=resamples)
+    here = scores_of(trained.answer(images.outputs, images.labels, images.groups), resamples=resamples)
     home = scores_of(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count
     mae, mixed = home.intervals["mae"].value, float((here.shares * home.grade_errors)[present].sum())
@@ -417,8 +416,7 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     }
     if "true grades" in (first.judged_by, other.judged_by):
         parts["with another grade"] = both[first.table["label"][both] != other.table["label"][both]]
-    differing = [f"{len(ids):,} {where} ({few(ids)})" for where, ids in parts.items() if len(ids)]
-    if differing:
+    if differing := [f"{len(ids):,} {where} ({few(ids)})" for where, ids in parts.items() if len(ids)]:
         raise SrjtError(
             f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
             "labelled images that none was trained on with `test`, or train one again on the sides of the other "
@@ -573,8 +571,6 @@ def compare(
         for one in tested
     ]  # fmt: skip
     methods = _same_but_seed(opened)
-    if len(methods) == 1:  # trainings of one method: each is compared with the first
-        methods = [[place] for place in range(len(opened))]
     units, patients = len(set(groups or first.table.index)), first.samples.patients
     learnt = [0 if test is None else len(run.trained_on(test)) for run in opened]
     by_last = f" of {last.name}, {corrected:,} of which others have not" if corrected else ""
@@ -603,10 +599,10 @@ def _same_but_seed(runs: Sequence[Trained]) -> list[list[int]]:
         test = run.held_out.get("test")
         labels = run.training_labels
         samples = frozenset(labels.items() if test is None or test.true_labels is None else labels)
-        rows = methods.setdefault((repr(run.config.replace(seed=0).determining()), samples), [])
-        rows.append(place)
+        methods.setdefault((repr(run.config.replace(seed=0).determining()), samples), []).append(place)
     seeds = [[runs[place].config.seed for place in rows] for rows in methods.values()]
-    if any(len(set(own)) < len(own) for own in seeds):  # equal runs, or runs that nothing tells apart
+    # trainings of one method: each is compared with the first; or equal runs, or runs that nothing tells apart
+    if len(methods) == 1 or any(len(set(own)) < len(own) for own in seeds):
         return [[place] for place in range(len(runs))]
     return list(methods.values())
 

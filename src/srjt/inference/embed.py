@@ -14,13 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
 
 from srjt import files, networks
 from srjt._version import __version__
 from srjt.data.images.decode import OnBadImage, Resize
 from srjt.data.images.feed import open_feed
-from srjt.data.images.store import open_store
+from srjt.data.images.store import FREE_SPACE, open_store
 from srjt.data.manifest import Features, Manifest
 from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
@@ -45,11 +44,7 @@ def load_chunks(folder: Path) -> list[Features]:
 
 def save_chunk(folder: Path, first: int, batches: Sequence[Features]) -> None:
     """Save the rows from ``first`` on."""
-    advice = (
-        "Free some space and run the command again (finished images are kept), or set the environment variable "
-        "SRJT_CACHE to another folder."
-    )
-    with files.explain_write_errors(f"Features cannot be kept in {folder}", advice):
+    with files.explain_write_errors(f"Features cannot be kept in {folder}", FREE_SPACE):
         files.save_arrays(folder / f"{first}.npz", {"features": np.concatenate(batches)})
 
 
@@ -137,7 +132,7 @@ def embed(
     # before any image is decoded, so that missing weights are reported at once
     network = networks.build(
         backbone,
-        head=lambda features: nn.Identity(),
+        head=lambda features: torch.nn.Identity(),
         in_shape=(3, crop, crop),
         pretrained=pretrained if weights is None else weights,
     ).eval()
@@ -159,10 +154,9 @@ def embed(
     preprocess = Preprocess(crop=crop, channels_last=last)
     feed = open_feed(store.pixels, device=target)
 
-    exact = TrainConfig(precision="fp32")  # a GPU's features are those of a CPU, whatever torch's flags are
-
     def batches(done: int) -> Iterator[Features]:
-        with torch_flags(exact, target, training=False), torch.inference_mode():
+        # a GPU's features are those of a CPU, whatever torch's flags are
+        with torch_flags(TrainConfig(precision="fp32"), target, training=False), torch.inference_mode():
             for (images,), part in view_batches(
                 feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size, done=done
             ):
@@ -205,7 +199,7 @@ def _compute(
         return np.concatenate(made)
 
 
-def _digest(network: nn.Module) -> str:
+def _digest(network: torch.nn.Module) -> str:
     """16 hexadecimal digits that identify the weights."""
     digest = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):

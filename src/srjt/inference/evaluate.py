@@ -453,8 +453,7 @@ def evaluate_sides(
     prepared = prepare(run, options)
     per = prepared.options.per
     evaluations = {}
-    for name in sorted(run.held_out):  # test before validation
-        side = run.held_out[name]
+    for name, side in sorted(run.held_out.items()):  # test before validation
         if per and side.patients is None:
             continue
         labels, by = judging_labels(side) if name == "test" else (side.labels, "given grades")

@@ -30,11 +30,10 @@ from srjt.training.trained import Trained, use_run_settings
 
 # Where a network looks: which places of an image raise or lower its expected grade.
 #
-# The expected grade s = Σ_c c · p^c is the ordinal output: a map of one grade's probability would not tell
-# whether a place speaks for a milder or for a severer grade. With A the last feature map of the network,
-# the value at a place is Σ_channels A · ∂s/∂A: the part of the expected grade that the place contributes,
-# to first order. The product is taken before any average over places, so that a place at which the
-# network's output does not depend on A gets 0.
+# The expected grade s = Σ_c c · p^c is the ordinal output: a map of one grade's probability would not tell whether a
+# place speaks for a milder or for a severer grade. With A the last feature map of the network, the value at a place
+# is Σ_channels A · ∂s/∂A: the part of the expected grade that the place contributes, to first order. The product is
+# taken before any average over places, so that a place at which the network's output does not depend on A gets 0.
 
 Floats = npt.NDArray[np.float32]
 
@@ -120,7 +119,6 @@ def resized_square(image: npt.NDArray[np.uint8], side: int) -> Image.Image:
 
 # ``srjt.explain``: where the networks look, and which training images are alike.
 
-Ints = npt.NDArray[np.int64]
 BATCH = 16  # gradients need the memory of a training step
 
 

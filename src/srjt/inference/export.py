@@ -232,8 +232,7 @@ def resolve_format(path: Path, format: str | None) -> Format:
     """The requested format, or the one of the file's suffix."""
     if format is not None and format not in get_args(Format):
         raise unknown_name("format", format, get_args(Format))
-    chosen = format or SUFFIXES.get(path.suffix.lower())
-    if chosen is None:
+    if (chosen := format or SUFFIXES.get(path.suffix.lower())) is None:
         raise SrjtError(
             f"The format of {path.name} is not clear from its name: use the suffix {' or '.join(SUFFIXES)}, or pass "
             f"the format ({' or '.join(get_args(Format))})."
@@ -302,8 +301,7 @@ def _compare(exported: Callable[[Samples], Outputs], prepared: Prepared, samples
     """The largest difference between the file's probabilities and the run's; an error if it is too large."""
     largest, classes = 0.0, len(prepared.run.grades)
     # a single sample, then many: a file with a fixed batch size does not pass
-    parts = [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]
-    for part in parts:
+    for part in [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]:
         outputs = prepared.run.probabilities(samples[part])
         answers = prepared.answer(outputs, np.zeros(len(outputs[1][0]), np.int64), None)
         expected = answers.probabilities

@@ -30,8 +30,7 @@ from srjt.training.devices import amp_dtype
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
-# A run takes images, or rows of features: the other kind gets one sentence that says how to make what it
-# takes.
+# A run takes images, or rows of features: the other kind gets one sentence that says how to make what it takes.
 
 Kind = Literal["images", "features"]
 
@@ -230,9 +229,8 @@ def usable_samples(
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in paths):
         refuse_other_kind(run, paths)
-    features = len(run.in_shape) == 1
     reading = unlabelled_samples(
-        source, features=features, wanted=run.feature_names, columns=columns, grades=run.grades
+        source, features=len(run.in_shape) == 1, wanted=run.feature_names, columns=columns, grades=run.grades
     )
     manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
     return manifest, [(problem.where, problem.detail) for problem in reading.problems]

@@ -21,20 +21,11 @@ import torch
 
 from srjt.data.images.decode import OnBadImage
 from srjt.data.images.store import ImageStore, open_store
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import Ints, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SettingError, SrjtError
-from srjt.inference.answers import (
-    DECISION_COLUMNS,
-    Answers,
-    DecisionRule,
-    NoValidationError,
-    ReferralRule,
-    decision_rules,
-    known_noise,
-    probabilities_of,
-    units_of,
-)
+from srjt.inference import answers as decide
+from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import RangeRule, calibrate_ranges
 from srjt.methods import lookup
@@ -49,7 +40,6 @@ from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
 from srjt.training.folder import HeldOut, held_out_side
 from srjt.training.trained import Trained, load_run
 
-Ints = npt.NDArray[np.int64]
 Outputs = tuple[npt.NDArray[np.float32], Ints]  # of K networks: probabilities (K, N, C), grades (K, N)
 
 # The samples that something is fitted to, and what is known about their labels.
@@ -179,7 +169,7 @@ def units_of_side(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
 
 # columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
 OURS = {
-    *("images", "label", "grade", "grade_name", "grade_low", "grade_high", *DECISION_COLUMNS),
+    *("images", "label", "grade", "grade_name", "grade_low", "grade_high", *decide.DECISION_COLUMNS),
     *("expected_grade", "entropy", "disagreement", "highest_image"),
 }
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
@@ -219,12 +209,12 @@ class Prepared:
     learned: decoding.LearnedPooling | None = None
     calibrate_on: Manifest | None = None
     grade_rule: decoding.GradeRule = field(default_factory=lambda: decoding.GradeRule(how="argmax"))
-    decisions: tuple[DecisionRule, ...] = ()
+    decisions: tuple[decide.DecisionRule, ...] = ()
 
     @property
-    def refer(self) -> ReferralRule | None:
+    def refer(self) -> decide.ReferralRule | None:
         """When to refer."""
-        return next((rule for rule in self.decisions if isinstance(rule, ReferralRule)), None)
+        return next((rule for rule in self.decisions if isinstance(rule, decide.ReferralRule)), None)
 
     @property
     def own_rule(self) -> bool:
@@ -420,7 +410,7 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
         raise SrjtError("A precision is for images; this run was trained on features, which take no time.")
     refuse_bf16_on_cpu(options.precision, run.device)
     prepared = _fitted(Prepared(run=run, options=options, views=len(run.views(options.views))))
-    rules = decision_rules(run, options, validation=prepared.validation, views=prepared.views)
+    rules = decide.decision_rules(run, options, validation=prepared.validation, views=prepared.views)
     return replace(prepared, decisions=rules)
 
 
@@ -447,8 +437,7 @@ def _fitted(prepared: Prepared) -> Prepared:
         own = validation_side(run, why=why)
         codes = units_of_side(own, per, why=why)
         p = probabilities_of(own.probabilities, network, recalibration)
-        learned = decoding.fit_pooling(p, codes, unit_labels(run, own, codes))
-        prepared = replace(prepared, learned=learned)
+        prepared = replace(prepared, learned=decoding.fit_pooling(p, codes, unit_labels(run, own, codes)))
     if options.coverage is not None:
         assert side is not None
         columns = side.table if prepared.calibrate_on is None else prepared.calibrate_on.table

@@ -30,6 +30,7 @@ from srjt.training.folder import HeldOut
 # How wide ranges of grades are, of images or of patients, and what they promise.
 
 Basis = Literal["verified", "labels", "corrected", "conservative"]
+RIGHT = "if the calibration labels are right"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +165,7 @@ def _values(table: pd.DataFrame, units: Ints, options: Answering) -> npt.NDArray
     return first
 
 
-# What stands for the true grades of the samples that ranges are calibrated on: weights, and what they rest
-# on.
+# What stands for the true grades of the samples that ranges are calibrated on: weights, and what they rest on.
 #
 # **Images.** See ``noise.true_grades``: which weights are right depends on what wrong labels depend on.
 #
@@ -209,8 +209,8 @@ class Evidence:
     labels: Ints
     groups: list[str] | None
     verified: Ints
-    basis: Basis
-    why: str
+    basis: Basis = "labels"
+    why: str = RIGHT
     candidates: list[list[Floats]]
     labels_each: float = 1.0
 
@@ -222,8 +222,6 @@ def image_evidence(side: HeldOut, noise: NoiseBounds | None, label_noise: LabelN
         labels=side.labels,
         groups=side.groups,
         verified=np.full(len(side), -1) if verified is None else verified,
-        basis="labels",
-        why=RIGHT,
         candidates=[[np.eye(side.probabilities.shape[2])[side.labels]]],
     )
     if label_noise == "none" or noise is None:
@@ -258,8 +256,6 @@ def unit_evidence(side: HeldOut, units: Ints, noise: NoiseBounds | None, label_n
         labels=highest,
         groups=groups,
         verified=np.where(every & by_unit, highest, -1),
-        basis="labels",
-        why=RIGHT,
         candidates=[[right]],
         labels_each=float(len(side) * shares.max() / shares.sum()),
     )
@@ -298,7 +294,6 @@ def _all_or_none(weights: Sequence[Floats | None]) -> list[Floats]:
 
 # Ranges of grades for new samples, calibrated on labels that may be wrong; see ``ordinal.ranges``.
 
-RIGHT = "if the calibration labels are right"
 FEW = 100  # labels below which an estimate of their noise is not used
 REREAD = 200  # images whose verified grades make ranges about as narrow as right labels do
 ANY_NEAR = "whichever near grade is the true one"
@@ -369,12 +364,10 @@ def calibrate_ranges(
 
 def _verified(rule: RangeRule, scores: Floats, known: Evidence, units: Ints) -> RangeRule | None:
     """The rule by verified grades alone, if they suffice."""
-    rows = np.flatnonzero(known.verified >= 0)
-    if not len(rows):
+    if not len(rows := np.flatnonzero(known.verified >= 0)):
         return None
     groups = None if known.groups is None else [known.groups[row] for row in rows]
-    weights = np.eye(scores.shape[1])[known.verified[rows]]
-    thresholds = _thresholds(rule, scores[rows], weights, groups)
+    thresholds = _thresholds(rule, scores[rows], np.eye(scores.shape[1])[known.verified[rows]], groups)
     if not np.isfinite(thresholds).any():
         return None
     return replace(

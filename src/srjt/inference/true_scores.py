@@ -129,8 +129,7 @@ def true_scores(
     owner = metrics.patient_codes(answers.groups, len(grade))
     table = _Table(answer=grade, owner=owner, classes=classes, refer_from=None, resamples=resamples)
     if refer is not None:
-        referred = grade + classes * refer.applies(answers)
-        table = replace(table, answer=referred, refer_from=refer.position)
+        table = replace(table, answer=grade + classes * refer.applies(answers), refer_from=refer.position)
     if verified is not None:
         known = np.asarray(verified, dtype=np.int64)
         if len(np.unique(owner[known >= 0])) >= ENOUGH:
@@ -144,8 +143,7 @@ def true_scores(
         return None
     if noise.determined:
         return _by_matrix(table, label, noise, label_noise)
-    bounds = _bounds(table, label, noise)
-    return TrueScores(basis="share of wrong labels", scores=bounds, wrong=noise.rates)
+    return TrueScores(basis="share of wrong labels", scores=_bounds(table, label, noise), wrong=noise.rates)
 
 
 # The table of true grades and answers, and the scores that are functions of it.
@@ -325,15 +323,12 @@ def _refitted(table: _Table, variants: Variants) -> Floats:
     A draw has one variant of the model, as often as the variant is likely: their differences are part of the doubt.
     """
     rng = np.random.Generator(np.random.PCG64(0))
-    posterior = variants.mean(lambda fit: fit.posterior)
-    tables = [table.by_patient(posterior).sum(axis=0)]
-    order = np.argsort(table.owner, kind="stable")
-    samples = np.split(order, np.cumsum(np.bincount(table.owner))[:-1])
+    tables = [table.by_patient(variants.mean(lambda fit: fit.posterior)).sum(axis=0)]
+    samples = np.split(np.argsort(table.owner, kind="stable"), np.cumsum(np.bincount(table.owner))[:-1])
     for _ in range(min(DRAWS, max(table.resamples, 2))):
         fit = variants.fits[int(rng.choice(len(variants.fits), p=variants.weights))]
         rows = np.concatenate([samples[one] for one in rng.integers(len(samples), size=len(samples))])
-        own = refit(variants.evidence, fit, rows)
-        tables.append(table.part(rows).by_patient(own.posterior).sum(axis=0))
+        tables.append(table.part(rows).by_patient(refit(variants.evidence, fit, rows).posterior).sum(axis=0))
     return np.stack(tables)
 
 

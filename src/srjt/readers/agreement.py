@@ -4,7 +4,6 @@ more reader among them, all with intervals.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -132,8 +131,10 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 
 # Intervals from bootstrap draws of patients.
 
+Tails = tuple[float, float]  # of the draws: below and above the interval
 
-def ends(values: Floats, tails: tuple[float, float]) -> Floats:
+
+def ends(values: Floats, tails: Tails) -> Floats:
     """(2, K) quantiles of values (1 + B, K) over the draws, which hold the first row; nan where that is nan."""
     drawn = values[1:] if len(values) > 1 else values
     quantiles = np.quantile(drawn, tails, axis=0)  # nan where a draw is; much faster than nanquantile
@@ -142,17 +143,14 @@ def ends(values: Floats, tails: tuple[float, float]) -> Floats:
     return np.stack([np.minimum(quantiles[0], values[0]), np.maximum(quantiles[1], values[0])])
 
 
-def interval_of(values: Floats, tails: tuple[float, float]) -> Interval:
+def interval_of(values: Floats, tails: Tails) -> Interval:
     return Interval(float(values[0]), *ends(values[:, None], tails)[:, 0].tolist())
 
 
-def interval_of_share(
-    tables: Floats, near: Bools, shared: Pairs, owner: Ints, tails: tuple[float, float]
-) -> Interval:
+def interval_of_share(tables: Floats, near: Bools, shared: Pairs, owner: Ints, tails: Tails) -> Interval:
     """The share of pairs in the cells (C, C) of ``near``. tables: (1 + B, C, C), of all pairs and of the draws."""
-    size = tables.sum(axis=(1, 2))
     with np.errstate(invalid="ignore", divide="ignore"):
-        interval = interval_of(tables[:, near].sum(axis=1) / size, tails)
+        interval = interval_of(tables[:, near].sum(axis=1) / tables.sum(axis=(1, 2)), tails)
     if len(tables) == 1 or interval.low != interval.high:
         return interval
     return proportion_interval(
@@ -216,7 +214,7 @@ class Agreement(Plain, Reported):
 
     def __repr__(self) -> str:
         """Without an interval where no draw differs."""
-        value, low, high = (f"{one:.2f}" if math.isfinite(one) else "–" for one in self.quadratic)
+        value, low, high = (f"{one:.2f}" if np.isfinite(one) else "–" for one in self.quadratic)
         between = f" ({low} to {high})" if self.quadratic.high - self.quadratic.low >= 1e-9 else ""
         counts = f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"
         return f"<Agreement: {counts}, quadratic κ {value}{between}>"
@@ -383,7 +381,7 @@ def _by_group(readings: Readings, shared: Pairs, owner: Ints, largest: Ints) -> 
     }  # fmt: skip
 
 
-def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) -> pd.DataFrame:
+def _by_reader(readings: Readings, moves: Floats, tails: Tails) -> pd.DataFrame:
     number, total, squares, timed, year, years, off, product = np.split(moves, 8, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         bias = np.where(number > 0, total / number, np.nan)

@@ -205,10 +205,8 @@ def _network_power(evidence: Evidence, ratio: Floats) -> float:
         return 1.0
     fit = model.fit_variants(rest).fits[0]
     own = 0.0 if rest.log_factor is None else rest.log_factor
-    scores = [
-        model.predictive(replace(rest, log_factor=power * rows + own), held_out, fit) for power in _POWERS
-    ]
-    return _POWERS[int(np.argmax(scores))]
+    witness = {power: replace(rest, log_factor=power * rows + own) for power in _POWERS}
+    return max(_POWERS, key=lambda power: model.predictive(witness[power], held_out, fit))
 
 
 def with_shared_errors(
@@ -256,18 +254,17 @@ def _shared_errors(variants: model.Variants, reference: Ints, mean: Floats) -> f
     rows = np.flatnonzero(reference >= 0)
     hidden = replace(variants.evidence, log_factor=None)
     posterior = variants.mean(lambda fit: fit.by_state(hidden, rows) @ fit.states.of_grade)
-    place = np.arange(len(rows))
-    likelihood = [
-        np.log((posterior @ true_given_seen(mean, one))[place, reference[rows]] + 1e-12).sum()
-        for one in _AMOUNTS
-    ]
-    return _AMOUNTS[int(np.argmax(likelihood))]
+
+    def likelihood(amount: float) -> float:
+        true = posterior @ true_given_seen(mean, amount)
+        return float(np.log(true[np.arange(len(rows)), reference[rows]] + 1e-12).sum())
+
+    return max(_AMOUNTS, key=likelihood)
 
 
 def _error_interval(variants: model.Variants, grade: Ints, *, most: float) -> tuple[float, float]:
     """Of the share of wrong grades. most: how often all readers may be misled."""
-    rows = np.arange(len(grade))
-    errors = [float(1.0 - fit.posterior[rows, grade].mean()) for fit in variants.fits]
+    errors = [float(1.0 - fit.posterior[np.arange(len(grade)), grade].mean()) for fit in variants.fits]
     low, high = min(errors), max(errors)
     evidence = variants.evidence
     apart = evidence.told_apart()

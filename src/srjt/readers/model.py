@@ -541,9 +541,7 @@ def _mix(weights: Floats, means: ArrayLike, variances: ArrayLike) -> tuple[Float
     return mean, np.tensordot(weights, np.asarray(variances) + (each - mean) ** 2, axes=1)
 
 
-def _moments(
-    evidence: Evidence, fit: Fit, times: Floats, types: Floats
-) -> tuple[Floats, Floats, Floats, Floats]:
+def _moments(evidence: Evidence, fit: Fit, times: Floats, types: Floats) -> tuple[Floats, ...]:
     """The matrices (R, C, C) and their variance, the rates (R,) and theirs, as if the fit of the others were exact.
 
     From the types' probabilities (R, T), and the Dirichlet distributions of the deviations from the family. The types
@@ -577,12 +575,10 @@ def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
     rng = np.random.Generator(np.random.PCG64(0))
     items = np.arange(evidence.said.shape[0])
     patient = items if evidence.patient is None else np.unique(evidence.patient, return_inverse=True)[1]
-    of_patient = csr_matrix((np.ones(len(items)), (patient, items)))
-    patients = of_patient.shape[0]
+    members = csr_matrix((np.ones(len(items)), (patient, items)))
+    patients = members.shape[0]
     size = max(1, min(patients, _MOST_ITEMS * patients // len(items)))
-    fits = [
-        refit(evidence, fit, of_patient[rng.integers(patients, size=size)].indices) for _ in range(_DRAWS)
-    ]
+    fits = [refit(evidence, fit, members[rng.integers(patients, size=size)].indices) for _ in range(_DRAWS)]
     rates = np.array([(1.0 - np.diagonal(own.by_grade, axis1=1, axis2=2)) @ own.grades for own in fits])
     scale = size / patients
     return _Resampled(

@@ -129,9 +129,8 @@ class Readings:
 
     def first(self) -> Readings:
         """The first reading of each item by each reader, in their order: the earliest by time, otherwise by place."""
-        order = np.arange(len(self))
-        if self.times is not None:
-            order = np.argsort(self.times, kind="stable")  # NaT last
+        # by time NaT is last
+        order = np.arange(len(self)) if self.times is None else np.argsort(self.times, kind="stable")
         key = self.item[order] * len(self.readers) + self.reader[order]
         return self.rows(order[np.unique(key, return_index=True)[1]])
 
@@ -276,8 +275,7 @@ class Evidence:
         chosen_items = self.items(rows)
         said = chosen_items.said.tocoo()
         out = rng.random(said.nnz) < 0.2
-        left = np.bincount(said.row[~out], minlength=len(rows))
-        out &= (left[said.row] > 0) | last
+        out &= (np.bincount(said.row[~out], minlength=len(rows))[said.row] > 0) | last
 
         def part(chosen: Bools) -> csr_matrix:
             return csr_matrix((said.data[chosen], (said.row[chosen], said.col[chosen])), shape=said.shape)

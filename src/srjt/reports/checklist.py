@@ -392,11 +392,6 @@ def checklist_items(name: str, known: Mapping[str, Answer]) -> pd.DataFrame:
     return pd.DataFrame(items)
 
 
-def paragraph(facts: str, known: Mapping[str, Answer]) -> str:
-    """The sentences of several facts, whose names are separated by spaces."""
-    return " ".join(known[fact].text for fact in facts.split() if fact in known)
-
-
 def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Page:
     """The checklist of a run as a page: paragraphs for the article, then every item."""
     checklist_items(name, {})  # an error before anything is computed
@@ -413,7 +408,7 @@ def checklist_page(folder: Path, name: str, *, also: Sequence[Path] = ()) -> Pag
     sections = [
         Section(heading.lower(), f"{heading}, as a paragraph", text=[text])
         for heading, facts in {"Methods": METHODS, "Results": RESULTS}.items()
-        if (text := paragraph(facts, known))
+        if (text := " ".join(known[fact].text for fact in facts.split() if fact in known))
     ]
     sections.append(Section("items", "Items", tables=[data_table(frame, title="All items"), *tables]))
     return Page(

@@ -351,12 +351,7 @@ class StudyTables:
         """The paper's value for a row, or an empty cell."""
         method, select, update = row.paper
         printed = paper_value(self.paper or "", noise, method, metric, select=select, update=update)
-        if printed is None:
-            return TableCell()
-        mean, std = printed
-        return TableCell(
-            text=f"{mean:.3f}" if std is None else f"{mean:.3f} ± {std:.3f}", value=mean, std=std
-        )
+        return TableCell() if printed is None else _number_cell(*printed)
 
     # Tables of tests
 
@@ -391,9 +386,8 @@ class StudyTables:
                     for names, role in zip(own["against"], own["role"], strict=True)
                 ],
             }
-            first = np.flatnonzero(~own["method"].duplicated())[1:].tolist()
             title, count = self._title("Paired comparison", kind), int(tests["p_value"].notna().sum())
-            tables.append(self._test_table(own, labels, f"paired-{kind}", title, first, corrected_for=count))
+            tables.append(self._test_table(own, labels, f"paired-{kind}", title, corrected_for=count))
         return tables
 
     def pooled(self) -> list[Table]:
@@ -416,15 +410,13 @@ class StudyTables:
             ],
             "Metric": tests["metric"].map(_with_arrow),
         }
-        first = np.flatnonzero(tests["metric"] == self.metrics[0])[1:].tolist()
         title, count = self._title("“+ Ours” against hosts, pooled"), int(tests["p_value"].notna().sum())
-        return [self._test_table(tests, labels, "pooled", title, first, corrected_for=count)]
+        return [self._test_table(tests, labels, "pooled", title, corrected_for=count)]
 
     def _test_table(
-        self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str, rule_before: Sequence[int],
-        *, corrected_for: int,
-    ) -> Table:  # fmt: skip
-        """labels: the first columns."""
+        self, tests: pd.DataFrame, labels: Mapping[str, Any], slug: str, title: str, *, corrected_for: int
+    ) -> Table:
+        """labels: the first columns. A line is drawn where the first of them changes."""
         folds, pooled = self.runs["fold"].nunique(), slug == "pooled"
         half = tests["std"] / 2**0.5  # of two folds' differences: mean ∓ std / √2
         both = (tests["n"] == 2) & (folds == 2)
@@ -452,7 +444,7 @@ class StudyTables:
             caption=" ".join(sentences(TEST_CAPTION, facts)),
             formats={**dict.fromkeys(("Difference", "from", "to"), "+.3f"), "p": _p_value, "p, Holm": _p_value},
             groups={"from": interval, "to": interval},
-            rule_before=rule_before,
+            rule_before=np.flatnonzero(~frame.iloc[:, 0].duplicated())[1:].tolist(),
         )  # fmt: skip
         clear = frame["p, Holm"] < 1 - CONFIDENCE
         bold = [frame.columns.get_loc(name) for name in ("Difference", "p, Holm")]
@@ -469,10 +461,12 @@ def mean_cell(values: pd.Series[float]) -> TableCell:
         return TableCell(text=MISSING, runs=0)
     # of the population; the last bit of a sum differs between processors, and must not round half a digit
     mean, std = round(float(values.mean()), 9), round(float(values.std(ddof=0)), 9)
-    text = f"{mean:.3f}".replace("-", "−")
-    if len(values) == 1:  # one value has no standard deviation
-        return TableCell(text=text, value=mean, runs=1)
-    return TableCell(text=f"{text} ± {std:.3f}", value=mean, std=std, runs=len(values))
+    return _number_cell(mean, std if len(values) > 1 else None, runs=len(values))
+
+
+def _number_cell(mean: float, std: float | None, runs: int | None = None) -> TableCell:
+    text = f"{mean:.3f}".replace("-", "−") + ("" if std is None else f" ± {std:.3f}")
+    return TableCell(text=text, value=mean, std=std, runs=runs)
 
 
 def _mark(

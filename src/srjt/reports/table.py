@@ -77,11 +77,9 @@ class Table:
     @property
     def wide(self) -> bool:
         """Whether it needs more than half of a page of 1,280 pixels; a letter takes about 7, and a margin 26."""
-        texts = [
-            [column.heading, *(row.cells[k].text for row in self.rows)]
-            for k, column in enumerate(self.columns)
-        ]
-        return sum(26 + 7 * max(map(len, column)) for column in texts) > 580
+        texts = [[column.heading for column in self.columns]]
+        texts += [[cell.text for cell in row.cells] for row in self.rows]
+        return sum(26 + 7 * max(map(len, column)) for column in zip(*texts, strict=True)) > 580
 
     @property
     def legend(self) -> dict[str, str]:

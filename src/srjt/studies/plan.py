@@ -50,11 +50,9 @@ from srjt.training.single_run import fingerprint, training_seconds
 from srjt.training.train import train, warm_up
 from srjt.training.workers import StopRequest
 
-# The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key of its
-# folder.
+# The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key of its folder.
 #
-# All methods use the same splits and, per noise, fold and seed, the same corrupted labels: comparisons are
-# paired.
+# All methods use the same splits and, per noise, fold and seed, the same corrupted labels: comparisons are paired.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,8 +251,9 @@ def open_data(
         manifest = drop_unusable(reading.manifest, reading.problems)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report
-        near = config.group_near_duplicates
-        manifest = group_duplicates(manifest, near=near, cache=cache, progress=progress)
+        manifest = group_duplicates(
+            manifest, near=config.group_near_duplicates, cache=cache, progress=progress
+        )
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:
@@ -317,8 +316,7 @@ def _file_facts(data: StudyPlan) -> str:
     return file_facts([*(Path(name) for name in named if isinstance(name, str)), *images])
 
 
-# How long the runs of a study will take: a few steps of each method, times the runs; and which are started
-# first.
+# How long the runs of a study will take: a few steps of each method, times the runs; and which are started first.
 
 
 def run_seconds(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: torch.device) -> list[float]:
@@ -620,8 +618,7 @@ def run_planned(
 
 def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
     """Write why a run failed: the sentence of a SrjtError, the traceback of any other exception."""
-    expected = isinstance(problem, SrjtError)
-    text = f"{problem}\n" if expected else "".join(traceback.format_exception(problem))
+    text = f"{problem}\n" if isinstance(problem, SrjtError) else "".join(traceback.format_exception(problem))
     report = error_file(folder, key)
     with contextlib.suppress(OSError):
         report.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cache
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from srjt import methods as registered
 from srjt.errors import SrjtError, count_of, duration, unknown_name
 from srjt.files import is_inside
 from srjt.noise.estimate import NoiseEstimate
-from srjt.ordinal.metrics import METRICS, NaiveBaseline
+from srjt.ordinal.metrics import METRICS, Floats, NaiveBaseline
 from srjt.progress import Reported
 from srjt.studies.config import parse_noise, rate_source
 from srjt.studies.plan import read_error, read_study, run_folder, run_status
@@ -121,11 +122,10 @@ def display_name(method: str, variant: str = "") -> str:
 def paper_order(methods: Iterable[str]) -> list[str]:
     """Methods in the paper's order; your own follow in the given order, each "+ours" directly after its host."""
     given = list(dict.fromkeys(methods))
-    known = list(DISPLAY_NAMES)
 
     def place(method: str) -> tuple[int, int, int]:
         if method in DISPLAY_NAMES:
-            return 0, known.index(method), 0
+            return 0, list(DISPLAY_NAMES).index(method), 0
         host = host_of(method)
         return (1, given.index(host), 1) if host in given else (1, given.index(method), 0)
 
@@ -264,7 +264,6 @@ def collect_results(folder: Path) -> StudyResults:
     estimates: dict[tuple[str, int, int], NoiseEstimate] = {}
     naive: dict[tuple[str, int, int], NaiveBaseline] = {}
     for planned in facts["cells"]:
-        columns = {name: planned[name] for name in RUN_COLUMNS}
         labels = (planned["noise"], planned["fold"], planned["seed"])
         run, status = run_folder(folder, planned["key"]), run_status(folder, planned["key"])
         source = rate_source(planned["method"], planned["variant"], study_rate=facts["study"]["noise_rate"])
@@ -288,15 +287,14 @@ def collect_results(folder: Path) -> StudyResults:
             if not all(is_inside(run / name, folder) for name in read):  # the error may quote them
                 error = f"{run} leads out of the study, and its files cannot be read.\n"
         if table is not None and len(table):
-            metrics.append(table.assign(**columns))
+            metrics.append(table.assign(**planned))
             seconds = float(table.loc[table["metric"] == "seconds", "value"].sum())
             if status == "done":
-                scores.append(last_epochs(table, pooled=pooled).drop(columns="std").assign(**columns))
+                scores.append(last_epochs(table, pooled=pooled).drop(columns="std").assign(**planned))
         if summary is not None and "test" in summary["confusion"]:
             counts = np.array(summary["confusion"]["test"])
             confusions[planned["key"]] = counts[:-1].sum(axis=0)  # the last: the ensemble's
-            baseline = None if about is None else baseline_from(about, counts[0].sum(axis=1))
-            if baseline is not None:
+            if about is not None and (baseline := baseline_from(about, counts[0].sum(axis=1))) is not None:
                 naive.setdefault(labels, baseline)
         if estimate is not None and source == "estimate":
             estimates.setdefault(labels, estimate)
@@ -306,9 +304,8 @@ def collect_results(folder: Path) -> StudyResults:
                 source = "readers"
         if status == "failed":
             error = error or read_error(folder, planned["key"])
-        outcome = (status, seconds, error, source, used_rate)
-        runs.append({**columns, **dict(zip(OUTCOME_COLUMNS, outcome, strict=True))})
-    given_used = any(run["rate_source"] == "given" for run in runs)
+        runs.append((*planned.values(), status, seconds, error, source, used_rate))
+    given_used = any(source == "given" for *_, source, _ in runs)
     naive_rows = [(*labels, *score) for labels, of in naive.items() for score in of._asdict().items()]
     return StudyResults(
         folder=folder,
@@ -438,7 +435,7 @@ def corrected_t_test(
     )
 
 
-def _seed_variance(table: npt.NDArray[np.float64]) -> tuple[float, int]:
+def _seed_variance(table: Floats) -> tuple[float, int]:
     """(n, S) differences of folds and seeds → the variance of their mean by effects of the seeds on all folds, and its
     degrees of freedom. Of the variance between the seeds' means, 1/n of that of single runs is chance."""
     table = table[np.isfinite(table).all(axis=1)]
@@ -453,9 +450,7 @@ def _seed_variance(table: npt.NDArray[np.float64]) -> tuple[float, int]:
 
 def largest_difference(metric: str) -> float:
     """Of two values of a metric: 1 for a share, 2 for a coefficient, and no limit for a distance between grades."""
-    if metric in LOWER_IS_BETTER or metric not in METRICS:
-        return math.inf
-    return 1.0 - METRICS[metric].lowest
+    return math.inf if metric in LOWER_IS_BETTER or metric not in METRICS else 1.0 - METRICS[metric].lowest
 
 
 def compare_ours(
@@ -475,32 +470,29 @@ def compare_ours(
     """
     known = set(scores.loc[scores["split"] == split, "metric"])
     rows = []
-    for noise in dict.fromkeys(scores["noise"]):
-        for metric in metrics:
-            if known and metric not in known:
-                raise unknown_name("metric", metric, known)
-            wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
-            ordered = paper_order(wide.columns)
-            for method in ordered:
-                if not is_ours(method):
+    for noise, metric in product(dict.fromkeys(scores["noise"]), metrics):
+        if known and metric not in known:
+            raise unknown_name("metric", metric, known)
+        wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
+        ordered = paper_order(wide.columns)
+        baselines = [name for name in ordered if not is_ours(name)]
+        for method in filter(is_ours, ordered):
+            opponents: dict[str, dict[int, str]] = {}  # role → fold → method
+            if is_recipe(method):
+                ours = [name for name in ordered if host_of(name)]
+                opponents["best + Ours"] = _best_elsewhere(wide, ours, other=method, metric=metric)
+            elif (host := host_of(method)) in baselines:
+                opponents["host"] = dict.fromkeys(wide.index.get_level_values("fold"), str(host))
+            opponents["best baseline"] = _best_elsewhere(wide, baselines, other=method, metric=metric)
+            for role, chosen in opponents.items():
+                if not chosen:
                     continue
-                baselines = [name for name in ordered if not is_ours(name)]
-                opponents: dict[str, dict[int, str]] = {}  # role → fold → method
-                if is_recipe(method):
-                    ours = [name for name in ordered if host_of(name)]
-                    opponents["best + Ours"] = _best_elsewhere(wide, ours, other=method, metric=metric)
-                elif (host := host_of(method)) in baselines:
-                    opponents["host"] = dict.fromkeys(wide.index.get_level_values("fold"), str(host))
-                opponents["best baseline"] = _best_elsewhere(wide, baselines, other=method, metric=metric)
-                for role, chosen in opponents.items():
-                    if not chosen:
-                        continue
-                    by_fold, largest = _differences_by_fold(wide, method, chosen), largest_difference(metric)
-                    test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
-                    against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
-                    lower = (test.difference or 0.0) < 0
-                    better = lower == (metric in LOWER_IS_BETTER) if test.difference else None
-                    rows.append((noise, metric, method, role, against, better, *astuple(test)))
+                by_fold, largest = _differences_by_fold(wide, method, chosen), largest_difference(metric)
+                test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
+                against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
+                lower = (test.difference or 0.0) < 0
+                better = lower == (metric in LOWER_IS_BETTER) if test.difference else None
+                rows.append((noise, metric, method, role, against, better, *astuple(test)))
     columns = ["noise", "metric", "method", "role", "against", "better", *PairedTest.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns).astype({"better": object})
 
@@ -520,18 +512,14 @@ def _runs_by_method(scores: pd.DataFrame, *, noise: str, metric: str, split: str
     return plain.pivot_table(index=["fold", "seed"], columns="method", values="value", aggfunc="mean")
 
 
-def _differences_by_fold(
-    wide: pd.DataFrame, method: str, chosen: Mapping[int, str]
-) -> list[npt.NDArray[np.float64]]:
+def _differences_by_fold(wide: pd.DataFrame, method: str, chosen: Mapping[int, str]) -> list[Floats]:
     """One row per fold, one column per seed: the method minus the opponent in the fold."""
     names = set(chosen.values())
     off = {name: (wide[method] - wide[name]).unstack("seed").dropna(how="all") for name in names}
     return [off[name].loc[fold].to_numpy() for fold, name in chosen.items() if fold in off[name].index]
 
 
-def _best_elsewhere(
-    wide: pd.DataFrame, candidates: Sequence[str], *, other: str, metric: str
-) -> dict[int, str]:
+def _best_elsewhere(wide: pd.DataFrame, candidates: list[str], *, other: str, metric: str) -> dict[int, str]:
     """For each fold of ``other`` the candidate that is best in the other folds; a single fold chooses by itself.
 
     The best has the best mean over the runs shared with ``other``, among the candidates that share the most.
@@ -580,20 +568,19 @@ def pool_ours(
     (how many), pairs, and the fields of PairedTest; no row for a group with fewer than two pairs.
     """
     rows = []
-    for group, noises in groups.items():
-        for metric in metrics:
-            pairs = {
-                (noise, name): differences
-                for noise in noises
-                for name, differences in ours_minus_host(scores, noise, metric, split=split).items()
-                if len(differences)
-            }
-            if len(pairs) < 2:
-                continue
-            by_fold = pd.DataFrame(pairs).dropna().mean(axis=1).unstack("seed").to_numpy()
-            largest = largest_difference(metric)
-            test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
-            of_noise, of_host = zip(*pairs, strict=True)
-            rows.append((group, metric, len(set(of_host)), len(set(of_noise)), len(pairs), *astuple(test)))
+    for (group, noises), metric in product(groups.items(), metrics):
+        pairs = {
+            (noise, name): differences
+            for noise in noises
+            for name, differences in ours_minus_host(scores, noise, metric, split=split).items()
+            if len(differences)
+        }
+        if len(pairs) < 2:
+            continue
+        by_fold = pd.DataFrame(pairs).dropna().mean(axis=1).unstack("seed").to_numpy()
+        largest = largest_difference(metric)
+        test = corrected_t_test(by_fold, test_train_ratio=test_train_ratio, largest=largest)
+        of_noise, of_host = zip(*pairs, strict=True)
+        rows.append((group, metric, len(set(of_host)), len(set(of_noise)), len(pairs), *astuple(test)))
     columns = ["group", "metric", "hosts", "noises", "pairs", *PairedTest.__dataclass_fields__]
     return pd.DataFrame(rows, columns=columns)

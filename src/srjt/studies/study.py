@@ -106,8 +106,8 @@ def run_locally(
             if stop.number is not None:
                 pool.terminate()
             for ended in pool.wait():
-                stopping = stop.number is not None
-                work.end(by_key[ended.name], _final_status(folder, ended, stopping=stopping))
+                status = _final_status(folder, ended, stopping=stop.number is not None)
+                work.end(by_key[ended.name], status)
 
 
 def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
@@ -278,5 +278,4 @@ def run_study(
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
     with plans.lock_study(folder):
-        planned_runs = plans.write_plan(folder, data, command=command)
-        return train_runs(folder, planned_runs, execute, watcher=watcher)
+        return train_runs(folder, plans.write_plan(folder, data, command=command), execute, watcher=watcher)

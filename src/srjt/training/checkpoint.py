@@ -72,12 +72,11 @@ class MetricsLog:
         """The file as it should be: what a checkpoint keeps of it."""
         return _format([HEADER, *self.rows]).encode()
 
-    def add(self, rows: Iterable[MetricRow]) -> None:
-        fresh = list(rows)
-        self.rows.extend(fresh)
+    def add(self, rows: list[MetricRow]) -> None:
+        self.rows += rows
         if self.path is not None:
             with self._explained(), open(self.path, "a", newline="", encoding="utf-8") as file:
-                file.write(_format(fresh))
+                file.write(_format(rows))
 
     def sync(self) -> None:
         """Flush to disk, so that the file of a finished run survives a power cut."""
@@ -164,18 +163,17 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
 
 def _format(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for row in rows:
-        cells = (repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row)
-        writer.writerow(cells)
+    cells = (
+        [repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row]
+        for row in rows
+    )
+    csv.writer(text, lineterminator="\n").writerows(cells)
     return text.getvalue()
 
 
-# Checkpoints that survive a crash at any moment: each is written to a draft, synced and renamed; two are
-# kept.
+# Checkpoints that survive a crash at any moment: each is written to a draft, synced and renamed; two are kept.
 #
-# One file contains everything: tensors as safetensors, the rest as JSON in its header. Nothing is ever
-# unpickled.
+# One file contains everything: tensors as safetensors, the rest as JSON in its header. Nothing is ever unpickled.
 
 KEPT = 2
 

@@ -27,6 +27,7 @@ from srjt.data.splits import assign_folds
 from srjt.errors import Interrupted, SrjtError, cores
 from srjt.methods.joint import JointTraining
 from srjt.networks import takes_rows
+from srjt.ordinal.metrics import Floats, Ints
 from srjt.progress import Reporter
 from srjt.training import checkpoint, devices, single_run as one_run
 from srjt.training.config import TrainConfig
@@ -35,9 +36,6 @@ from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.step import evaluation_batch_size, view_batches
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
 from srjt.training.workers import StopRequest, WorkerPool
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # The most similar samples of each grade, for an expert to compare with.
 
@@ -101,12 +99,6 @@ class Folds:
     out: Path | None
     neighbours: int
 
-    def __len__(self) -> int:
-        return int(self.fold.max()) + 1
-
-    def folder(self, k: int) -> Path | None:
-        return None if self.out is None else self.out / f"fold{k}"
-
 
 def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Trained, Predicted]:
     """Train fold ``k``, or open it if it is finished, and predict its held-out samples; a folder keeps both.
@@ -114,8 +106,8 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
     pixels: of the image store.
     """
     split, held_out = one_run.train_on(folds.rows[folds.fold != k]), np.flatnonzero(folds.fold == k)
-    own = replace(setup, split=lambda manifest: split)
-    run = one_run.single_run(folds.manifest, config=folds.config, setup=own, out=folds.folder(k))
+    own, out = replace(setup, split=lambda manifest: split), folds.out and folds.out / f"fold{k}"
+    run = one_run.single_run(folds.manifest, config=folds.config, setup=own, out=out)
     if run.folder is not None:
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)  # a finished run needs none
         saved = files.load_arrays(run.folder / "held_out.npz")
@@ -144,8 +136,7 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
     return run, predicted
 
 
-# Train the folds of a cross-fit at the same time, in worker processes. The caller then opens the finished
-# runs.
+# Train the folds of a cross-fit at the same time, in worker processes. The caller then opens the finished runs.
 
 Jobs = int | Literal["auto"]
 
@@ -246,7 +237,7 @@ def _why_alone(config: TrainConfig, setup: Setup, out: Path | None) -> str:
 
 def train_in_parallel(folds: Folds, workers: Workers, setup: Setup) -> set[int]:
     """Train the folds that are not finished; returns their numbers."""
-    count, reporter = len(folds), setup.reporter
+    count, reporter = int(folds.fold.max()) + 1, setup.reporter
     elsewhere = Setup(cache=setup.cache, on_bad_image=setup.on_bad_image)  # what a worker can be sent
     assert folds.out is not None, "choose_workers requires it"
     waiting = [k for k in range(count) if not is_finished(folds.out / f"fold{k}")]

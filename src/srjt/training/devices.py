@@ -246,10 +246,9 @@ def pause_garbage_collection() -> Iterator[None]:
 
 # Several processes share one batch: N processes with B/N samples each select what one process with B would.
 #
-# Under ``torchrun`` every process computes the logits of its part of the batch. The parts are gathered, the
-# (pure) method sees the global batch, and gradients flow through each process's own part. Every process
-# draws the same plan of an epoch (it follows from the seed), so that only logits and targets are sent: a
-# few hundred numbers.
+# Under ``torchrun`` every process computes the logits of its part of the batch. The parts are gathered, the (pure)
+# method sees the global batch, and gradients flow through each process's own part. Every process draws the same plan
+# of an epoch (it follows from the seed), so that only logits and targets are sent: a few hundred numbers.
 
 
 @dataclass(frozen=True, kw_only=True)

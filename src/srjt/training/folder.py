@@ -34,7 +34,7 @@ from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError, few
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
-from srjt.ordinal.metrics import METRICS, NaiveBaseline, naive_baseline
+from srjt.ordinal.metrics import METRICS, Ints, NaiveBaseline, naive_baseline
 from srjt.training.config import TrainConfig
 from srjt.training.devices import device_name
 
@@ -316,8 +316,7 @@ def read_history(folder: Path) -> pd.DataFrame:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
 
 
-# Predictions for the samples that a run did not learn from: its validation and test sides, in
-# ``held_out.csv``.
+# Predictions for the samples that a run did not learn from: its validation and test sides, in ``held_out.csv``.
 #
 # What is fitted after training (recalibration, thresholds, ranges of grades) is derived from the validation
 # side. The file keeps the facts, not what follows from them, so that a run can be decoded anew.
@@ -336,8 +335,6 @@ COLUMNS = {
     "true_grade": "true_labels",
     "verified_grade": "verified_labels",
 }
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -414,8 +411,7 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
         columns |= {f"{KEPT}{column}": texts for column, texts in side.columns.items()}
         # as objects: a path may contain bytes that are no text
         known = {column: values for column, values in columns.items() if values is not None}
-        table = pd.DataFrame(known, dtype=object)
-        table.insert(0, "side", name)
+        table = pd.DataFrame({"side": name, **known}, dtype=object)
         networks, _, classes = side.probabilities.shape
         cells = side.probabilities.transpose(1, 0, 2).reshape(len(side), -1)
         tables.append(table.join(pd.DataFrame(cells, columns=_probability_columns(networks, classes))))
@@ -515,7 +511,7 @@ def read_hashes(file: Path) -> Hashes | None:
     return hashes if hashes.dtype == np.uint64 and hashes.ndim == 2 else None
 
 
-def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -> npt.NDArray[np.int64]:
+def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -> Ints:
     """(M,) rows of ``data`` that are one of the N samples with these ids, by its hash and under any name.
 
     hashes: (N or more, 2) of the samples in the order of their ids; None: nothing is found. Rows of few features
@@ -529,8 +525,9 @@ def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -
     def keys(names: Sequence[str], values: Hashes) -> list[tuple[object, ...]]:
         return [(*row, name if few else "") for name, row in zip(names, values.tolist(), strict=True)]
 
-    unreadable = (*UNKNOWN.tolist(), "")  # such an image is like no other
-    learnt = set(keys(ids, hashes[: len(ids)])) - {unreadable}
+    learnt = set(keys(ids, hashes[: len(ids)])) - {
+        (*UNKNOWN.tolist(), "")
+    }  # an unreadable image is like no other
     return np.array([row for row, key in enumerate(keys(data.ids, own)) if key in learnt], dtype=np.int64)
 
 
@@ -568,8 +565,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-# Naive baselines of a run: the scores of one grade for all samples, on the same sides as the run's own
-# scores.
+# Naive baselines of a run: the scores of one grade for all samples, on the same sides as the run's own scores.
 
 NAIVE = "naive: always the most frequent training label; for MAE always their median"
 

@@ -183,8 +183,7 @@ def fit(
     def evaluate(name: str) -> np.ndarray:
         """(K + 1, C, C) confusion counts of a side; each process evaluates its share of the samples."""
         mine, side = slice(process.rank, None, process.world_size), sides[name]
-        counts = forward.confusion_counts(side.rows[mine], side.labels[mine])
-        return process.sum(counts).cpu().numpy()
+        return process.sum(forward.confusion_counts(side.rows[mine], side.labels[mine])).cpu().numpy()
 
     # ---- warm up
     start = time.perf_counter()

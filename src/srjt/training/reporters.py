@@ -18,8 +18,6 @@ from srjt.errors import count_of, missing_extra, unknown_name
 from srjt.progress import Bar, Forwarding, Lines, Reporter, TerminalBar, show_bar
 from srjt.training.checkpoint import MetricRow
 
-# Show the progress of a training: a bar in a terminal or a notebook, plain lines elsewhere, or nothing.
-
 
 def headline(rows: list[MetricRow], *, show_test: bool = False) -> dict[str, float]:
     """The main numbers of an epoch, averaged over the networks.

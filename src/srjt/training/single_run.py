@@ -19,12 +19,11 @@ import torch
 from srjt import networks as backbones
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
-from srjt.data.manifest import Manifest, as_features
+from srjt.data.manifest import Ints, Manifest, as_features
 from srjt.data.splits import Split, official_split
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
-from srjt.networks import standardise
 from srjt.training import checkpoint, devices, folder as run_folder, trained
 from srjt.training.config import TrainConfig
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
@@ -35,7 +34,7 @@ from srjt.training.trained import Setup, SplitChoice, Trained
 # Which samples are on which side of a training.
 
 
-def train_on(rows: npt.NDArray[np.int64]) -> Split:
+def train_on(rows: Ints) -> Split:
     """A split that trains on these rows and evaluates nothing."""
     no_rows = np.empty(0, dtype=np.int64)
     return Split(train=rows, validation=no_rows, test=no_rows)
@@ -89,9 +88,7 @@ def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
 # What is learnt from samples that several readers graded: their consensus, or more of what they say.
 
 
-def reader_targets(
-    manifest: Manifest, rows: npt.NDArray[np.int64], config: TrainConfig, method: Method
-) -> ReaderTargets:
+def reader_targets(manifest: Manifest, rows: Ints, config: TrainConfig, method: Method) -> ReaderTargets:
     """The targets of the training rows (N,) that ``config.reader_targets`` asks for."""
     choice = config.reader_targets
     if choice == "auto":
@@ -225,7 +222,7 @@ def single_run(
         return replace(run, metrics=finished_metrics(folder))
     networks = trained.build_networks(config, method, in_shape=in_shape, network=setup.network)
     if manifest.are_features:
-        standardise(networks, as_features(store.pixels[parts.train]))
+        backbones.standardise(networks, as_features(store.pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
     with run_folder.lock_run_folder(folder if process.is_main else None, facts, used) as begun:
         feed = setup.feeds.open(store.pixels, device=device, share=config.memory_share)
@@ -323,16 +320,14 @@ def _tensors(
         true=None if true is None else as_tensor(true[rows], device),
         readers=readers,
     )
-    sides = {}
-    for name, members in (("validation", parts.validation), ("test", parts.test)):
-        judged = true if name == "test" and true is not None else labels
-        if len(members):
-            sides[name] = Side(rows=as_tensor(members), labels=as_tensor(judged[members], device))
+    sides = [("validation", parts.validation, labels), ("test", parts.test, labels if true is None else true)]
     if run.config.track_wrong_labels and true is not None:
-        wrong = rows[labels[rows] != true[rows]]
-        if len(wrong):
-            sides[WRONG_LABELS] = Side(rows=as_tensor(wrong), labels=as_tensor(labels[wrong], device))
-    return training, sides
+        sides.append((WRONG_LABELS, rows[labels[rows] != true[rows]], labels))
+    return training, {
+        name: Side(rows=as_tensor(members), labels=as_tensor(judged[members], device))
+        for name, members, judged in sides
+        if len(members)
+    }
 
 
 def _check_inputs(data: Manifest, config: TrainConfig, setup: Setup) -> None:
@@ -425,5 +420,4 @@ def training_seconds(data: Manifest, split: Split, *, config: TrainConfig, devic
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
         metrics = single_run(samples, config=trial, setup=Setup(device=str(device))).metrics
     speed = metrics.loc[metrics["metric"] == "images_per_second", "value"].iloc[-1]
-    evaluated = len(split.validation) + len(split.test)
-    return float((training + EVALUATION * evaluated) * config.epochs / speed)
+    return float((training + EVALUATION * (len(split.validation) + len(split.test))) * config.epochs / speed)

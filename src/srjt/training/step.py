@@ -4,7 +4,6 @@ in a CUDA graph; with what it records about every sample, and the whole state of
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -348,19 +347,17 @@ class Recorder:
         """The numbers of each network by name, and the step whose loss was not finite. Only here the host waits for
         the device."""
         losses, counts = self.tensors["loss_sum"].cpu(), self.tensors["counts"].cpu().numpy()
-        measures = (
-            {"label_precision": label_precision, "label_recall": label_recall} if self.knows_truth else {}
-        )
+        measures = (label_precision, label_recall) if self.knows_truth else ()
         numbers = []
         for k, network in enumerate(counts):  # (4, C), see ordinal.metrics.selection_counts
             _, selected, _, total = network
             kept = np.divide(selected, total, out=np.full(len(total), np.nan), where=total > 0)
             values = {"loss": float(losses[k]) / max(self.steps, 1)}
             values |= {f"kept[{grade}]": float(share) for grade, share in enumerate(kept)}
-            for name, measure in measures.items():
-                values[name] = float(measure(network))
-                per_grade = np.asarray(measure(network, per_class=True))
-                values |= {f"{name}[{grade}]": float(value) for grade, value in enumerate(per_grade)}
+            for measure in measures:
+                values[measure.__name__] = float(measure(network))
+                per_grade = enumerate(np.asarray(measure(network, per_class=True)))
+                values |= {f"{measure.__name__}[{grade}]": float(value) for grade, value in per_grade}
             numbers.append(values)
         bad = int(self.tensors["bad_step"])
         return numbers, None if bad < 0 else bad
@@ -399,8 +396,7 @@ def state_tensors(
     memory: what the method remembers.
     """
     state = {f"network.{name}": tensor for name, tensor in weights(networks).items()}
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for position, parameter in enumerate(parameters):
+    for position, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
         for name, tensor in optimizer.state[parameter].items():
             state[f"optimizer.{position}.{name}"] = tensor
     state.update({f"recorder.{name}": tensor for name, tensor in recorder.tensors.items()})
@@ -441,7 +437,7 @@ def make_optimizer(parameters: Any, *, config: TrainConfig, device: torch.device
     )
     if not on_gpu:
         step = torch.no_grad()(inspect.unwrap(kind.step))
-        optimizer.step = functools.partial(step, optimizer)  # type: ignore[method-assign]
+        optimizer.step = partial(step, optimizer)  # type: ignore[method-assign]
     # Adam's (zero) moments now instead of at its first step, so that the state always has the same names
     for parameter in optimizer.param_groups[0]["params"]:
         optimizer.state[parameter] = {
@@ -500,9 +496,8 @@ class Step:
             (loss.total * shared if shared > 1 else loss.total).backward()
         self.method.adjust(self.networks.parameters())
         self.optimizer.step()
-        self.recorder.add(
-            rows, loss.total.detach(), loss.per_network, loss.selected, self._label_loss(logits, rows)
-        )
+        label_loss = self._label_loss(logits, rows)
+        self.recorder.add(rows, loss.total.detach(), loss.per_network, loss.selected, label_loss)
 
     @torch.no_grad()
     def _label_loss(self, logits: Tensor, rows: Tensor) -> Tensor:
@@ -512,8 +507,7 @@ class Step:
         return -probabilities.gather(-1, labels[..., None]).squeeze(-1).clamp(min=1e-30).log()
 
 
-# Run the steps of an epoch: by replaying a captured CUDA graph where possible, else eagerly. The step is
-# the same.
+# Run the steps of an epoch: by replaying a captured CUDA graph where possible, else eagerly. The step is the same.
 
 # Images of a whole training from which compiling pays: it takes half a minute, measured on an H200.
 COMPILING_PAYS = 500_000
@@ -573,10 +567,9 @@ def make_epoch_runner(
     custom_inputs = type(method).prepare is not Method.prepare or preprocess.train_transform is not None
     if data.feed.resident and not custom_inputs:
         buffers, store_rows = plan.to(device), data.rows.to(device)
-        counter = step.recorder.tensors["step"]
 
         def gather_and_step() -> None:
-            step(*buffers.batch(data, store_rows, counter, preprocess))
+            step(*buffers.batch(data, store_rows, step.recorder.tensors["step"], preprocess))
 
         replay = _capture_with_fallback(gather_and_step, undo_warm_up, networks)
         if replay is None:

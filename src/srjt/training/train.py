@@ -8,14 +8,13 @@ import hashlib
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache as once
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from srjt import methods, noise
 from srjt._version import __version__
@@ -28,7 +27,7 @@ from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of, warn
 from srjt.files import explain_write_errors, read_json, wait_for_lock, write_atomically, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.noise.matrices import noise_from_posterior
+from srjt.noise.matrices import Floats, Ints, noise_from_posterior
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder, single_run as one_run
 from srjt.training.config import TrainConfig
@@ -44,8 +43,6 @@ from srjt.training.trained import NetworkMaker, Setup, SplitChoice, Trained, bui
 # A short cross-fit on the training side (the warm-up) gives every training sample probabilities from
 # networks that have not seen it; from these and the labels the noise is estimated. ``noise.json`` keeps the
 # estimate beside the run, and a resumed run uses it again.
-
-Floats = npt.NDArray[np.float64]
 
 # Of an estimated matrix; where the warm-up's networks know nothing, the estimate is larger.
 LARGEST_RATE = 0.5
@@ -149,18 +146,16 @@ def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig
     matrix = neighbour_matrix(rate, class_counts=manifest.class_counts)
     reached = float(noise.expected_rate(matrix, class_counts=manifest.class_counts))
     # a rate that errors by one grade cannot produce is lowered; rounding must not change one that they can
-    used = reached if reached < rate - 1e-9 else rate
-    return config.replace(noise_rate=used, transition=matrix.tolist())
+    return config.replace(noise_rate=reached if reached < rate - 1e-9 else rate, transition=matrix.tolist())
 
 
-def neighbour_matrix(rate: float, *, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def neighbour_matrix(rate: float, *, class_counts: Ints | Sequence[int]) -> Floats:
     """The matrix of errors by one grade with this rate, or with the largest at which the own label is likeliest."""
-    counts = np.asarray(class_counts)
-    largest = noise.largest_rho("truncated", num_classes=len(counts))
+    largest = noise.largest_rho("truncated", num_classes=len(class_counts))
     most = largest / (1.0 + largest)  # 1/3, or 1/2 of two grades: a neighbour's label is as likely as the own
-    matrix = noise.transition_matrix("truncated", num_classes=len(counts), rho=most)
-    share = min(1.0, rate / noise.expected_rate(matrix, class_counts=counts))
-    return np.asarray(noise.transition_matrix("truncated", num_classes=len(counts), rho=share * most))
+    matrix = noise.transition_matrix("truncated", num_classes=len(class_counts), rho=most)
+    share = min(1.0, rate / noise.expected_rate(matrix, class_counts=class_counts))
+    return np.asarray(noise.transition_matrix("truncated", num_classes=len(class_counts), rho=share * most))
 
 
 def needs_estimate(config: TrainConfig) -> bool:
@@ -273,9 +268,7 @@ def usable_matrix(rate: float, transition: Floats) -> Floats:
     occurs = transition.sum(axis=1, keepdims=True) > 0
     own = np.eye(len(occurs))
     matrix = np.where(occurs, transition, own)
-    if rate <= LARGEST_RATE:
-        return matrix
-    return np.asarray(own + LARGEST_RATE / rate * (matrix - own))
+    return matrix if rate <= LARGEST_RATE else np.asarray(own + LARGEST_RATE / rate * (matrix - own))
 
 
 def _estimate_once(

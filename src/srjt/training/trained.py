@@ -365,13 +365,12 @@ def build_networks(
     """The method's networks, each with a different seed: pretrained ones differ in their heads only."""
     name = network or config.network
     assert name is not None, "for_data sets it"
-    pretrained = _pretrained(config, network) if with_weights else None
     members = [
         networks.build(
             name,
             head=lambda features: method.head(features, method.num_classes),
             in_shape=in_shape,
-            pretrained=pretrained,
+            pretrained=_pretrained(config, network) if with_weights else None,
             seed=subseed(config.seed, "weights", k),
         )
         for k in range(method.networks)
@@ -466,9 +465,8 @@ def load_run(
     metrics = pd.DataFrame()
     with suppress(SrjtError):  # a run may have been sent without this file
         metrics = checkpoint.read_metrics(path / "metrics.csv")
-    run = ready_to_compute(stacked, method, facts, setup, folder=path)
     return replace(
-        run,
+        ready_to_compute(stacked, method, facts, setup, folder=path),
         networks=stacked.eval(),
         held_out=run_folder.read_held_out(path, networks=method.networks, classes=len(facts.grades)),
         metrics=metrics,

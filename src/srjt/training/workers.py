@@ -166,8 +166,7 @@ def _exit_unless_saving(number: int, frame: FrameType | None) -> None:
 
 def _stop_with_parent() -> None:
     """Stop this process if its parent was killed: a killed process cannot stop its workers."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
+    if (parent := multiprocessing.parent_process()) is None:
         return
     parent.join()
     while True:
@@ -205,9 +204,8 @@ def release_memory() -> None:
 
 # The pool. Each worker is an executor of its own, because one that dies breaks the executor for all of its tasks.
 #
-# A task that raises a ``SrjtError`` leaves its worker as it was. After any other exception the worker ends,
-# because its process, or its GPU, may no longer work. A worker that ends or dies is replaced when the next
-# task needs one.
+# A task that raises a ``SrjtError`` leaves its worker as it was. After any other exception the worker ends, because
+# its process, or its GPU, may no longer work. A worker that ends or dies is replaced when the next task needs one.
 
 WITH_MONAI = ("densenet", "efficientnet")  # names of networks begin so; importing MONAI takes six seconds
 POLL_SECONDS = 0.2
@@ -239,10 +237,7 @@ class WorkerPool:
     threads: int | None = None
     networks: Sequence[str] = ()
     _workers: list[_Worker] = field(init=False)
-    _context: ForkServerContext | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self._workers = [_Worker(device=device) for device in self.devices]
+    _context: ForkServerContext = field(init=False)
 
     @property
     def running(self) -> list[str]:
@@ -286,6 +281,7 @@ class WorkerPool:
                 worker.process.terminate()
 
     def __enter__(self) -> WorkerPool:
+        self._workers = [_Worker(device=device) for device in self.devices]
         self._context = start_forkserver(_imports(self.networks))
         return self
 

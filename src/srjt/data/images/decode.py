@@ -82,8 +82,7 @@ def read_dicom(path: Path) -> UInt8Array:
         raise ValueError("it is a DICOM file without the prefix DICM: export it again, as Part 10") from None
     if "PixelData" not in data:
         raise ValueError("the DICOM file contains no image")
-    frames = int(data.get("NumberOfFrames", 1) or 1)
-    if frames > 1:
+    if (frames := int(data.get("NumberOfFrames", 1) or 1)) > 1:
         raise ValueError(f"the DICOM file has {frames} frames; export the graded frame as an image file")
     syntax = data.file_meta.TransferSyntaxUID
     # pydicom buries it in a list of plugins

@@ -76,9 +76,7 @@ class Build:
     def open(self, name: str, count: int) -> npt.NDArray[np.uint8]:
         """(count, size, size, 3), mapped from a file of the folder."""
         shape = (count, self.size, self.size, 3)
-        return (
-            np.memmap(self.folder / name, np.uint8, "r", shape=shape) if count else np.empty(shape, np.uint8)
-        )
+        return np.memmap(self.folder / name, mode="r", shape=shape) if count else np.empty(shape, np.uint8)
 
     def finished(self) -> StoreFile | None:
         """What the folder holds; None unless it is complete, and has not been changed since."""
@@ -109,8 +107,7 @@ class Build:
         """
         done = self._prepare_files()
         todo = np.flatnonzero(~done).tolist()
-        free = shutil.disk_usage(self.folder).free
-        if len(todo) * self.row_bytes > free:
+        if len(todo) * self.row_bytes > (free := shutil.disk_usage(self.folder).free):
             raise OSError(f"only {free:,} bytes are free there")
         bad: dict[int, str] = {}
         unmarked: list[int] = []
@@ -221,6 +218,10 @@ def _write_at(file: BinaryIO, content: bytes | memoryview, offset: int) -> None:
 
 IN_MEMORY = 1 << 30  # bytes: resized images up to this size stay in memory if they came from there
 NAMED = 5  # bad images that the error message names
+FREE_SPACE = (
+    "Free some space and run the command again (finished images are kept), or set the environment variable SRJT_CACHE "
+    "to another folder."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,21 +348,15 @@ def open_store(
         hashes = image_hashes(manifest, cache=cache, workers=workers, progress=progress, decoded=decoded)
         manifest = with_hashes(manifest, hashes)
     ids = manifest.ids
-    skipped = [(ids[row], reason) for row, reason in store.skipped]
-    if skipped:
+    if skipped := [(ids[row], reason) for row, reason in store.skipped]:
         manifest = manifest.select(kept)
     return ImageStore(pixels=pixels, manifest=manifest, skipped=skipped, path=build.folder)
 
 
 def _open_or_build(build: Build, manifest: Manifest, on_bad_image: OnBadImage) -> StoreFile:
-    store = build.finished()
-    if store is None:
-        advice = (
-            "Free some space and run the command again (finished images are kept), or set the environment variable "
-            "SRJT_CACHE to another folder."
-        )
+    if (store := build.finished()) is None:
         needed = f"The image store needs {build.count * build.row_bytes:,} bytes in {build.folder}"
-        with files.explain_write_errors(needed, advice):
+        with files.explain_write_errors(needed, FREE_SPACE):
             build.folder.mkdir(parents=True, exist_ok=True)
             if files.is_locked(build.folder):
                 log = logging.getLogger(__name__)
@@ -369,8 +364,7 @@ def _open_or_build(build: Build, manifest: Manifest, on_bad_image: OnBadImage) -
             with files.wait_for_lock(build.folder, waiting=build.waiting):
                 store = build.finished()  # by the process we waited for
                 if store is None:
-                    bad = build.decode_missing()
-                    if bad:
+                    if bad := build.decode_missing():
                         _list_bad_images(build.folder, manifest, bad)
                     if bad and (on_bad_image == "error" or len(bad) == build.count):
                         # The store is not marked as finished: the next call tries only these files again.

@@ -131,10 +131,10 @@ def _read_mapped(
     if reading.readings is not None:
         raise SrjtError("`map_grades` is for one grade per sample: rename the readers' grades in the table.")
     code = [*(wanted.index(asked.grade_map[name]) for name in own), -1]  # an unknown one, −1, stays −1
-    frame = reading.manifest.table.copy()
-    for column in {"grade", "true_grade", "verified_grade"} & set(frame):
-        frame[column] = [code[grade] for grade in frame[column]]
-    return replace(reading, manifest=replace(reading.manifest, table=frame, grades=tuple(wanted)))
+    frame = reading.manifest.table
+    mapped = {name: [code[grade] for grade in frame[name]] for name in assemble.GRADED if name in frame}
+    manifest = replace(reading.manifest, table=frame.assign(**mapped), grades=tuple(wanted))
+    return replace(reading, manifest=manifest)
 
 
 def _kind_of(source: Path | pd.DataFrame, asked: ReadOptions) -> str:

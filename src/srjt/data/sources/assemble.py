@@ -20,8 +20,6 @@ from srjt.errors import SrjtError, count_of
 from srjt.progress import html_block, html_table, html_text
 from srjt.readers.readings import Readings
 
-# The last step of every source: turn rows of text into a manifest, and unusable rows into problems.
-
 # Common names of the sides of a split.
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -156,8 +154,7 @@ def _drop_repeated(
     """Rows with the same image: keep the first if they agree, none if they contradict each other."""
     problems = []
     usable = table[keep]
-    repeated = usable[usable["image"].duplicated(keep=False)]
-    for _, group in repeated.groupby("image", sort=False):
+    for _, group in usable[usable["image"].duplicated(keep=False)].groupby("image", sort=False):
         rows = group.index.to_numpy()
         where = ", ".join(lines[row] for row in rows)
         first = str(group["id"].iloc[0])
@@ -247,9 +244,8 @@ def from_arrays(
     if strange:
         raise SrjtError(f"The split must be train, validation or test, not {strange[0]!r}.")
     given = {"id": given["id"], "image": given["id"], **given}
-    rows = pd.DataFrame({name: pd.Series(values, dtype=str) for name, values in given.items()})
     reading = assemble(
-        rows,
+        pd.DataFrame({name: pd.Series(values, dtype=str) for name, values in given.items()}),
         kind="arrays",
         root=Path(),
         grades=names,
@@ -345,8 +341,7 @@ def is_dataset(data: object) -> TypeGuard[TorchDataset]:
 def dataset_arrays(dataset: TorchDataset, *, labelled: bool = False) -> tuple[Array, list[object]]:
     """The images, or rows of features, and the labels of a dataset, in memory. Random transforms are drawn once."""
     by_index = (dataset[row] for row in range(len(dataset))) if isinstance(dataset, MapDataset) else dataset
-    samples = list(by_index)
-    if not samples:
+    if not (samples := list(by_index)):
         raise SrjtError("The dataset has no samples.")
     pairs = [sample if isinstance(sample, (tuple, list)) else (sample,) for sample in samples]
     if labelled and any(len(pair) < 2 for pair in pairs):

@@ -182,8 +182,7 @@ def _ids_and_images(frame: pd.DataFrame, image_column: str | None) -> tuple[list
 def _joined(table: Table, labels: Table) -> Table:
     """Features with the columns of a table of labels. If both have a column, that of the labels is used."""
     frame = labels.frame.rename(columns=SINGULAR)
-    matched = _by_id(table, frame, labels=labels.name)
-    if matched is None:
+    if (matched := _by_id(table, frame, labels=labels.name)) is None:
         if labels.problems:
             raise SrjtError(f"{labels.name}, {labels.problems[0].where}: {labels.problems[0].detail}.")
         if len(frame) != len(table.lines):
@@ -287,9 +286,7 @@ def has_features(names: Sequence[str]) -> bool:
     return numbered > 1 and not images & {*others} and (not unknown or numbered > max(FEW, len(unknown)))
 
 
-def _from_table(
-    source: Path | pd.DataFrame, patterns: str | Sequence[str] | None, wanted: Sequence[str]
-) -> Table:
+def _from_table(source: Path | pd.DataFrame, patterns: Sequence[str] | None, wanted: Sequence[str]) -> Table:
     table = load_table(source, typed=True)
     columns = list(table.frame.columns)
     if table.problems:
@@ -330,8 +327,7 @@ def _numbers(table: Table, columns: list[str]) -> npt.NDArray[np.generic]:
 
 def _from_arrays(path: Path) -> Table:
     arrays = load_numpy(path)
-    key = next((name for name in ("", *ARRAYS) if name in arrays), None)
-    if key is None:
+    if (key := next((name for name in ("", *ARRAYS) if name in arrays), None)) is None:
         raise SrjtError(f"{path} has no array named features; it has {', '.join(arrays) or 'none'}.")
     features = as_features(arrays.pop(key), what=f"The array {f'{key!r} of' if key else 'in'} {path.name}")
     count, made = len(features), str(arrays.pop("made", ""))

@@ -124,11 +124,10 @@ def _is_system_file(name: str) -> bool:
 
 # Patients of DICOM files whose source names none: a pseudonym of the PatientID in each file's header.
 #
-# Nobody has asked for the ids of a hospital in tables and on pages; which images belong together is all
-# that is needed. The pseudonym is a hash with a secret key, because ids can be enumerated. The key lies
-# beside the images, which have the ids in their headers anyway: whoever reads the images, in whatever
-# command and on whatever machine, has the same pseudonyms, and whoever has only a run or a table cannot go
-# back to the ids.
+# Nobody has asked for the ids of a hospital in tables and on pages; which images belong together is all that is
+# needed. The pseudonym is a hash with a secret key, because ids can be enumerated. The key lies beside the images,
+# which have the ids in their headers anyway: whoever reads the images, in whatever command and on whatever machine,
+# has the same pseudonyms, and whoever has only a run or a table cannot go back to the ids.
 
 KEY = ".srjt-patients.key"
 KEY_BYTES = 32
@@ -290,8 +289,7 @@ def read_images(
             parts.append(part[part["image"] != ""])
     for option in asked.given if not of_tables else ():
         raise SrjtError(f"`{option}` applies to a table of images, and {sources[0]} is none.")
-    named_images = pd.concat(parts)
-    if not len(named_images):
+    if not len(named_images := pd.concat(parts)):
         raise SrjtError(f"No row can be used; the first: {problems[0].where}: {problems[0].detail}.")
     repeated = named_images[named_images["image"].duplicated(keep=False)]
     for name, lines in repeated.groupby("image", sort=False)["line"]:
@@ -327,8 +325,7 @@ def find_labels(source: Path) -> Path | None:
 
 def read_dr(source: Path, options: ReadOptions) -> LoadedData:
     """Read Kaggle's layout. The patient is the number in the image name."""
-    labels = find_labels(source)
-    if labels is None:
+    if (labels := find_labels(source)) is None:
         raise SrjtError(f"{source} does not contain Kaggle's trainLabels.csv.")
     table = tables.load_table(labels)
     if not {"image", "level"} <= set(table.frame.columns):
@@ -388,8 +385,7 @@ def find_patients(directory: Path) -> Path | None:
 
 def read_limuc(directory: Path, options: ReadOptions) -> LoadedData:
     """Read LIMUC's patient-based layout. The patient is the name of the folder."""
-    root = find_patients(directory)
-    if root is None:
+    if (root := find_patients(directory)) is None:
         raise SrjtError(f"{directory} does not contain LIMUC's folders <patient>/Mayo 0 … Mayo 3.")
     rows: list[tuple[str, str, str, str]] = []
     problems: list[Problem] = []

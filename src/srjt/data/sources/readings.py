@@ -27,8 +27,7 @@ from srjt.readers.readings import Readings
 
 Times = npt.NDArray[np.datetime64]
 
-# Find the columns of a table with several readers: one row per reading (long), or one column per reader
-# (wide).
+# Find the columns of a table with several readers: one row per reading (long), or one column per reader (wide).
 
 READER_WORDS = (
     *("reader", "grader", "annotator", "rater", "observer", "doctor", "physician", "clinician", "expert"),
@@ -494,10 +493,9 @@ def consensus_rows(table: Table, options: ReadOptions) -> tuple[Table, str, Read
     reading = _readings_of(table, chosen, options.grades)
     readings, agreed, rows = reading.readings, combine(reading.readings), reading.row_items
     column = "consensus_grade" if chosen.wide else chosen.grades[""]
-    count = np.bincount(readings.item, minlength=len(readings.items))
     added = {
         column: [readings.grades[grade] for grade in agreed.grade],
-        "readings": [str(number) for number in count],
+        "readings": [str(count) for count in np.bincount(readings.item, minlength=len(readings.items))],
         "certainty": [f"{p:.6f}" for p in agreed.certainty],
         **{POSTERIOR.format(c): [f"{p:.9f}" for p in shares] for c, shares in enumerate(agreed.posterior.T)},
     }

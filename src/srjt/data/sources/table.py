@@ -92,8 +92,7 @@ def _from_frame(frame: pd.DataFrame, *, name: str, folder: Path, typed: bool) ->
 
 
 def _refuse_repeated(columns: Sequence[str], source: str) -> None:
-    repeated = pd.Index(columns)[pd.Index(columns).duplicated()]
-    if len(repeated):
+    if len(repeated := pd.Index(columns)[pd.Index(columns).duplicated()]):
         raise SrjtError(f"There are two columns named {repeated[0]!r} in {source}.")
 
 
@@ -128,8 +127,7 @@ def _read_excel(path: Path) -> Rows:
             sheet.reset_dimensions()  # a file may claim all 16,384 columns: only cells that exist are read
             for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
                 cells = [as_text(value) for value in values]
-                width = max((place for place, cell in enumerate(cells, start=1) if cell), default=0)
-                if width:
+                if width := max((place for place, cell in enumerate(cells, start=1) if cell), default=0):
                     header = next(iter(rows.values()), [])
                     rows[f"row {number}"] = cells[:width] + [""] * (len(header) - width)
         finally:
@@ -192,9 +190,8 @@ def write_table(manifest: Manifest, path: Path) -> None:
     Grades are written by name. Image paths are relative to the file's folder, or absolute if they are elsewhere.
     """
     table = manifest.table.copy()
-    for column in GRADED:
-        if column in table:
-            table[column] = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
+    for column in set(GRADED) & set(table):
+        table[column] = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
     if manifest.arrays is None:
         # never with "..", which is wrong below a linked folder
         paths, folder = [image.absolute() for image in manifest.paths], path.parent.absolute()
@@ -397,6 +394,7 @@ def relative_name(name: str, root: Path) -> str:
 def no_image_exists(manifest: Manifest) -> SrjtError:
     """The error if no image is where it is looked for."""
     return SrjtError(
-        f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: give their folder with "
-        "`images`, or name columns of features with `feature_columns`."
+        f"None of the {len(manifest):,} images exists: the first, {manifest.table['image'].iloc[0]}, is not in "
+        f"{manifest.root}. Give the folder that holds them with `images`, or name columns of features with "
+        "`feature_columns`."
     )

@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +22,7 @@ from matplotlib.patches import Rectangle
 
 from srjt.files import explain_write_errors, write_atomically
 from srjt.ordinal.metrics import Interval
-from srjt.studies.results import OURS, is_recipe
+from srjt.studies.results import OURS, is_ours
 
 # Okabe and Ito's palette, which colour-blind people can distinguish; without yellow, too pale for a line on white.
 PALETTE = {
@@ -107,7 +107,7 @@ def inline_svg(captioned: CaptionedFigure) -> str:
 
     Each colour becomes a CSS variable (--blue, …) with the colour as its default, which a dark page overrides.
     """
-    text = _svg(captioned, transparent=True)
+    text = figure_bytes(captioned, "svg", facecolor="none").decode()
     text = text[text.index("<svg") :]
     # the style has a rule for "*", which would apply to the whole page; the metadata is not needed
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
@@ -126,28 +126,16 @@ def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
     return files
 
 
-def figure_bytes(captioned: CaptionedFigure, kind: str) -> bytes:
-    """The figure as an SVG or PNG file, on white."""
-    if kind == "svg":
-        return _svg(captioned, transparent=False).encode()
-    png = io.BytesIO()
-    with _style():
-        captioned.figure.savefig(png, format="png", dpi=200, facecolor="white", metadata={"Software": None})
-    return png.getvalue()
-
-
-def _svg(captioned: CaptionedFigure, *, transparent: bool) -> str:
-    """The same bytes for the same figure, and no id that occurs in two figures of a page."""
-    file = io.StringIO()
+def figure_bytes(captioned: CaptionedFigure, kind: str, *, facecolor: str = "white") -> bytes:
+    """The figure as an SVG or PNG file: the same bytes for the same figure."""
+    file, left_out = io.BytesIO(), {"svg": ("Date", "Creator", "Format", "Type"), "png": ("Software",)}
     with _style(), mpl.rc_context({"svg.hashsalt": captioned.name}):
-        captioned.figure.savefig(
-            file,
-            format="svg",
-            facecolor="none" if transparent else "white",
-            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
-        )
-    # the ids of groups (axes_1, text_3, …) repeat in every figure; nothing refers to them
-    return re.sub(r'<g id="[^"]*"', "<g", file.getvalue())
+        metadata = dict.fromkeys(left_out[kind])
+        captioned.figure.savefig(file, format=kind, dpi=200, facecolor=facecolor, metadata=metadata)
+    if kind == "png":
+        return file.getvalue()
+    # the ids of groups (axes_1, text_3, …) repeat in every figure of a page; nothing refers to them
+    return re.sub(rb'<g id="[^"]*"', b"<g", file.getvalue())
 
 
 # Colour, dashes and marker of each method: the same in every figure, and distinguishable without colour.
@@ -156,6 +144,7 @@ FEW = 6  # up to this many methods each has its own colour
 
 Dashes = str | tuple[float, tuple[float, ...]]
 _DASHES: tuple[Dashes, ...] = (
+    "-",
     (0, (5, 2)),
     (0, (1, 1.5)),
     (0, (5, 1.5, 1, 1.5)),
@@ -184,25 +173,20 @@ def method_styles(methods: Sequence[str]) -> dict[str, Style]:
     families = list(dict.fromkeys(name.removesuffix(OURS) for name in methods if name.endswith(OURS)))
     alone = [name for name in methods if name.removesuffix(OURS) not in families]
     crowded = len(methods) > FEW and bool(families)
-    chosen: dict[str, Style] = {}
+    colours, chosen = (*PALETTE.values(), INK), {}
     for name in methods:
-        if name in alone:
-            place, ours = len(families) + alone.index(name), is_recipe(name)
-            dashes: Dashes = ("-", *_DASHES)[alone.index(name) % (1 + len(_DASHES))]
-            if crowded and not ours:
-                chosen[name] = Style(colour=GREY, dashes=dashes, prominent=False)
-                continue
-            if crowded:
-                place, dashes = len(families), "-"
-        else:
-            place, ours = families.index(name.removesuffix(OURS)), name.endswith(OURS)
-            dashes = "-" if ours else _DASHES[place % len(_DASHES)]
-        colours = (*PALETTE.values(), INK)
+        family, ours = name.removesuffix(OURS), is_ours(name)
+        paired = family in families
+        number = (families if paired else alone).index(family)
+        place = number if paired else len(families) + number * (not crowded)
+        dashes = _DASHES[1 + number % (len(_DASHES) - 1) if paired else number % len(_DASHES)]
+        prominent = paired or ours or not crowded
         chosen[name] = Style(
-            colour=INK if crowded and name in alone else colours[place % len(colours)],
-            dashes=dashes,
-            marker=_MARKERS[place % len(_MARKERS)],
-            filled=ours or name in alone,
+            colour=colours[place % len(colours)] if paired or not crowded else INK if ours else GREY,
+            dashes="-" if ours and (paired or crowded) else dashes,
+            marker=_MARKERS[place % len(_MARKERS)] if prominent else "",
+            filled=ours or not paired,
+            prominent=prominent,
             bold=ours,
         )
     return chosen
@@ -254,16 +238,15 @@ def panel(
     """
     styles = styles or method_styles([curve.name for curve in curves])
     prepare_axes(axes, title, xlabel=xlabel, grid="y")  # a title is read first, a label beside the axis last
-    prominent = np.array([styles[curve.name].prominent for curve in curves], dtype=bool)
-    shifts = np.zeros(len(curves))
     if error_bars:  # those of prominent curves must not cover each other
-        places = np.unique(np.concatenate([curve.x for curve in curves])) if curves else np.zeros(0)
+        prominent = np.array([styles[curve.name].prominent for curve in curves])
+        places = np.unique(np.concatenate([curve.x for curve in curves]))
         apart = float(np.diff(places).min()) if len(places) > 1 else 1.0
         ranks = np.cumsum(prominent) - (prominent.sum() + 1) / 2
         shifts = np.where(prominent, 0.05 * apart * ranks, 0.0)
-    for place in np.argsort(prominent, kind="stable").tolist():  # prominent curves last, above the grey ones
-        curve = curves[place]
-        _plot_curve(axes, curve, styles[curve.name], shift=shifts[place], error_bars=error_bars)
+        curves = [replace(curve, x=curve.x + shift) for curve, shift in zip(curves, shifts, strict=True)]
+    for curve in sorted(curves, key=lambda curve: styles[curve.name].prominent):  # prominent ones on top
+        _plot_curve(axes, curve, styles[curve.name], error_bars=error_bars)
     axes.margins(x=0.02, y=0.08)
     if xticks is not None:
         axes.set_xticks(xticks[0], [printable(label, longest=14) for label in xticks[1]])
@@ -274,7 +257,7 @@ def panel(
         axes.axhline(level, color=INK, linewidth=0.8, zorder=1.5)
         axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), xytext=(-2, -3), fontsize=8,
                       textcoords="offset points", ha="right", va="top")  # fmt: skip
-    _label_ends(axes, curves, shifts, styles)
+    _label_ends(axes, curves, styles)
 
 
 def prepare_axes(axes: Any, title: str, *, grid: Literal["x", "y", "both"], **more: Any) -> None:
@@ -285,19 +268,18 @@ def prepare_axes(axes: Any, title: str, *, grid: Literal["x", "y", "both"], **mo
     axes.set_axisbelow(True)
 
 
-def _plot_curve(axes: Any, curve: Curve, style: Style, *, shift: float, error_bars: bool) -> None:
-    x = curve.x + shift
+def _plot_curve(axes: Any, curve: Curve, style: Style, *, error_bars: bool) -> None:
     # not those of grey curves: fourteen bands would hide the curves
     if style.prominent and curve.spread is not None and np.nanmax(curve.spread, initial=0) > 0:
         ends = np.maximum(curve.y - curve.spread, 0.0), np.minimum(curve.y + curve.spread, curve.most)
         if error_bars:
-            axes.vlines(x, *ends, color=style.colour, linewidth=0.8)
+            axes.vlines(curve.x, *ends, color=style.colour, linewidth=0.8)
         else:
-            axes.fill_between(x, *ends, color=style.colour, alpha=0.14, linewidth=0)
-    width = 2.0 if style.bold else 1.5 if style.prominent else 0.9
+            axes.fill_between(curve.x, *ends, color=style.colour, alpha=0.14, linewidth=0)
+    width, points = 2.0 if style.bold else 1.5 if style.prominent else 0.9, len(curve.x)
     axes.plot(
-        x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=width,
-        marker=style.marker or ("o" if len(x) == 1 else ""), markersize=4, markevery=max(1, len(x) // 8),
+        curve.x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=width,
+        marker=style.marker or ("o" if points == 1 else ""), markersize=4, markevery=max(1, points // 8),
         markerfacecolor=style.colour if style.filled else "none", markeredgewidth=1, solid_capstyle="round",
         zorder=3 if style.prominent else 2,
     )  # fmt: skip
@@ -312,26 +294,23 @@ def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) 
     from sklearn.isotonic import isotonic_regression
 
     heights = np.asarray(wanted, dtype=np.float64)
-    if len(heights) < 2:
-        return np.clip(heights, low, high)
-    gap = min(gap, (high - low) / (len(heights) - 1))
     order = np.argsort(heights, kind="stable")
-    steps = gap * np.arange(len(heights))
+    steps = min(gap, (high - low) / max(len(heights) - 1, 1)) * np.arange(len(heights))
     fitted = isotonic_regression(heights[order] - steps)
     placed = np.empty_like(heights)
     placed[order] = np.clip(fitted, low, high - steps[-1]) + steps
     return placed
 
 
-def _label_ends(axes: Any, curves: Sequence[Curve], shifts: Floats, styles: Mapping[str, Style]) -> None:
+def _label_ends(axes: Any, curves: Sequence[Curve], styles: Mapping[str, Style]) -> None:
     """Write the names into the right margin, at the height of the ends of their curves, with a thin leader to each."""
     axes.autoscale_view()
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     axes.set(xlim=(left, right), ylim=(bottom, top))  # the labels must not change the limits
     ends = []
-    for curve, shift in zip(curves, shifts, strict=True):
+    for curve in curves:
         finite = np.flatnonzero(np.isfinite(curve.y))
-        ends.append((curve.x[finite[-1]] + shift, curve.y[finite[-1]]) if len(finite) else (right, bottom))
+        ends.append((curve.x[finite[-1]], curve.y[finite[-1]]) if len(finite) else (right, bottom))
     line = LINE_HEIGHT / (axes.figure.get_figheight() - 0.8)  # 0.8: what is above and below the axes
     wanted = [(y - bottom) / (top - bottom) for _, y in ends]
     heights = spread_apart(wanted, gap=line, low=-line / 2, high=1 + line / 2)

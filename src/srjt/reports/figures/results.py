@@ -21,6 +21,7 @@ from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures import canvas
 from srjt.reports.figures.study import SELECTED, SELECTION_RECALL, describe_ends, no_selection
+from srjt.reports.table import between
 
 # Reliability diagrams: how often predictions are right, by how sure they are.
 
@@ -162,8 +163,8 @@ def decision_figures(decision: Decision, *, grade: str) -> list[canvas.Captioned
             _panel(
                 [([0, 1], [0, 1], THIN), (curve.false_positive_rate, curve.sensitivity, OWN)], name="roc",
                 xlabel="1 − specificity", title="Sensitivity", point=(1 - specificity, sensitivity),
-                caption=f"ROC curve of {referral}; area {_text(area)}. The dot is the operating point, the line that "
-                "of a random decision.",
+                caption=f"ROC curve of {referral}; area {area.value:.3f} ({between(*area[1:])}). The dot is the "
+                "operating point, the line that of a random decision.",
                 alt=f"ROC curve, area {area.value:.3f}.",
             )
         )  # fmt: skip
@@ -176,8 +177,8 @@ def decision_figures(decision: Decision, *, grade: str) -> list[canvas.Captioned
                 [([0, 1], [share, share], THIN), (x, y, {**OWN, "drawstyle": "steps-pre"})],
                 name="precision-recall", xlabel="sensitivity (recall)",
                 title="Positive predictive value (precision)", point=(sensitivity, precision),
-                caption=f"Precision and recall of {referral}; average precision {_text(average)}. The dot is the "
-                "operating point, the line the share of samples to refer.",
+                caption=f"Precision and recall of {referral}; average precision {average.value:.3f} "
+                f"({between(*average[1:])}). The dot is the operating point, the line the share of samples to refer.",
                 alt=f"Precision–recall curve, average precision {average.value:.3f}.",
             )
         )  # fmt: skip
@@ -231,10 +232,6 @@ def risk_coverage_figure(abstention: Abstention) -> canvas.CaptionedFigure:
         caption=f"Share of wrong {answers} if the least confident answers are left to a person.{marked}",
         alt=f"Risk–coverage curve; without abstention {risk[-1]:.3f} of the {answers} are wrong.",
     )
-
-
-def _text(area: Interval) -> str:
-    return f"{area.value:.3f} ({area.low:.3f} – {area.high:.3f})"
 
 
 @canvas.house_style
@@ -342,10 +339,8 @@ def kappa_figure(names: Sequence[str], kappa: canvas.Floats) -> Figure:
 
 def bias_figure(names: Sequence[str], bias: canvas.Floats, intervals: canvas.Floats) -> Figure:
     """bias: (R,) in grades, with its interval (R, 2), NaN where there is none. The mildest reader at the bottom."""
-    rows = [
-        _clear_of_0(names[i], Interval(float(bias[i]), float(intervals[i, 0]), float(intervals[i, 1])))
-        for i in np.argsort(-bias, kind="stable")
-    ]
+    order = np.argsort(-bias, kind="stable")
+    rows = [_clear_of_0(names[i], Interval(bias[i], *intervals[i])) for i in order]
     return canvas.interval_figure({"": rows}, xlabel="grades higher →")
 
 

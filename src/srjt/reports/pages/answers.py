@@ -236,7 +236,6 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
     if (alike := found.network_correlation) is not None:
         numbers = [KeyNumber("correlation of the two networks' maps", f"{alike:.2f}".replace("-", "−"))]
     size = f"{found.maps.shape[2]} × {found.maps.shape[3]}"
-    remarks = [EXPLAINED, f"Maps are coarse: the last feature map has {size} places."]
     skipped = f"Files or rows that could not be read: {len(found.skipped):,}."
     tiles = [_image(found, row) for row in range(len(found.images))]
     return Page(
@@ -245,7 +244,7 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         lead=f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue lowers it.",
         key_numbers=numbers,
         warnings=[skipped] if found.skipped else [],
-        remarks=remarks,
+        remarks=[EXPLAINED, f"Maps are coarse: the last feature map has {size} places."],
         sections=[Section("images", "Images", tiles=tiles, large=True, brief=True)],
     )
 
@@ -255,6 +254,10 @@ def _image(found: Explanation, row: int) -> Tile:
     show = found.grades.show
     probabilities = ", ".join(f"{show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in found.grades)
     names = ["network"] if len(maps) == 1 else [f"network {k}" for k in range(1, len(maps) + 1)]
+    training: Any = found.training
+    places = () if found.neighbours is None or training is None else found.neighbours[row]
+    labels = [f"labelled {show(training.grades[training.labels[at]])}: {training.ids[at]}" for at in places]
+    pictures = [thumbnail(training, at, size=SIMILAR) for at in places]
     return Tile(
         picture=data_uri(resized_square(image, PICTURE)),
         title=f"grade {show(str(prediction['grade']))}",
@@ -265,23 +268,9 @@ def _image(found: Explanation, row: int) -> Tile:
             (data_uri(overlay(image, heat, side=PICTURE)), f"{name}, ± {np.abs(heat).max():.2g}")
             for name, heat in zip(names, maps, strict=True)
         ],
-        more=_similar(found, row),
+        more=list(zip(pictures, labels, strict=True)),
         more_title="similar training images",
     )
-
-
-def _similar(found: Explanation, row: int) -> list[tuple[str, str]]:
-    """(picture, label) of each similar training image."""
-    if found.neighbours is None or found.training is None:
-        return []
-    training: Any = found.training
-    return [
-        (
-            thumbnail(training, place, size=SIMILAR),
-            f"labelled {found.grades.show(training.grades[training.labels[place]])}: {training.ids[place]}",
-        )
-        for place in found.neighbours[row]
-    ]
 
 
 # How many patients a study needs.
@@ -313,9 +302,11 @@ def plan_page(plan: SamplePlan) -> Page:
     sections = [Section("widths", "Other half-widths", tables=[table])]
     if len(plan.readings):
         enough = plan.readings.loc[plan.readings["wrong"] <= plan.half_width, "readings"]
-        few = "Nine readings leave more"
-        if len(enough):
-            few = f"{enough.iloc[0]:.0f} readings of an image leave fewer"
+        few = (
+            f"{enough.iloc[0]:.0f} readings of an image leave fewer"
+            if len(enough)
+            else "Nine readings leave more"
+        )
         readings = data_table(
             plan.readings.rename(columns={"wrong": "wrong medians"}),
             title="Readings of each image",

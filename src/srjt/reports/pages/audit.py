@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -141,6 +141,11 @@ def _page(
         worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
         worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
         doubtful.append(doubtful_section(worst, len(readings), "reading", picture, file="readings.csv"))
+    noise = []
+    if f.judged or f.identifiable:
+        form = f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}"
+        mean = "a mean over all forms, by how well each explains the labels"
+        noise = [("likeliest form", form), ("matrix", mean)]
     title, lead = verdict(VERDICT, f)
     command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
@@ -158,7 +163,7 @@ def _page(
         sections=[
             *doubtful,
             _rates(f, shown),
-            *_noise(f, figures[1:]),
+            *([Section("noise", "Noise", facts=noise, figures=figures[1:])] if noise or figures[1:] else []),
             Section("method", "Review and method", code=command, facts=[*entries.items()]),
         ],
     )
@@ -314,16 +319,6 @@ RECOGNISED = (
     "Recognised: given to samples with this label more often than to others, beyond two standard errors. Other grades "
     "are neither suggested nor corrected."
 )
-
-
-def _noise(f: SimpleNamespace, figures: Sequence[canvas.CaptionedFigure]) -> Iterator[Section]:
-    entries = []
-    if f.judged or f.identifiable:
-        form = f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}"
-        mean = "a mean over all forms, by how well each explains the labels"
-        entries = [("likeliest form", form), ("matrix", mean)]
-    if entries or figures:
-        yield Section("noise", "Noise", facts=entries, figures=figures)
 
 
 def _noise_figures(

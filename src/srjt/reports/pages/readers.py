@@ -134,32 +134,24 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
     """The counts of the grades, how certain they are, and the least certain items with who said what."""
     least = np.argsort(agreed.certainty, kind="stable")[:DOUBTFUL]
     least = least[agreed.certainty[least] < 0.999]
-    wrong = Interval(agreed.overall_noise_rate, *agreed.overall_noise_rate_interval)
-
-    def said(item: int) -> list[list[str]]:
-        rows = np.flatnonzero(readings.item == item)
-        return [
-            [readings.readers[readings.reader[row]], readings.grades[readings.grade[row]]] for row in rows
-        ]
-
+    readers, grades = np.array(readings.readers, dtype=object), np.array(readings.grades, dtype=object)
+    said = np.column_stack([readers[readings.reader], grades[readings.grade]])
+    doubtful = pd.DataFrame({
+        "id": [readings.items[item] for item in least],
+        "grade": grades[agreed.grade[least]],
+        "certainty": agreed.certainty[least],
+        "said": [said[readings.item == item].tolist() for item in least],
+    })  # fmt: skip
     return {
         "counts": np.bincount(agreed.grade, minlength=len(readings.grades)),
         "determined": agreed.determined,
         "reason": agreed.reason,
         "assumption": agreed.assumption,
         "expected_wrong": float((1 - agreed.certainty).sum()),
-        "wrong_readings": ends(wrong),
+        "wrong_readings": ends(Interval(agreed.overall_noise_rate, *agreed.overall_noise_rate_interval)),
         "uncertain": int((agreed.certainty < 0.6).sum()),
         "single": int((np.bincount(readings.item, minlength=len(readings.items)) == 1).sum()),
-        "doubtful": [
-            {
-                "id": readings.items[item],
-                "grade": readings.grades[agreed.grade[item]],
-                "certainty": float(agreed.certainty[item]),
-                "said": said(item),
-            }
-            for item in least.tolist()
-        ],
+        "doubtful": doubtful,
     }
 
 

@@ -72,9 +72,6 @@ NOTES: list[Rule[Any]] = [
 ]  # fmt: skip
 
 
-# What is read of a run.
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """A run, in memory or in a folder, as far as it is there."""
@@ -115,7 +112,7 @@ def run_page(folder: Path, **options: Any) -> Page:
             title="The training is being prepared",
             lead=messages[-1] if messages else "",
             remarks=[f"Written {datetime.now(timezone.utc):%H:%M:%S} UTC; the page reloads itself."],
-            sections=list(_messages(messages)),
+            sections=_messages(messages),
             progress=0.0,
         )
     return _page(read_record(folder, **options))
@@ -139,8 +136,7 @@ def read_record(
     if grade_names is not None:
         facts = replace(facts, grades=facts.grades.named(grade_names))
     done = live is None and (folder / "summary.json").exists()  # weights may have been deleted to save space
-    file = folder / "metrics.csv"
-    metrics = pd.DataFrame(columns=list(HEADER))
+    metrics, file = pd.DataFrame(columns=list(HEADER)), folder / "metrics.csv"
     if done or file.exists():
         metrics = finished_metrics(folder) if done else read_metrics(file)
     return RunRecord(
@@ -252,8 +248,8 @@ def _realised_noise(record: RunRecord) -> tuple[npt.NDArray[np.float64] | None, 
     if not {"grade", "true_grade"} <= set(history.columns) or history.empty:
         return None, math.nan
     places = range(len(record.facts.grades))
-    joint = pd.crosstab(history["true_grade"], history["grade"]).reindex(places, columns=places, fill_value=0)
-    shares = joint.div(joint.sum(axis=1).clip(lower=1), axis=0)
+    shares = pd.crosstab(history["true_grade"], history["grade"], normalize="index")
+    shares = shares.reindex(places, columns=places, fill_value=0)
     return shares.to_numpy(np.float64), float((history["true_grade"] != history["grade"]).mean())
 
 
@@ -350,12 +346,11 @@ def _sections(record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedF
     if not math.isnan(f.wrong):
         rows.append(("wrong labels", f"{f.wrong:.1%} of the training side"))
     labels = facts.data.get("class_counts") or []
-    counts = list(zip(facts.grades.shown, map(int, labels), strict=True)) if any(labels) else []
+    counts = list(zip(facts.grades.shown, labels, strict=True)) if any(labels) else []
     yield Section("data", "Data", facts=rows, counts=counts, counted="training labels")
     yield from _messages(record.messages)
     yield provenance_section(facts, record.metrics)
 
 
-def _messages(messages: Sequence[str]) -> Iterator[Section]:
-    if messages:
-        yield Section("messages", "Messages", text=messages[-MESSAGES:])
+def _messages(messages: Sequence[str]) -> list[Section]:
+    return [Section("messages", "Messages", text=messages[-MESSAGES:])] if messages else []
