@@ -43,7 +43,7 @@ def to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
     if values.dtype.kind == "f":
         known = values[~np.isnan(values)]
         if known.size and known.min() >= 0 and known.max() <= 1:
-            return np.rint(np.nan_to_num(values) * 255.0).astype(np.uint8)
+            return np.asarray(np.rint(np.nan_to_num(values) * 255.0), dtype=np.uint8)
     return stretch_to_8bit(values)
 
 
