@@ -178,8 +178,6 @@ def test_misspelt_rule_and_impossible_size(tmp_path: Path) -> None:
 
 
 # Files that are no images
-
-
 def test_missing_empty_folder_and_text(tmp_path: Path) -> None:
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("not a picture")
@@ -229,8 +227,6 @@ def test_an_image_is_known_by_its_content(tmp_path: Path, colours: np.ndarray) -
 
 
 # DICOM files are written for real and their pixels compared with what was drawn.
-
-
 def voi(entries: list[int], bits: int, first: int = 100, **more: object) -> dict[str, object]:
     return {"VOILUTSequence": [lookup_table(entries, first=first, bits=bits)], **more}
 

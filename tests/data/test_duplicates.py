@@ -98,8 +98,6 @@ def test_flat_images_are_not_compared() -> None:
 
 
 # Identical images are one group, joined with their patients.
-
-
 def in_memory(contents: list[int], patients: list[str] | None = None) -> Manifest:
     """Sample k shows image number contents[k]."""
     rng = np.random.default_rng(0)

@@ -114,8 +114,6 @@ def test_misspelt_choices(images: Manifest, tmp_path: Path) -> None:
 
 
 # Bad images
-
-
 def test_all_bad_images_are_told_in_one_error(broken: Manifest, tmp_path: Path) -> None:
     with pytest.raises(SrjtError) as caught:
         opened(broken, tmp_path)
@@ -178,7 +176,6 @@ def test_no_image_at_all_is_an_error_even_when_skipping(images: Manifest, tmp_pa
 
 
 # Kills, damage, company and a full disk
-
 SLOW_BUILD = """
 import sys, time
 import pandas as pd, numpy as np
@@ -359,8 +356,6 @@ def test_an_interrupted_build_stops_and_resumes(images: Manifest, tmp_path: Path
 
 
 # Images that are in memory already
-
-
 def in_memory(arrays: np.ndarray) -> Manifest:
     return replace(manifest_of(Path(), [f"{i}" for i in range(len(arrays))]), arrays=arrays)
 
