@@ -108,9 +108,8 @@ def _other_sources(folder: Path, data: Manifest) -> None:
     table.to_csv(folder / "other_labels.csv", index=False)
     write_splits(folder / "splits.csv", data, folds(data))
     lines = ["image,level"]
-    for number, (image, grade, patient) in enumerate(
-        zip(data.table["image"], data.labels, data.table["patient"], strict=True)
-    ):
+    rows = zip(data.table["image"], data.labels, data.table["patient"], strict=True)
+    for number, (image, grade, patient) in enumerate(rows):
         named = folder / "by-grade" / ("none", "mild", "moderate", "severe")[grade] / f"{number}.png"
         limuc = folder / "limuc" / str(int(patient[1:]) + 1) / f"Mayo {grade}" / f"{number}.bmp"
         eye = folder / "dr" / "train" / f"{number // 2}_{('left', 'right')[number % 2]}.jpeg"

@@ -204,9 +204,8 @@ def test_one_button_if_suggestion_and_label_agree_and_a_true_filter_name(
         differing = [f"Accept {suggested} Enter", f"Keep {label} K"]
         assert visible == ([f"Keep {label} Enter"] if line == same else differing)
     press(tab, "Enter")
-    assert [(e.id, e.action, e.to_grade) for e in log(folder)] == [
-        (audit.ids[same], "keep", audit.grades[audit.labels[same]])
-    ]
+    (e,) = log(folder)
+    assert (e.id, e.action, e.to_grade) == (audit.ids[same], "keep", audit.grades[audit.labels[same]])
     scopes = tab.js("[...document.querySelector('[name=scope]').options].map((o) => o.textContent)")
     assert scopes == ["20 most doubtful", "all 24"]
     assert audit.quality[19] > 0.5  # so "likely wrong" would not be true

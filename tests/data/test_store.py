@@ -236,9 +236,7 @@ def test_kill_and_resume(images: Manifest, tmp_path: Path, decoded: list[str]) -
     assert (the_folder(tmp_path / "fresh") / "pixels").read_bytes() == (folder / "pixels").read_bytes()
 
 
-def test_a_mark_never_precedes_its_pixels(
-    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mark_never_precedes_its_pixels(images: Manifest, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(build, "CHUNK", 4)
     truth = expected_pixels(images)
     seen = []
@@ -308,9 +306,7 @@ def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: st
     assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
 
 
-def test_disk_full_midway(
-    images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_full_midway(images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(build, "CHUNK", 4)
     row, room, write_at = 3 * SIZE * SIZE, [15], build._write_at
 

@@ -169,7 +169,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 CASES = [(name, {"progress": shown}, shown) for name in CALLS for shown in (True, False)]
 CASES += [
     ("train", {"reporter": BarReporter()}, False),
-    ("evaluate", {"progress": lambda done, total: None}, False),
+    ("evaluate", {"progress": lambda *step: None}, False),
 ]
 
 

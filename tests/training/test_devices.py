@@ -142,9 +142,7 @@ def test_garbage_collection_is_paused_and_then_as_before(enabled: bool) -> None:
 CPU = torch.device("cpu")
 
 
-def test_backward_kernels_are_torchs_own_on_arm_and_the_flag_is_restored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_backward_kernels_are_torchs_own_on_arm_and_the_flag_is_restored(monkeypatch: Any) -> None:
     mkldnn = torch.backends.mkldnn
     grouped = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4))
     for arm in (False, True):
@@ -253,9 +251,8 @@ def test_the_same_weights_selection_and_metrics(
     keys = ["epoch", "split", "network", "metric"]
     assert mine[keys].equals(other[keys])  # written once, by one
     compared = ~mine["metric"].isin(["seconds", "images_per_second", "peak_memory_mb"])
-    assert mine.loc[compared, "value"].to_numpy() == pytest.approx(
-        other.loc[compared, "value"].to_numpy(), abs=1e-5, nan_ok=True
-    )
+    values, expected = (table.loc[compared, "value"].to_numpy() for table in (mine, other))
+    assert values == pytest.approx(expected, abs=1e-5, nan_ok=True)
     assert (tmp_path / "says0").read_text().count("epoch 2/3") == 1
     assert (tmp_path / "says1").read_text() == ""
     assert list((tmp_path / "run").rglob("*.tmp")) == []

@@ -96,11 +96,9 @@ def test_a_resumed_run_keeps_the_same_networks(
     trained(contrary, out=tmp_path / "run")
     for name in ("weights.safetensors", "summary.json", "held_out.csv", "history.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
-    kept = [
-        [line for line in (folder / "metrics.csv").read_text().splitlines() if "best_epoch" in line]
-        for folder in (tmp_path / "run", whole)
-    ]
-    assert kept[0] == kept[1]
+    metrics = ((folder / "metrics.csv").read_text().splitlines() for folder in (tmp_path / "run", whole))
+    ours, theirs = ([line for line in lines if "best_epoch" in line] for lines in metrics)
+    assert ours == theirs
 
 
 @pytest.mark.slow

@@ -155,10 +155,9 @@ def test_two_damaged_checkpoints_restart_and_do_not_displace_new_ones(
         flip_a_bit(path)
     with pytest.warns(UserWarning, match="damaged") as said, pytest.raises(Interrupted):
         train(out=stopped, reporter=StopAt(1, 3), checkpoint_seconds=0)
-    assert [str(w.message).rpartition(". ")[2] for w in said] == [
-        "Falling back to the previous checkpoint.",
-        "Starting from the beginning.",
-    ]
+    previous, none = (str(w.message).rpartition(". ")[2] for w in said)
+    assert previous == "Falling back to the previous checkpoint."
+    assert none == "Starting from the beginning."
     (left,) = (stopped / "checkpoints").iterdir()
     meta = checkpoint.read(left)[1]
     assert (meta["epoch"], meta["step"]) == (1, 3)
