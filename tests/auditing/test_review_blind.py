@@ -99,9 +99,7 @@ def test_metadata_and_the_reason_of_a_failure_are_not_sent(session: BlindSession
     assert content.endswith(b"The image cannot be read.")
 
 
-def test_answers_are_kept_as_verified_grades(
-    session: BlindSession, client: Client, audit_folder: Path
-) -> None:
+def test_answers_become_verified_grades(session: BlindSession, client: Client, audit_folder: Path) -> None:
     audit, decisions = session.audit, session.decisions
     for position, grade in enumerate([0, 3, CANNOT_TELL, 1, 1]):
         assert client.post("/api/answer", {"position": position, "grade": grade})[0] == 200

@@ -16,13 +16,8 @@ from srjt.auditing.folder import read_audit
 from srjt.auditing.review_log import ConflictError, CurrentDecisions, Decisions, LogEntry, review_progress
 from srjt.errors import SrjtError
 
-STEP = st.tuples(
-    st.sampled_from(["decide", "undo", "stale"]),
-    st.sampled_from(["anna", "ben"]),
-    st.sampled_from("xyz"),
-    st.sampled_from(["set", "keep", "skip", "accept"]),
-    st.sampled_from(["0", "1", "2"]),
-)
+WHAT, ACTIONS = ("decide", "undo", "stale"), ("set", "keep", "skip", "accept")
+STEP = st.tuples(*map(st.sampled_from, (WHAT, ("anna", "ben"), "xyz", ACTIONS, "012")))
 
 
 def by_definition(log: list[LogEntry], only: str | None) -> dict[str, LogEntry]:

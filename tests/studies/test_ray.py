@@ -125,9 +125,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_killed_node_costs_nothing(
-    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, shared: bool
-) -> None:
+def test_a_killed_node(cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, shared: bool) -> None:
     folder = tmp_path / "study"
     planned_runs = write_study(folder, study())
     scratch = tmp_path / "second"

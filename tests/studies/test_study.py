@@ -148,9 +148,7 @@ def test_a_study_folder_says_what_was_asked(finished: Path) -> None:
         np.testing.assert_array_equal(history["true_grade"], data.manifest.labels[data.splits[0].train])
 
 
-def test_a_run_knows_the_grade_names_of_its_study_and_a_warning_names_the_fold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_knows_its_grade_names_and_a_warning_its_fold(tmp_path: Path, monkeypatch: Any) -> None:
     names = {str(grade): name for grade, name in enumerate(("none", "mild", "moderate", "severe"))}
     data = open_data(small(only_folds=(0, 1), methods=("standard",), noises=("none",), grade_names=names))
     monkeypatch.setattr(worker, "train", lambda manifest, **options: warn(str(options["grade_names"])))

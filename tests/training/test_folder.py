@@ -340,9 +340,7 @@ def test_a_run_is_not_resumed_with_another_image(files: Manifest, settings: Any,
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_not_opened_with_another_image(
-    files: Manifest, settings: Any, tmp_path: Path
-) -> None:
+def test_a_finished_run_refuses_another_image(files: Manifest, settings: Any, tmp_path: Path) -> None:
     srjt.train(files, out=tmp_path / "run", **settings)
     row = int(settings["split"].test[0])
     invert(files.paths[row])

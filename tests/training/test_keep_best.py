@@ -88,9 +88,7 @@ def test_the_training_itself_is_that_of_keep_last(contrary: Any, whole: Path) ->
 @pytest.mark.parametrize(
     "at", [(2, 1), pytest.param((1, 2), marks=pytest.mark.slow), pytest.param((6, 2), marks=pytest.mark.slow)]
 )
-def test_a_resumed_run_keeps_the_same_networks(
-    contrary: Any, whole: Path, tmp_path: Path, at: tuple[int, int]
-) -> None:
+def test_a_resumed_run_keeps_them(contrary: Any, whole: Path, tmp_path: Path, at: tuple[int, int]) -> None:
     with pytest.raises(Interrupted):
         trained(contrary, out=tmp_path / "run", reporter=StopAt(*at))
     trained(contrary, out=tmp_path / "run")

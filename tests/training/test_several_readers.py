@@ -48,7 +48,7 @@ def test_the_noise_of_known_probabilities_is_a_sum() -> None:
 @pytest.mark.parametrize(("method", "matrix"), [("co-teaching", False), ("f-correction", True)])
 def test_the_rate_comes_from_readers_of_the_training_side(data: Manifest, method: str, matrix: bool) -> None:
     split = srjt.data.folds(data)[0]
-    asked = TrainConfig(method=method, noise_rate="auto", **_settings())
+    asked = TrainConfig(method=method, noise_rate="auto")
     config, estimate = resolve_noise_rate(data, config=asked, setup=Setup(split=split))
     assert estimate is None
     wrong = 1 - data.posterior[split.train, data.labels[split.train]]
@@ -171,7 +171,3 @@ def test_probabilities_that_are_none_are_an_error(data: Manifest) -> None:
     for wrong in ("?", -1.0):
         with pytest.raises(SrjtError, match="must hold probabilities"):
             _ = replace(data, table=data.table.assign(p_true_0=wrong)).posterior
-
-
-def _settings() -> dict[str, Any]:
-    return {name: value for name, value in SETTINGS.items() if name != "device"}
