@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,15 +17,18 @@ from srjt.reports.page import render
 from srjt.reports.pages.answers import explain_page
 from srjt.training.trained import Trained
 
-
-@pytest.fixture(scope="module")
-def data(data: Any) -> Manifest:
-    return data.manifest
+SETTINGS = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 2, "noise_rate": 0.2}
 
 
 @pytest.fixture(scope="module")
-def run(image_run: Trained) -> Trained:
-    return image_run
+def data() -> Manifest:
+    return srjt.data.synthetic.generate(images=80, patients=20, size=32)
+
+
+@pytest.fixture(scope="module")
+def run(data: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("explain") / "run"
+    return srjt.train(data, out=folder, split=srjt.data.folds(data)[0], **SETTINGS)
 
 
 @pytest.mark.slow
