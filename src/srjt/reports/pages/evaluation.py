@@ -217,7 +217,7 @@ def captioned_confusion(
     return CaptionedFigure(
         name=name,
         figure=confusion_figure({where: counts}, grades=grades, **more),
-        caption=f"Share of the row, and below it the number of samples{note}.",
+        caption=f"Share of the row, and below it the count{note}.",
         alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
     )
 
