@@ -126,9 +126,7 @@ def _other_sources(folder: Path, data: Manifest) -> None:
 
 
 @pytest.fixture
-def here(
-    prepared: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def here(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(prepared, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
@@ -184,11 +182,8 @@ def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_page_of_files_names_what_a_run_writes(prepared: Path) -> None:
     section = (ROOT / "docs/files.md").read_text().partition("## A run\n")[2].partition("\n## ")[0]
-    named = {
-        name
-        for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
-        for name in re.findall("`(.+?)`", row)
-    }
+    rows = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
+    named = {name for row in rows for name in re.findall("`(.+?)`", row)}
     written = {path.name + "/" * path.is_dir() for path in (prepared / "runs/mine").iterdir()}
     assert {name for name in written if not name.startswith(".")} <= named
 

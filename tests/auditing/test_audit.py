@@ -200,8 +200,6 @@ def test_a_killed_audit_resumes_to_identical_files(launcher: Any, tmp_path: Path
 
 
 # Where the networks of an audit look, on demand.
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = srjt.data.synthetic.generate(images=40, patients=10, size=32)

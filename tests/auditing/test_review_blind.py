@@ -203,7 +203,6 @@ def test_a_sample_is_verified_in_the_browser(serve: Any, browser: Browser, tmp_p
 
 
 # A worklist of srjt readers: each reader's own images, blind, and the answers as readings.
-
 NAMES = ["a.png", "b.png", "c.png"]
 
 

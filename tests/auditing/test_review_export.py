@@ -212,8 +212,6 @@ def test_formulas_do_not_run_in_a_spreadsheet(tmp_path: Path, srjt: Command) -> 
 
 
 # ``srjt review`` itself: its output, its end, its errors.
-
-
 @pytest.mark.slow
 def test_it_prints_the_address_serves_and_prints_a_summary(audit_folder: Path, serve: Any) -> None:
     served = serve(audit_folder, "--reviewer", "anna", "--limit", 5)

@@ -13,13 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from srjt.auditing.folder import read_audit
-from srjt.auditing.review_log import (
-    ConflictError,
-    CurrentDecisions,
-    Decisions,
-    LogEntry,
-    review_progress,
-)
+from srjt.auditing.review_log import ConflictError, CurrentDecisions, Decisions, LogEntry, review_progress
 from srjt.errors import SrjtError
 
 STEP = st.tuples(

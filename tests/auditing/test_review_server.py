@@ -400,8 +400,6 @@ def test_grade_keys(grades: list[str], keys: list[str]) -> None:
 
 
 # Clients that mean harm: long bodies, numbers and paths that no page sends.
-
-
 def chunked(client: Client, chunks: int, chunk: bytes) -> tuple[int, int]:
     """Send a decision in chunks, as of five bytes; return the status and how many chunks were taken."""
     host = f"127.0.0.1:{client.server.port}"

@@ -142,8 +142,6 @@ def test_cuda(pixels: np.ndarray, share: float) -> None:
 
 
 # The batched crops are the per-sample ones, in every case and in their frequencies.
-
-
 def by_definition(image_HWC: Tensor, y: int, x: int, flip: bool, size: int) -> Tensor:
     crop = image_HWC[y : y + size, x : x + size]
     return (crop.flip(1) if flip else crop).permute(2, 0, 1)

@@ -31,8 +31,7 @@ def test_names_that_end_in_numbers_are_ordered_by_number(values: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "values",
-    [["none", "mild", "severe"], ["Mayo 1", "healthy"], ["A1", "B2"], ["early", "1", "late"]],
+    "values", [["none", "mild", "severe"], ["Mayo 1", "healthy"], ["A1", "B2"], ["early", "1", "late"]]
 )
 def test_an_order_is_never_guessed(values: list[str]) -> None:
     with pytest.raises(SrjtError, match="list them from mild to severe with `grades`"):
@@ -40,8 +39,7 @@ def test_an_order_is_never_guessed(values: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "missing"),
-    [(["0", "1", "3"], "2"), (["G1", "G3"], "2"), (["2", "3"], "1")],
+    ("values", "missing"), [(["0", "1", "3"], "2"), (["G1", "G3"], "2"), (["2", "3"], "1")]
 )
 def test_a_gap_is_named_with_the_way_out(values: list[str], missing: str) -> None:
     with pytest.raises(SrjtError, match=f"gap at {missing}.*`grades`"):

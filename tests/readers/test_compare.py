@@ -61,8 +61,6 @@ def test_undefined_and_wrong_input_are_sentences() -> None:
 
 
 # What to read next: the expected gain against brute force, and the limits.
-
-
 @pytest.fixture(scope="module")
 def readings() -> Readings:
     """Four readers; the last one is a coin."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import srjt
-from processes import Limit
+from processes import Limit, epochs_done
 from srjt.data.grades import Grades
 from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
@@ -139,7 +139,6 @@ def test_garbage_collection_is_paused_and_then_as_before(enabled: bool) -> None:
 
 
 # On a CPU the kernels and the layout are fixed per processor, and torch's flag is restored.
-
 CPU = torch.device("cpu")
 
 
@@ -208,8 +207,6 @@ def test_a_run_and_its_images_are_laid_out_alike_also_when_it_is_opened(
 
 
 # Two processes with half a batch each do what one does with the whole.
-
-
 def command(labels: Path, out: Path, *more: object) -> list[object]:
     return [
         "train", labels, "--out", out, "--official-split", "--device", "cpu", "--network", "tiny-gn",
@@ -225,12 +222,8 @@ def start_two(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    group = {
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    group["GLOO_SOCKET_IFNAME"] = "lo"
     pids = []
     for rank in ("0", "1"):
         env = {"RANK": rank, "LOCAL_RANK": rank, **group}
@@ -268,11 +261,6 @@ def test_the_same_weights_selection_and_metrics(
     assert list((tmp_path / "run").rglob("*.tmp")) == []
 
 
-def epochs_written(out: Path) -> int:
-    path = out / "metrics.csv"
-    return int(read_metrics(path)["epoch"].max()) if path.exists() and path.read_text().count("\n") > 1 else 0
-
-
 @pytest.mark.slow
 def test_two_processes_stop_together_and_one_resumes(
     launcher: Any, labels: Path, alone: Path, tmp_path: Path
@@ -282,7 +270,7 @@ def test_two_processes_stop_together_and_one_resumes(
     paused = Limit(tmp_path / "limit", epoch=1)
     pids = start_two(launcher, command(labels, out), tmp_path, setup=[paused.code])
     # Not before an epoch is written: until the loop has begun, a signal ends a process at once.
-    launcher.wait_until(pids[0], lambda: epochs_written(out) >= 1)
+    launcher.wait_until(pids[0], lambda: epochs_done(out) >= 1)
     os.kill(pids[1], signal.SIGTERM)
     paused.lift()
     assert [launcher.wait(pid) for pid in pids] == [143, 143]

@@ -129,9 +129,7 @@ def test_one_sentence_without_a_validation_side(contrary: Any) -> None:
     sides = Split(train=contrary.split.train, validation=none, test=contrary.split.test)
     with pytest.raises(SrjtError, match=sentence):
         srjt.train(contrary.manifest, split=sides, **SETTINGS)
-    with pytest.raises(
-        SrjtError, match="patience waits for a better epoch, which only keep 'best' looks for"
-    ):
+    with pytest.raises(SrjtError, match="patience waits for a better epoch, which only keep 'best' looks"):
         trained(contrary, keep="last", patience=3)
 
 
@@ -158,9 +156,8 @@ def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
         noise="quasi:0.4", folds=3, only_folds=0, out=tmp_path, device="cpu", network="tiny", image_size=32, crop=28,
         epochs=4, learning_rate=1e-2, batch_size=16,
     )  # fmt: skip
-    (table,) = StudyTables(
-        scores=results.scores, runs=results.runs, networks=networks_phrase(results.facts)
-    ).comparison()
+    networks = networks_phrase(results.facts)
+    (table,) = StudyTables(scores=results.scores, runs=results.runs, networks=networks).comparison()
     assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)"]
     assert "; with early stopping of the epoch that was best on the validation side;" in table.caption
     metrics = results.metrics[results.metrics["variant"] == "keep=best"]

@@ -72,10 +72,8 @@ def test_the_running_loss_forgets_slowly_and_starts_at_the_first() -> None:
     rows, every = torch.tensor([0, 2]), torch.ones(1, 2, dtype=torch.bool)
     for losses in ([1.0, 2.0], [3.0, 2.0]):
         recorder.add(rows, torch.tensor(0.0), torch.zeros(1), every, torch.tensor([losses]))
-    history = recorder.history()
-    assert history["loss_1"].to_numpy() == pytest.approx(
-        [SMOOTHING + 3 * (1 - SMOOTHING), np.nan, 2.0], nan_ok=True
-    )
+    history, smooth = recorder.history(), SMOOTHING + 3 * (1 - SMOOTHING)
+    assert history["loss_1"].to_numpy() == pytest.approx([smooth, np.nan, 2.0], nan_ok=True)
     assert history["seen"].tolist() == [2, 0, 2]
 
 
@@ -101,9 +99,8 @@ def warnings_of(*epochs: list[list[float]]) -> list[str | None]:
     for epoch, networks in enumerate(epochs, start=1):
         rows.append(MetricRow(epoch, "train", "", "kept", 0.6))
         for k, shares in enumerate(networks):
-            rows += [
-                MetricRow(epoch, "train", str(k + 1), f"kept[{c}]", share) for c, share in enumerate(shares)
-            ]
+            for c, share in enumerate(shares):
+                rows.append(MetricRow(epoch, "train", str(k + 1), f"kept[{c}]", share))
         said.append(starvation_warning(rows, ["none", "mild", "severe"]))
     return said
 

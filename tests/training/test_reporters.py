@@ -103,7 +103,6 @@ def test_which_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Trackers receive the numbers of metrics.csv; one that fails does not end a training.
-
 TRACKED_ROWS = [
     MetricRow(1, "test", "1", "accuracy", 0.75),
     MetricRow(1, "train", "1", "kept[0]", 0.5),

@@ -169,9 +169,7 @@ def test_another_configuration_is_refused_and_the_difference_named(
     data: Any, train: Any, stopped: Path
 ) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
-    with pytest.raises(
-        SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*choose another `out`"
-    ):
+    with pytest.raises(SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*another `out`"):
         train(out=stopped, epochs=4, seed=7)
     labels = data.manifest.labels
     labels[data.split.train[0]] = (labels[data.split.train[0]] + 1) % 4
@@ -243,9 +241,7 @@ def test_no_room_for_a_file(train: Any, uninterrupted: Trained, tmp_path: Path, 
     assert list((tmp_path / "run").rglob("*.tmp")) == []
 
 
-# --------------------------------------------------------------------------------- files that were lost or changed
-
-
+# Files that were lost or changed.
 def cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 

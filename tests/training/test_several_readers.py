@@ -46,9 +46,7 @@ def test_the_noise_of_known_probabilities_is_a_sum() -> None:
 
 
 @pytest.mark.parametrize(("method", "matrix"), [("co-teaching", False), ("f-correction", True)])
-def test_the_rate_comes_from_the_readers_of_the_training_side(
-    data: Manifest, method: str, matrix: bool
-) -> None:
+def test_the_rate_comes_from_readers_of_the_training_side(data: Manifest, method: str, matrix: bool) -> None:
     split = srjt.data.folds(data)[0]
     config, estimate = resolve_noise_rate(
         data, config=TrainConfig(method=method, noise_rate="auto", **_settings()), setup=Setup(split=split)
@@ -93,9 +91,8 @@ def test_the_likelihood_of_one_reading_is_forward_correction(name: str) -> None:
     """Of a reading with the matrix P; two readings with their own matrices add up."""
     matrix = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
     method = create(name, num_classes=4, transition=matrix)
-    logits = torch.randn(
-        method.networks, 10, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-    )
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(method.networks, 10, 4, dtype=torch.float64, generator=generator)
     grades = torch.arange(10) % 4
     column = torch.from_numpy(matrix).T[grades]  # (10, 4): P_iỹ over i
     hard = method.loss(logits, grades)

@@ -73,9 +73,8 @@ def test_a_finished_run_opens_without_them(
     }  # fmt: skip
     torch.manual_seed(0)
     file = tmp_path / "weights.pth"
-    backbone = trained.networks.build(
-        "resnet18", head=lambda features: torch.nn.Identity(), in_shape=(3, 32, 32)
-    )[0]
+    identity = lambda features: torch.nn.Identity()  # noqa: E731
+    backbone = trained.networks.build("resnet18", head=identity, in_shape=(3, 32, 32))[0]
     torch.save(backbone.state_dict(), file)
     srjt.train(data.manifest, **given, weights=str(file))
     assert len(calls) == 1
