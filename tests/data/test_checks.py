@@ -113,6 +113,12 @@ def test_unusable_samples_stop_or_are_left_out_and_listed(tmp_path: Path) -> Non
         drop_unusable(whole.select([1]), PROBLEMS, on_bad_image="skip")
 
 
+def test_a_bad_row_does_not_take_a_good_row_of_its_image_along(tmp_path: Path) -> None:
+    whole = manifest(tmp_path, {"a": 0, "b": 1, "c": 2})
+    bad = [Problem("invalid-grade", "a", "line 5: 'x' is not one of 0, 1, 2"), Problem("empty-image", "b")]
+    assert drop_unusable(whole, bad, on_bad_image="skip").ids == ["a", "c"]
+
+
 def test_warnings_alone_change_nothing(tmp_path: Path) -> None:
     whole = manifest(tmp_path, {"a": 0, "b": 1})
     assert drop_unusable(whole, PROBLEMS[:1], listed_in=tmp_path / "skipped.csv") is whole

@@ -17,7 +17,7 @@ from PIL import Image
 
 from data.stores import SIZE, expected_pixels, manifest_of, opened, the_folder
 from srjt.data.images import decode, store, store as build
-from srjt.data.images.decode import read_image
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
@@ -157,7 +157,26 @@ def test_skipping_keeps_manifest_and_pixels_aligned(
     assert again.skipped == result.skipped
     with pytest.raises(SrjtError, match="3 of 40 images"):  # a store with gaps is not what "error" asks for
         opened(broken, tmp_path, on_bad_image="error")
-    assert decoded == []
+    assert set(decoded) == {"03.png", "11.png", "39.png"}  # only what could not be read is tried again
+
+
+@pytest.mark.parametrize("on_bad_image", ["skip", "error"])
+def test_a_skipped_image_that_can_be_read_now_is_taken(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_bad_image: str
+) -> None:
+    def lacks_a_decoder(path: Path, **how: Any) -> np.ndarray:
+        if path.name == "11.png":
+            raise BadImageError(path, "its decoder is missing")
+        return read_image(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "read_image", lacks_a_decoder)
+        first = opened(images, tmp_path, on_bad_image="skip")
+    assert [name for name, _ in first.skipped] == ["id-11.png"]
+    again = opened(images, tmp_path, on_bad_image=on_bad_image)
+    assert again.skipped == []
+    assert np.array_equal(again.pixels, expected_pixels(images))
+    assert np.array_equal(first.pixels, expected_pixels(first.manifest))  # it is still open
 
 
 def test_no_image_at_all_is_an_error_even_when_skipping(images: Manifest, tmp_path: Path) -> None:
@@ -174,7 +193,7 @@ import sys, time
 import pandas as pd, numpy as np
 from pathlib import Path
 from srjt.data.images import store, store as build
-from srjt.data.images.decode import read_image
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 
 root, cache, delay = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])

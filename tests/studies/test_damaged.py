@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from srjt.errors import SrjtError
+from srjt.inference.options import Execution
 from srjt.studies import plan as plans
 from srjt.studies.plan import StudyWatcher, error_file, open_data, run_folder, run_status, write_plan
 from srjt.studies.ray import write_files
@@ -98,7 +99,7 @@ def test_a_disk_that_cannot_be_written(tmp_path: Path, monkeypatch: Any, number:
 
     monkeypatch.setattr(os, "replace", fail)
     monkeypatch.setattr(Path, "replace", fail)
-    execute, data = choose_executor("local", jobs=1, device="cpu"), open_data(small(only_folds=(0,)))
+    execute, data = choose_executor(Execution(jobs=1, device="cpu")), open_data(small(only_folds=(0,)))
     with pytest.raises(SrjtError, match=f"The study cannot be written to .*: {os.strerror(number)}"):
         run_study(data, tmp_path / "study", command="srjt study", execute=execute, watcher=StudyWatcher())
 
