@@ -18,18 +18,9 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome on the PATH")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--remote-debugging-pipe",  # commands on descriptor 3, answers on 4
-)
+OFF = ("gpu", "quic", "background-networking", "component-update", "sync", "dev-shm-usage")
+FLAGS = ("--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in OFF))
+FLAGS += ("--remote-debugging-pipe",)  # commands on descriptor 3, answers on 4
 LAUNCH = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -37,12 +28,8 @@ os.dup2(int(sys.argv[2]), 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 PATIENCE = 60.0  # seconds until a silent browser counts as hung
-COMPLAINTS = {
-    "Runtime.consoleAPICalled",
-    "Runtime.exceptionThrown",
-    "Log.entryAdded",
-    "Page.javascriptDialogOpening",
-}
+COMPLAINTS = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
+COMPLAINTS |= {"Page.javascriptDialogOpening"}
 CODES = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowRight": 39}  # of keys without a letter
 
 

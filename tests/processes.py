@@ -31,6 +31,13 @@ MetricsLog.add = add_and_pause
 """
 
 
+def epochs_done(run: Path) -> int:
+    """How many epochs a run has written."""
+    lines = (run / "metrics.csv").read_text().splitlines(True) if (run / "metrics.csv").exists() else []
+    whole = [line for line in lines[1:] if line.endswith("\n")]
+    return int(whole[-1].partition(",")[0]) if whole else 0
+
+
 class Limit:
     """The epoch after which trainings pause until the limit is raised, or until they are asked to stop or killed.
 
@@ -65,9 +72,7 @@ class Launcher:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(
-        self, *argv: object, says: Path, setup: list[str] | None = None, env: dict[str, str] | None = None
-    ) -> int:
+    def start(self, *argv: object, says: Path, setup: list[str] | None = None, env: Any = None) -> int:
         """The process id of ``srjt argv…``; ``says`` gets its output. setup: Python lines run in it before."""
         environment = {"SRJT_CACHE": str(self.cache), "COLUMNS": "80", **(env or {})}
         where = {"cwd": str(says.parent), "says": str(says), "env": environment}
@@ -77,6 +82,9 @@ class Launcher:
     def wait(self, pid: int) -> int:
         code: int = self.order(wait=pid)
         return code
+
+    def run(self, *argv: object, says: Path) -> int:
+        return self.wait(self.start(*argv, says=says))
 
     def wait_until(self, pid: int, happened: Callable[[], bool], *, seconds: float = 60.0) -> int | None:
         """Until something has happened (None), or the process has ended before it (its exit code)."""

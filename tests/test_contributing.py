@@ -121,9 +121,8 @@ def test_installed_packages_add_methods_by_an_entry_point(tmp_path: Path) -> Non
         (site / f"{package}_methods.py").write_text(content)
         information = site / f"{package}_plugin-1.0.dist-info"
         information.mkdir()
-        (information / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {package}-plugin\nVersion: 1.0\n"
-        )
+        metadata = f"Metadata-Version: 2.1\nName: {package}-plugin\nVersion: 1.0\n"
+        (information / "METADATA").write_text(metadata)
         (information / "entry_points.txt").write_text(f"[srjt.methods]\n{package} = {package}_methods\n")
     code, out, err = srjt("methods", "--plain", folder=tmp_path, path=site)
     assert code == 0

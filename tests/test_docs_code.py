@@ -108,9 +108,8 @@ def _other_sources(folder: Path, data: Manifest) -> None:
     table.to_csv(folder / "other_labels.csv", index=False)
     write_splits(folder / "splits.csv", data, folds(data))
     lines = ["image,level"]
-    for number, (image, grade, patient) in enumerate(
-        zip(data.table["image"], data.labels, data.table["patient"], strict=True)
-    ):
+    rows = zip(data.table["image"], data.labels, data.table["patient"], strict=True)
+    for number, (image, grade, patient) in enumerate(rows):
         named = folder / "by-grade" / ("none", "mild", "moderate", "severe")[grade] / f"{number}.png"
         limuc = folder / "limuc" / str(int(patient[1:]) + 1) / f"Mayo {grade}" / f"{number}.bmp"
         eye = folder / "dr" / "train" / f"{number // 2}_{('left', 'right')[number % 2]}.jpeg"
@@ -126,9 +125,7 @@ def _other_sources(folder: Path, data: Manifest) -> None:
 
 
 @pytest.fixture
-def here(
-    prepared: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def here(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(prepared, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
@@ -184,11 +181,8 @@ def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_page_of_files_names_what_a_run_writes(prepared: Path) -> None:
     section = (ROOT / "docs/files.md").read_text().partition("## A run\n")[2].partition("\n## ")[0]
-    named = {
-        name
-        for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
-        for name in re.findall("`(.+?)`", row)
-    }
+    rows = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
+    named = {name for row in rows for name in re.findall("`(.+?)`", row)}
     written = {path.name + "/" * path.is_dir() for path in (prepared / "runs/mine").iterdir()}
     assert {name for name in written if not name.startswith(".")} <= named
 
@@ -204,11 +198,8 @@ def test_blocks_are_left_out_for_a_reason_only() -> None:
 def test_these_tests_see_blocks_and_their_notes() -> None:
     text = "<!-- not run: opens a page -->\n```bash\nsrjt review a\n```\n\n```python\nx = 1\n```\n"
     text += "```\nplain\n```\n```\nsrjt methods\n```\n"
-    assert [(b.language, b.note, b.line) for b in blocks(text)] == [
-        ("bash", "not run: opens a page", 2),
-        ("python", "", 6),
-        ("bash", "", 12),
-    ]
+    found = [(b.language, b.note, b.line) for b in blocks(text)]
+    assert found == [("bash", "not run: opens a page", 2), ("python", "", 6), ("bash", "", 12)]
     assert commands("srjt train a.csv --epochs 9 \\\n  --out r  # a comment\n")[0][:6] == [
         "train", "a.csv", "--epochs", "9", "--out", "r",
     ]  # fmt: skip

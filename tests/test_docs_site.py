@@ -41,9 +41,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built strictly."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    beside_python = (
-        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # ruff lays out signatures
-    )
+    # ruff, which lies beside Python, lays out signatures
+    beside_python = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PATH": beside_python}
     built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
@@ -57,11 +56,8 @@ def test_the_site_asks_nothing_of_other_machines(site: Path) -> None:
     assert len(pages) > len(list((ROOT / "docs").glob("*.md")))  # 404.html too
     for page in pages:
         text = page.read_text()
-        loaded = [
-            tag
-            for tag in re.findall(r"<(?:script|img|link|iframe|source)\b[^>]*>", text)
-            if not POINTER.search(tag)
-        ]
+        tags = re.findall(r"<(?:script|img|link|iframe|source)\b[^>]*>", text)
+        loaded = [tag for tag in tags if not POINTER.search(tag)]
         urls = re.findall(r"""(?:src|href)=["']?([^"'\s>]+)""", " ".join(loaded))
         assert urls
         assert [url for url in urls if re.match(r"(https?:)?//", url)] == []

@@ -5,7 +5,7 @@ import signal
 import tempfile
 import warnings
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -55,9 +55,8 @@ def rows(count: int, *, wrong: float = 0.3, seed: int = 0) -> Rows:
     severity = rng.uniform(0, 4, size=count)
     true = severity.astype(np.int64)
     X = rng.normal(scale=0.5, size=(count, 6)) + severity[:, None] * np.array([2, -1, 1, 0.5, 0, 0])
-    matrix = noise.transition_matrix(
-        "truncated", num_classes=4, rho=wrong / 1.5
-    )  # the ends have one neighbour
+    rho = wrong / 1.5  # the ends have one neighbour
+    matrix = noise.transition_matrix("truncated", num_classes=4, rho=rho)
     return Rows(X, noise.corrupt(true, matrix, seed=seed), true, np.arange(count) // 4)
 
 
@@ -78,9 +77,7 @@ def fitted(noisy: Rows) -> OrdinalNoiseClassifier:
     return model.fit(noisy.X, noisy.y, groups=noisy.groups)
 
 
-def test_it_finds_out_how_noisy_the_labels_are_and_which_are_wrong(
-    noisy: Rows, fitted: OrdinalNoiseClassifier
-) -> None:
+def test_it_finds_how_noisy_the_labels_are_and_which_are_wrong(noisy: Rows, fitted: Any) -> None:
     wrong = noisy.y != noisy.true
     assert fitted.noise_rate_ == pytest.approx(wrong.mean(), abs=0.12)
     assert fitted.transition_.shape == (4, 4)
@@ -120,9 +117,8 @@ def test_groups_are_patients_for_the_estimate(monkeypatch: pytest.MonkeyPatch) -
     seen = []
     train = classifier.train
     monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
-    monkeypatch.setattr(
-        classifier, "train", lambda manifest, **how: seen.append(manifest) or train(manifest, **how)
-    )
+    seeing = lambda manifest, **how: seen.append(manifest) or train(manifest, **how)  # noqa: E731
+    monkeypatch.setattr(classifier, "train", seeing)
     data = rows(240)
     quick(noise_rate="auto", epochs=1).fit(data.X, data.y, groups=pd.Series(data.groups))
     assert seen[0].patients == [str(g) for g in data.groups]
@@ -141,9 +137,7 @@ def test_rows_are_left_out_of_an_epoch_only_where_they_do_not_divide() -> None:
     assert np.isnan(model.selected_).sum() == 1
 
 
-# ------------------------------------------------------------------ invariances
-
-
+# Invariances.
 def test_units_do_not_matter() -> None:
     data = rows(80)
     units = 2.0 ** np.array([-8, 0, 3, 10, 1, -1])  # powers of two: nothing is rounded
@@ -172,9 +166,7 @@ def test_the_seed_decides_and_nothing_outside_is_touched() -> None:
     assert (before[1] == np.random.get_state()[1]).all()
 
 
-# ------------------------------------------------------------------ labels of all kinds
-
-
+# Labels of all kinds.
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -235,17 +227,13 @@ def test_bad_input_gets_one_sentence(parameters: dict[str, object], y: list[obje
         quick(**parameters).fit([[0.0], [1.0], [2.0]], y)
 
 
-# ------------------------------------------------------------------ scikit-learn's tools around it
-
-
+# Scikit-learn's tools around it.
 @pytest.mark.slow
 def test_a_search_over_rates_and_methods_in_a_pipeline() -> None:
     data = rows(90)
     pipe = make_pipeline(StandardScaler(), quick(epochs=2))
-    grid = {
-        "ordinalnoiseclassifier__noise_rate": [0.1, 0.3],
-        "ordinalnoiseclassifier__method": ["sord", "co-teaching"],
-    }
+    options = {"noise_rate": [0.1, 0.3], "method": ["sord", "co-teaching"]}
+    grid = {f"ordinalnoiseclassifier__{name}": values for name, values in options.items()}
     search = GridSearchCV(pipe, grid, cv=3, error_score="raise").fit(data.X, data.y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.predict(data.X).shape == (90,)
@@ -278,9 +266,7 @@ def test_a_fitted_model_can_be_recalibrated(noisy: Rows, fitted: OrdinalNoiseCla
     assert after < before
 
 
-def test_a_clone_is_unfitted_and_a_pickle_predicts_the_same(
-    noisy: Rows, fitted: OrdinalNoiseClassifier
-) -> None:
+def test_a_clone_is_unfitted_and_a_pickle_predicts_the_same(noisy: Rows, fitted: Any) -> None:
     again = clone(fitted)
     assert not hasattr(again, "classes_")
     assert again.get_params() == fitted.get_params()
@@ -303,12 +289,8 @@ def test_images() -> None:
         model.predict(np.zeros((2, 5)))
 
 
-# ------------------------------------------------------------------ good manners
-
-
-def test_nothing_is_printed_or_written(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+# Good manners.
+def test_nothing_is_printed_or_written(tmp_path: Path, capfd: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
@@ -321,9 +303,7 @@ def test_nothing_is_printed_or_written(
     assert "".join(capfd.readouterr()) == ""
 
 
-def test_verbose_shows_every_epoch(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verbose_shows_every_epoch(capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
     data = rows(240)
     quick(noise_rate="auto", epochs=2, verbose=1).fit(data.X, data.y)
@@ -358,9 +338,8 @@ def test_the_recipe_is_the_default_and_needs_no_rate(monkeypatch: pytest.MonkeyP
     data = rows(240)
     model = OrdinalNoiseClassifier(epochs=3, random_state=0, device="cpu").fit(data.X, data.y)
     assert model.trained_.config.method == "srjt"
-    assert (
-        model.transition_ == usable_matrix(model.noise_estimate_.rate, model.noise_estimate_.transition)
-    ).all()
+    estimate = model.noise_estimate_
+    assert (model.transition_ == usable_matrix(estimate.rate, estimate.transition)).all()
     own = quick(method="srjt", noise_rate=0.3, epochs=1, settings={"balance": 0.5}).fit(data.X, data.y)
     assert (own.noise_rate_, own.trained_.config.balance, own.noise_estimate_) == (0.3, 0.5, None)
 

@@ -65,9 +65,8 @@ def test_differences_and_their_intervals(compare: Compare, tables: Path) -> None
     assert "| quasi:0.2 | `poor` | 1.000, 0.500: **+0.500** (" in said
     assert "0.000, 0.500: **−0.500**" in said  # MAE
     assert "| `single` | 1.000, 0.000: **+1.000** (+1.000 to +1.000)" in said
-    assert "1.000, 1.000: +0.000 (+0.000 to +0.000)" in compare(
-        tables, "--of", "good", "--against", "poor", "--views", 10
-    )
+    ten_views = compare(tables, "--of", "good", "--against", "poor", "--views", 10)
+    assert "1.000, 1.000: +0.000 (+0.000 to +0.000)" in ten_views
 
 
 def write(folder: Path, name: str, said: np.ndarray, *, fold: int, seed: int, patients: np.ndarray) -> None:
@@ -208,7 +207,6 @@ def test_all_tables_are_those_of_the_stored_results(page: ModuleType) -> None:
 
 
 # Intervals of a difference that contain patients and trainings, by simulation and in closed form.
-
 PATIENTS, RESAMPLES = 60, 200
 DRAWS = np.random.default_rng(0).multinomial(PATIENTS, np.full(PATIENTS, 1 / PATIENTS), RESAMPLES) / PATIENTS
 
@@ -239,9 +237,7 @@ def coverage(simulations: int, **how) -> float:
         {"patient": 0.3, "training": 0.2, "both": 1.0},
     ],
 )
-def test_with_both_sources_the_interval_covers_at_least_its_level(
-    trainings: int, spread: dict[str, float]
-) -> None:
+def test_with_both_sources_the_interval_covers_at_least_its_level(trainings: int, spread: dict) -> None:
     n = 600
     found = coverage(n, trainings=trainings, **spread)
     error = 3 * math.sqrt(0.95 * 0.05 / n)

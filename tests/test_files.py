@@ -91,15 +91,9 @@ class _File(BaseModel, extra="forbid"):
     [
         (b'{"format": 1, "parts": 3}', "has format 1, but this version of srjt reads format 2"),
         (b'{"parts": 3}', r"x is damaged or not from srjt \(format: Field required\): make it anew\.$"),
-        (
-            b'{"format": 2, "parts": [{"number": true}], "made": {"name": "a"}}',
-            r"parts\.0\.number: Input should be",
-        ),
+        (b'{"format": 2, "parts": [{"number": true}], "made": {"name": "a"}}', r"parts\.0\.number: Input"),
         (b'{"format": 2, "parts": [], "made": {}}', r"\(made: KeyError: 'name'\)"),
-        (
-            b'{"format": 2, "parts": [], "made": {"name": "a"}, "x\\u001b": 1}',
-            r"\(x\\x1b: Extra inputs are not",
-        ),
+        (b'{"format": 2, "parts": [], "made": {"name": "a"}, "x\\u001b": 1}', r"\(x\\x1b: Extra inputs are"),
         (b"[" * 100_000, "damaged or not from srjt"),
         (b'{"format": ' + b"9" * 5000 + b"}", "has format 9999|damaged or not from srjt"),
         (b"\xff\xfe", "damaged or not from srjt"),
@@ -129,7 +123,6 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 # Against a real server on this machine that breaks off midway, ignores ranges, lies or refuses.
-
 BODY = bytes(range(256)) * 1000
 
 
@@ -246,10 +239,7 @@ def test_no_server_is_one_sentence(server: Server, tmp_path: Path) -> None:
         files.download("file:///etc/passwd", tmp_path / "archive.zip")
 
 
-def test_a_disk_too_small_is_reported_before(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.body = BODY
+def test_a_disk_too_small_is_reported_before(server: Server, tmp_path: Path, monkeypatch: Any) -> None:
     usage = files.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(SrjtError, match="GB are needed"):
@@ -277,9 +267,7 @@ def test_unpacking_can_be_repeated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/evil", "a/../../evil", "..\\evil", "C:/evil", "\\\\host\\evil"])
-def test_paths_outside_of_the_folder_are_refused_before_anything_is_written(
-    tmp_path: Path, name: str
-) -> None:
+def test_paths_outside_of_the_folder_are_refused_before_a_file_is_written(tmp_path: Path, name: str) -> None:
     path = archive(tmp_path / "a.zip", {"good": b"1", name: b"2"})
     with pytest.raises(SrjtError, match="outside of the folder"):
         files.extract(path, tmp_path / "deep/out")
@@ -333,8 +321,6 @@ def test_a_linked_partial_file_is_not_written_through(server: Server, tmp_path: 
 
 @pytest.mark.parametrize("names", [("a", "a/b"), ("a", "a/"), ("a.part/", "a"), ("a/b", "a")])
 def test_names_that_clash_are_one_sentence(tmp_path: Path, names: tuple[str, str]) -> None:
+    path = archive(tmp_path / "a.zip", {name: b"" if name.endswith("/") else b"x" for name in names})
     with pytest.raises(SrjtError, match="cannot be written"):
-        files.extract(
-            archive(tmp_path / "a.zip", {name: b"" if name.endswith("/") else b"x" for name in names}),
-            tmp_path / "o",
-        )
+        files.extract(path, tmp_path / "o")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import srjt
-from fixtures.small_images import SETTINGS, Data
+from fixtures.small_images import Data
 from srjt.errors import SrjtError
 from srjt.files import HUB_MODEL, HUB_SAMPLES, fetch_run
 from srjt.run import Run
@@ -56,11 +56,8 @@ def repositories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 @pytest.fixture(scope="module")
-def run(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("run") / "run"
-    return srjt.train(
-        data.manifest, out=folder, split=data.split, command="srjt train /home/jane/x.csv", **SETTINGS
-    )
+def run(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(out=tmp_path_factory.mktemp("run") / "run", command="srjt train /home/jane/x.csv")
 
 
 def test_a_run_comes_back_with_the_same_predictions(run: Run, data: Data, repositories: StandIn) -> None:
@@ -119,9 +116,8 @@ def test_an_address_without_a_run_is_one_sentence(repositories: StandIn, address
     assert "\n" not in str(raised.value)
 
 
-def test_what_cannot_be_sent_is_one_sentence(
-    run: Run, repositories: StandIn, data: Data, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("repositories")
+def test_what_cannot_be_sent_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SrjtError, match="owner/name"):
         run.push_to_hub("mayo")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)

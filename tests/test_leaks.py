@@ -21,9 +21,7 @@ from srjt.studies.plan import open_data
 Rows = list[tuple[int, int | None]]  # image number, and patient or none
 
 # of each sample: images repeat within and between patients
-samples = st.lists(
-    st.tuples(st.integers(0, 40), st.one_of(st.none(), st.integers(0, 15))), min_size=20, max_size=60
-)
+samples = st.lists(st.tuples(st.integers(0, 40), st.none() | st.integers(0, 15)), min_size=20, max_size=60)
 IMAGES = np.random.default_rng(0).integers(0, 256, size=(41, 32, 32, 3), dtype=np.uint8)
 TRAIN = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1}
 TOO_FEW = "folds need at least as many patients"
@@ -44,9 +42,8 @@ class Seen(Exception):  # noqa: N818
 
 def table_of(rows: Rows, *, patients: bool) -> pd.DataFrame:
     names = [f"{row}.png" for row in range(len(rows))]
-    table = pd.DataFrame(
-        {"image": names, "grade": [(image + row) % 3 for row, (image, _) in enumerate(rows)]}
-    )
+    grades = [(image + row) % 3 for row, (image, _) in enumerate(rows)]
+    table = pd.DataFrame({"image": names, "grade": grades})
     if patients:
         table["patient"] = ["" if patient is None else f"p{patient}" for _, patient in rows]
     return table

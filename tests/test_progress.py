@@ -13,7 +13,7 @@ import pytest
 
 import srjt
 from fixtures.notebooks import Output
-from fixtures.small_images import SETTINGS, Data
+from fixtures.small_images import Data
 from srjt import progress
 from srjt.auditing.audit import Audit
 from srjt.errors import SrjtError
@@ -27,23 +27,20 @@ def pretend_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
 
-def test_a_terminal_gets_a_bar_on_standard_error_and_a_file_nothing(
-    data: Data, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = srjt.train(data.manifest, split=data.split, **{**SETTINGS, "epochs": 1})
-    run.predict(data.manifest)
+def test_a_terminal_gets_a_bar_a_file_nothing(data: Data, train: Any, capfd: Any, monkeypatch: Any) -> None:
+    train(epochs=1).predict(data.manifest)
     assert "".join(capfd.readouterr()) == ""
     pretend_terminal(monkeypatch)
-    srjt.train(data.manifest, split=data.split, **{**SETTINGS, "epochs": 1})
+    train(epochs=1)
     said = capfd.readouterr()
     assert said.out == ""
     assert "1/1" in said.err
-    srjt.train(data.manifest, split=data.split, progress=False, **{**SETTINGS, "epochs": 1})
+    train(epochs=1, progress=False)
     assert capfd.readouterr().err == ""
 
 
-def test_a_notebook_gets_one_output_that_is_rewritten(data: Data, notebook: list[Output]) -> None:
-    srjt.train(data.manifest, split=data.split, **SETTINGS)
+def test_a_notebook_gets_one_output_that_is_rewritten(train: Any, notebook: list[Output]) -> None:
+    train()
     (output,) = notebook
     assert output.updates >= 3  # at least once per epoch
     for kind in ("text/html", "text/plain"):
@@ -98,7 +95,6 @@ def test_a_short_bar_leaves_no_trace(notebook: list[Output], monkeypatch: pytest
 
 
 # What a notebook shows of results: short lines, tables, pictures; text from files is escaped.
-
 HOSTILE = "<script>alert(1)</script>"
 
 
@@ -151,10 +147,8 @@ def test_every_part_escapes_its_text() -> None:
 
 
 def test_the_noise_estimate() -> None:
-    assert (
-        repr(estimate())
-        == "<NoiseEstimate: rate 0.150 (0.100 to 0.200), free noise, 80 labels, not determined>"
-    )
+    said = "<NoiseEstimate: rate 0.150 (0.100 to 0.200), free noise, 80 labels, not determined>"
+    assert repr(estimate()) == said
     text = shown(estimate())
     assert all(number in text for number in ("0.900", "0.100", "0.800", "It assumes much."))
     assert HOSTILE in text
@@ -172,9 +166,8 @@ def test_data_describe_themselves(data: Data) -> None:
 
 
 def test_the_most_doubtful_labels_come_with_their_pictures(data: Data) -> None:
-    scores = pd.DataFrame(
-        {"id": data.manifest.ids[:6], "grade": "1", "suggested": "2", "quality": np.linspace(0.1, 0.9, 6)}
-    )
+    scores = pd.DataFrame({"id": data.manifest.ids[:6], "grade": "1", "suggested": "2"})
+    scores["quality"] = np.linspace(0.1, 0.9, 6)
     fitted = cast(Any, SimpleNamespace(manifest=data.manifest))
     guessed = Audit(scores=scores, estimate=estimate(), summary={}, fitted=fitted)
     assert repr(guessed) == "<Audit: 6 labels, share of wrong ones not determined (10.0% to 20.0%)>"

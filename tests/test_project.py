@@ -52,7 +52,6 @@ def test_contributing_shows_the_rooms() -> None:
 
 
 # The container file, the conda recipe and the paper say what pyproject.toml and CITATION.cff say.
-
 IN_CONDA = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 
 
@@ -97,11 +96,8 @@ def test_the_ways_to_install_exist(project: dict) -> None:
     page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
     named = {name for group in re.findall(r'"\.\[([\w,]+)\]"', page) for name in group.split(",")}
     table = page.partition("## Extras")[2].partition("\n## ")[0]
-    listed = {
-        name
-        for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
-        for name in re.findall(r"`(\w+)`", row)
-    }
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     of_developers = {"dev", "docs", "benchmarks"}
     assert listed == set(project["optional-dependencies"]) - of_developers
     assert named <= listed
@@ -112,15 +108,12 @@ def test_the_ways_to_install_exist(project: dict) -> None:
 def test_the_paper_cites_what_its_bibliography_has() -> None:
     paper = (ROOT / "paper/paper.md").read_text(encoding="utf-8")
     cited = set(re.findall(r"@([\w-]+)", paper.partition("\n---\n")[2]))
-    keys = re.findall(
-        r"^@\w+\{([\w-]+),", (ROOT / "paper/paper.bib").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert sorted(cited) == sorted(keys)
+    bibliography = (ROOT / "paper/paper.bib").read_text(encoding="utf-8")
+    assert sorted(cited) == sorted(re.findall(r"^@\w+\{([\w-]+),", bibliography, re.MULTILINE))
     for heading in ("Summary", "Statement of need", "State of the field", "References"):
         assert f"\n# {heading}\n" in paper
     head = yaml.safe_load(paper.split("---\n")[1])
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert [author["name"] for author in head["authors"]] == [
-        author["name"] for author in citation["authors"]
-    ]
+    ours, cited_as = ([author["name"] for author in one["authors"]] for one in (head, citation))
+    assert ours == cited_as
     assert len(paper.split()) < 1000  # what the journal asks for

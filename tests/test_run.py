@@ -8,7 +8,7 @@ import pytest
 
 import srjt
 from fixtures.held_out_runs import drawn_side, made_run
-from fixtures.small_images import SETTINGS, Data
+from fixtures.small_images import Data
 from srjt.data.grades import Grades
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate_sides
@@ -17,9 +17,8 @@ from srjt.training import train as training
 
 
 @pytest.fixture(scope="module")
-def run(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("run") / "run"
-    return srjt.train(data.manifest, out=folder, split=data.split, **SETTINGS)
+def run(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(out=tmp_path_factory.mktemp("run") / "run")
 
 
 def as_run(**fields: Any) -> Run:

@@ -45,9 +45,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
     """Everything that is done with samples, and their ids."""
     found: Used = []
 
-    def watch(
-        place: str, name: str, ids: Callable[[tuple[Any, ...], dict[str, Any], Any], list[str]]
-    ) -> None:
+    def watch(place: str, name: str, ids: Callable[..., list[str]]) -> None:
         original = resolve_name(place)
 
         def recording(*given: Any, **options: Any) -> Any:
@@ -98,10 +96,8 @@ def make_table(kind: str, folder: Path) -> tuple[Path, list[str]]:
             table["true_grade"] = true
             table.to_csv(path, index=False)
             return path, []
-        readings = [
-            table.assign(reader=reader, grade=np.where(random.random(90) < 0.3, (true + 1) % 4, true))
-            for reader in ("a", "b", "c")
-        ]
+        read = [np.where(random.random(90) < 0.3, (true + 1) % 4, true) for _ in "abc"]
+        readings = [table.assign(reader=who, grade=said) for who, said in zip("abc", read, strict=True)]
         pd.concat(readings).to_csv(path, index=False)
         return path, ["--several-readings", "consensus"]
     features = np.eye(4)[true] @ random.normal(size=(4, 18)) + random.normal(size=(90, 18))
@@ -227,9 +223,7 @@ def test_a_run_gives_its_sides_to_others(tmp_path: Path, used: Used) -> None:
     srjt.train(data, split=split, out=tmp_path / "run", progress=False, **options)
     used.clear()
     sides = {side: {data.ids[row] for row in rows} for side, rows in split.sides().items()}
-    assert f"add --splits {tmp_path / 'run'}" in " ".join(
-        fails("evaluate", tmp_path / "run", labels, *how).split()
-    )
+    assert f"add --splits {tmp_path / 'run'}" in fails("evaluate", tmp_path / "run", labels, *how)
     succeeds("evaluate", tmp_path / "run", labels, *how, "--splits", tmp_path / "run")
     assert_sides(used, sides, at_least={"evaluated"})
     train = ("--noise-rate", "0.3", "--out", tmp_path / "again", "-q", "--network", "linear", *FIT)
@@ -241,9 +235,8 @@ def test_a_run_gives_its_sides_to_others(tmp_path: Path, used: Used) -> None:
 def test_renamed_copies_of_training_samples_are_known(kind: str, tmp_path: Path, used: Used) -> None:
     labels, how = make_table(kind, tmp_path / "data")
     run = tmp_path / "run"
-    succeeds(
-        *("train", labels, *how, *FOLD, "--noise-rate", "0.3", "--out", run, "-q", *network(labels), *FIT)
-    )
+    how_to_fit = [*FOLD, "--noise-rate", "0.3", *network(labels), *FIT]
+    succeeds("train", labels, *how, "--out", run, "-q", *how_to_fit)
     copies = pd.read_csv(labels)
     if kind == "plain":
         copies["id"] = [f"other{row}" for row in range(90)]

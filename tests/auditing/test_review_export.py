@@ -212,8 +212,6 @@ def test_formulas_do_not_run_in_a_spreadsheet(tmp_path: Path, srjt: Command) -> 
 
 
 # ``srjt review`` itself: its output, its end, its errors.
-
-
 @pytest.mark.slow
 def test_it_prints_the_address_serves_and_prints_a_summary(audit_folder: Path, serve: Any) -> None:
     served = serve(audit_folder, "--reviewer", "anna", "--limit", 5)
@@ -244,9 +242,7 @@ def test_it_prints_the_address_serves_and_prints_a_summary(audit_folder: Path, s
         (["../no/folder"], "is not the folder of an audit"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    options: list[str], says: str, shared_audit_folder: Path, srjt: Command
-) -> None:
+def test_bad_input(options: list[str], says: str, shared_audit_folder: Path, srjt: Command) -> None:
     words = [str(shared_audit_folder) if word == "FOLDER" else word for word in options]
     code, said = srjt("review", *words, "--no-open")
     assert (code, says in said) == (2, True)

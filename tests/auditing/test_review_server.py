@@ -33,9 +33,8 @@ class Client:
     def __post_init__(self) -> None:
         self.cookie = f"{self.server.cookie}={self.server.token}"
 
-    def ask(
-        self, path: str, *, method: str = "GET", body: Any = None, **headers: str | None
-    ) -> tuple[int, dict[str, str], bytes]:
+    def ask(self, path: str, *, method: str = "GET", body: Any = None, **headers: str | None) -> Any:
+        """Status, headers and content of the answer."""
         host = f"127.0.0.1:{self.server.port}"
         sent = {"host": host, "cookie": self.cookie}
         if method == "POST":
@@ -400,8 +399,6 @@ def test_grade_keys(grades: list[str], keys: list[str]) -> None:
 
 
 # Clients that mean harm: long bodies, numbers and paths that no page sends.
-
-
 def chunked(client: Client, chunks: int, chunk: bytes) -> tuple[int, int]:
     """Send a decision in chunks, as of five bytes; return the status and how many chunks were taken."""
     host = f"127.0.0.1:{client.server.port}"

@@ -68,7 +68,6 @@ def test_impossible_sources(tmp_path: Path) -> None:
 
 
 # The patients of DICOM files are those of their headers, where the data name none.
-
 UNKNOWN = "missing-patient"
 
 

@@ -31,8 +31,7 @@ def test_names_that_end_in_numbers_are_ordered_by_number(values: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "values",
-    [["none", "mild", "severe"], ["Mayo 1", "healthy"], ["A1", "B2"], ["early", "1", "late"]],
+    "values", [["none", "mild", "severe"], ["Mayo 1", "healthy"], ["A1", "B2"], ["early", "1", "late"]]
 )
 def test_an_order_is_never_guessed(values: list[str]) -> None:
     with pytest.raises(SrjtError, match="list them from mild to severe with `grades`"):
@@ -40,8 +39,7 @@ def test_an_order_is_never_guessed(values: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "missing"),
-    [(["0", "1", "3"], "2"), (["G1", "G3"], "2"), (["2", "3"], "1")],
+    ("values", "missing"), [(["0", "1", "3"], "2"), (["G1", "G3"], "2"), (["2", "3"], "1")]
 )
 def test_a_gap_is_named_with_the_way_out(values: list[str], missing: str) -> None:
     with pytest.raises(SrjtError, match=f"gap at {missing}.*`grades`"):
@@ -71,9 +69,7 @@ def test_names_can_be_listed_for_numbers() -> None:
     assert grade_values(["1", "3", "2"], names=names).codes.tolist() == [0, 2, 1]
     with pytest.raises(SrjtError, match="start at 0 or 1"):
         grade_values(["1", "2"], names=names)
-
-
-def test_a_declared_name_may_look_like_no_value() -> None:
+    # a name may look like no value
     assert grade_values(["NA", "mild", ""], names=["NA", "mild"]).codes.tolist() == [0, 1, -1]
 
 

@@ -196,7 +196,7 @@ PAST_FINDINGS: dict[str, dict[str, Callable[[], bytes]]] = {
         "0-d labels": lambda: npz(
             **{f"{side}_images": np.zeros((1, 4, 4), np.uint8) for side in ("train", "val", "test")},
             **{f"{side}_labels": np.array(0) for side in ("train", "val", "test")},
-        ),
+        )
     },
     "image.png": {
         "20,000 × 20,000 pixels": lambda: png_of_size(20_000, 20_000),

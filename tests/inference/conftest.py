@@ -37,12 +37,9 @@ def run(features: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Trained
 
 
 @pytest.fixture(scope="session")
-def image_folder(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image_folder(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run") / "run"
-    srjt.train(
-        data.manifest, out=out, split=data.split, noise_rate=0.2, network="tiny", image_size=32, crop=28, epochs=3,
-        batch_size=16, learning_rate=1e-3, device="cpu",
-    )  # fmt: skip
+    train(out=out, noise_rate=0.2)
     return out
 
 

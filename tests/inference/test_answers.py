@@ -27,24 +27,17 @@ def grade_rule(run: Trained, **options: Any) -> GradeRule:
 
 
 @pytest.fixture(scope="module")
-def folder(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("purpose") / "run"
-    srjt.train(
-        data.manifest, out=out, split=data.split, noise_rate=0.2, network="tiny", image_size=32, crop=28, epochs=2,
-        batch_size=16, learning_rate=1e-3, device="cpu", optimise="qwk",
-        method="co-teaching+ours",
-    )  # fmt: skip
+    train(out=out, noise_rate=0.2, epochs=2, optimise="qwk", method="co-teaching+ours")
     return out
 
 
 def with_validation(run: Trained, copies: int) -> Trained:
     """The same run with each validation sample several times: enough of them to fit thresholds."""
     side = run.held_out["validation"]
-    many = HeldOut(
-        ids=side.ids * copies,
-        probabilities=np.tile(side.probabilities, (1, copies, 1)),
-        labels=np.tile(side.labels, copies),
-    )
+    p, labels = np.tile(side.probabilities, (1, copies, 1)), np.tile(side.labels, copies)
+    many = HeldOut(ids=side.ids * copies, probabilities=p, labels=labels)
     return replace(run, held_out={**run.held_out, "validation": many})
 
 
@@ -101,17 +94,14 @@ def test_without_a_validation_side_no_threshold_is_fitted(run: Trained, data: An
 
 
 def test_scores_of_the_held_out_sides(run: Trained, data: Any) -> None:
-    scores = {
-        name: {m: i.value for m, i in found.intervals.items()} for name, found in evaluate_sides(run).items()
-    }
-    test = data.manifest.select(data.split.test)
-    found = srjt.evaluate(run, test, resamples=20)
+    scores = evaluate_sides(run)["test"].intervals
+    found = srjt.evaluate(run, data.manifest.select(data.split.test), resamples=20)
     assert found.grade_rule == str(grade_rule(run))
     for name, interval in found.intervals.items():
-        assert scores["test"][name] == pytest.approx(interval.value, nan_ok=True)
+        assert scores[name].value == pytest.approx(interval.value, nan_ok=True)
 
 
-def test_methods_that_predict_true_grades_have_nothing_undone(data: Any, settings: dict[str, Any]) -> None:
+def test_methods_that_predict_true_grades_have_nothing_undone() -> None:
     for method, options, undone in (
         ("sord", {}, True),
         ("standard", {}, False),

@@ -69,17 +69,10 @@ def test_intervals_are_by_patient() -> None:
     """Forty copies of five images each: as if there were five patients, not two hundred images."""
 
     def copied(run: Trained, groups: bool) -> Trained:
-        side = run.held_out["test"]
-        owners = [f"p{k % 5}" for k in range(200)]
-        rows = np.arange(200) % 5
-        return made_run(
-            held_out={
-                "test": replace(
-                    side, probabilities=side.probabilities[:, rows], labels=side.labels[rows],
-                    groups=owners if groups else None, patients=owners if groups else None,
-                )
-            }
-        )  # fmt: skip
+        side, rows = run.held_out["test"], np.arange(200) % 5
+        owners = [f"p{k}" for k in rows] if groups else None
+        same = replace(side, probabilities=side.probabilities[:, rows], labels=side.labels[rows])
+        return made_run(held_out={"test": replace(same, groups=owners, patients=owners)})
 
     def width(groups: bool) -> float:
         runs = [copied(with_skill(1.0, seed=seed, labels=7), groups) for seed in (1, 3)]
@@ -105,8 +98,7 @@ def test_other_images_or_grades_are_refused_and_named() -> None:
     with pytest.raises(SrjtError) as raised:
         compare(first, made_run(held_out={"test": renamed}))
     assert "1 only in run 1 (0.png); 1 only in run 2 (new.png). Give labelled images" in str(raised.value)
-    labels = side.labels.copy()
-    labels[:5] = (labels[:5] + 1) % 4
+    labels = np.where(np.arange(200) < 5, (side.labels + 1) % 4, side.labels)
     true, other = (replace(side, true_labels=known) for known in (side.labels, labels))
     with pytest.raises(SrjtError, match=r"5 with another grade \(0.png, 1.png, 2.png, …\)"):
         compare(made_run(held_out={"test": true}), made_run(held_out={"test": other}))
@@ -115,9 +107,7 @@ def test_other_images_or_grades_are_refused_and_named() -> None:
 def test_labels_that_were_corrected_in_between_judge_both_runs() -> None:
     first = with_skill(1.0)
     side = first.held_out["test"]
-    labels = side.labels.copy()
-    labels[:5] = (labels[:5] + 1) % 4
-    corrected = replace(side, labels=labels)
+    corrected = replace(side, labels=np.where(np.arange(200) < 5, (side.labels + 1) % 4, side.labels))
     found = compare(first, made_run(held_out={"test": corrected}), resamples=10)
     assert found.judged_by == "given grades of run 2, 5 of which others have not"
     same = compare(*(made_run(held_out={"test": corrected}) for _ in range(2)), resamples=10)
@@ -138,9 +128,8 @@ def trained(skill: float, method_seed: int, *, method: str = "standard", truth: 
     """A training with this seed: its predictions and its scores are others."""
     run = with_skill(skill, seed=method_seed, truth=truth)
     history = pd.DataFrame({"id": ["a", "b"], "grade": [0, method_seed % 2 if truth else 1]})
-    return replace(
-        run, config=TrainConfig(method=method, optimise="accuracy", seed=method_seed), history=history
-    )
+    config = TrainConfig(method=method, optimise="accuracy", seed=method_seed)
+    return replace(run, config=config, history=history)
 
 
 @pytest.mark.parametrize("truth", [False, True])
@@ -165,9 +154,7 @@ def test_one_training_per_method_says_so() -> None:
     assert found.trainings == (1, 1)
     note = "One training per method: the interval does not contain the variation between trainings."
     assert note in found.report().remarks
-
-
-def test_seeds_of_one_method_are_compared_and_other_labels_are_another_method() -> None:
+    # seeds of one method are compared, and other labels are another method
     assert compare(trained(1.0, 1), trained(1.0, 2), resamples=20).trainings == (1, 1)
     corrected = replace(trained(1.0, 2), history=pd.DataFrame({"id": ["a", "b"], "grade": [0, 2]}))
     assert compare(trained(1.0, 1), corrected, trained(1.0, 3), resamples=20).trainings == (2, 1)

@@ -118,9 +118,8 @@ def test_killed_at_two_thirds_it_continues(labels: Path, tmp_path: Path) -> None
 
     manifest = read(labels).manifest
     seen: list[int] = []
-    resumed, _ = embed(
-        manifest, cache=tmp_path / "cache", embedded=lambda done, _: seen.append(done), **settings
-    )
+    settings["embedded"] = lambda done, _: seen.append(done)
+    resumed, _ = embed(manifest, cache=tmp_path / "cache", **settings)
     assert 0.5 * 130 < seen[0] < 130
     assert seen[-1] == 130
     whole, _ = embed(manifest, cache=tmp_path / "other", **settings)
@@ -128,9 +127,7 @@ def test_killed_at_two_thirds_it_continues(labels: Path, tmp_path: Path) -> None
     assert list(folder.glob(".*.tmp")) == []
 
     seen.clear()
-    again, _ = embed(
-        manifest, cache=tmp_path / "cache", embedded=lambda done, _: seen.append(done), **settings
-    )
+    again, _ = embed(manifest, cache=tmp_path / "cache", **settings)
     assert seen == [130]
     assert np.array_equal(again.arrays, whole.arrays)
 

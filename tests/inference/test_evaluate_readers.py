@@ -20,9 +20,8 @@ def trained() -> tuple[Trained, Manifest]:
     features = (truth[:, None] + 0.2 * draw.normal(size=(120, 4))).astype(np.float32)
     data = srjt.data.from_arrays(features, truth.tolist()).manifest
     settings: dict[str, Any] = {"epochs": 30, "learning_rate": 1e-2, "device": "cpu"}
-    return srjt.train(data.select(np.arange(60)), method="standard", **settings), data.select(
-        np.arange(60, 120)
-    )
+    run = srjt.train(data.select(np.arange(60)), method="standard", **settings)
+    return run, data.select(np.arange(60, 120))
 
 
 def readings(data: Manifest, errors: tuple[float, ...]) -> Readings:

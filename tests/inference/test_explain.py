@@ -17,13 +17,7 @@ from srjt.reports.page import render
 from srjt.reports.pages.answers import explain_page
 from srjt.training.trained import Trained
 
-SETTINGS = {
-    "network": "tiny",
-    "image_size": 32,
-    "crop": 28,
-    "epochs": 2,
-    "noise_rate": 0.2,
-}
+SETTINGS = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 2, "noise_rate": 0.2}
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +88,7 @@ def test_the_overlay_is_orange_where_the_map_is_positive_and_blue_where_negative
 
 
 @pytest.mark.parametrize(("networks", "similar"), [(1, False), (2, True)])
-def test_the_page_says_what_was_found_and_no_more(
-    run: Trained, data: Manifest, networks: int, similar: bool
-) -> None:
+def test_the_page_says_what_was_found(run: Trained, data: Manifest, networks: int, similar: bool) -> None:
     found = srjt.explain(run, data.select([0, 1]), training=data if similar else None)
     changed: dict[str, object] = {"maps": found.maps[:networks]}
     if networks == 1:
@@ -112,8 +104,6 @@ def test_the_page_says_what_was_found_and_no_more(
 
 
 # Maps of what raises the expected grade: closed forms and layouts.
-
-
 def pooled_linear(weights: Tensor) -> nn.Module:
     """One convolution (the identity), mean over the places, a linear layer with these weights (C, 3)."""
     identity = nn.Conv2d(3, 3, 1, bias=False)
@@ -138,10 +128,8 @@ def test_a_place_that_is_not_used_gets_nothing() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x[:, :, 0, 0]
 
-    conv = nn.Conv2d(3, 3, 1)
-    maps = contributions(
-        nn.Sequential(conv, Corner()), torch.rand(1, 3, 4, 4), lambda logits: logits.sum(dim=1)
-    )
+    network = nn.Sequential(nn.Conv2d(3, 3, 1), Corner())
+    maps = contributions(network, torch.rand(1, 3, 4, 4), lambda logits: logits.sum(dim=1))
     assert maps[0, 0, 0] != 0
     assert int((maps != 0).sum()) == 1
 

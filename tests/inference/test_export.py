@@ -1,7 +1,7 @@
 """An exported file predicts what the run predicts, in a runtime without srjt; a wrong file is never written."""
 
-import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +98,7 @@ def test_torch_export(image_run: Trained, data: Any, tmp_path: Path) -> None:
     assert grade.tolist() == own.mean(axis=0).argmax(axis=1).tolist()
 
 
-def test_a_wrong_file_is_not_written(
-    image_run: Trained, data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_file_is_not_written(image_run: Trained, data: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """A centre crop that is one pixel off: the answers differ, and an older good file stays."""
     target = tmp_path / "model"
     target.write_bytes(b"the good one")
@@ -138,9 +136,7 @@ def test_a_frozen_batch_is_noticed(image_run: Trained, data: Any, monkeypatch: p
 
 
 def test_your_own_transform_is_refused(image_run: Trained, tmp_path: Path) -> None:
-    own = dataclasses.replace(
-        image_run, preprocess=dataclasses.replace(image_run.preprocess, eval_transform=torch.relu)
-    )
+    own = replace(image_run, preprocess=replace(image_run.preprocess, eval_transform=torch.relu))
     with pytest.raises(SrjtError, match="eval_transform cannot be exported"):
         srjt.export(own, tmp_path / "model.onnx")
 
@@ -152,14 +148,8 @@ def test_features_and_a_method_with_its_own_probabilities(method: str, tmp_path:
     y = random.integers(0, 3, 200)
     units = np.array([[1, 10, 0.1, 1, 1], [0, 500, 0, 0, 9]], dtype=np.float32)
     x = (random.normal(size=(200, 5)) + y[:, None]).astype(np.float32) * units[0] + units[1]
-    run = train(
-        srjt.data.from_arrays(x, y).manifest,
-        method=method,
-        transition=noise.transition_matrix("quasi", num_classes=3, rho=0.01),
-        epochs=30,
-        learning_rate=0.01,
-        device="cpu",
-    )
+    matrix, data = noise.transition_matrix("quasi", num_classes=3, rho=0.01), srjt.data.from_arrays(x, y)
+    run = train(data.manifest, method=method, transition=matrix, epochs=30, learning_rate=0.01, device="cpu")
     written = srjt.export(run, tmp_path / "head.onnx")
     assert written.input == "features float32 (N, 5)"
     probabilities, grade, _ = answers(tmp_path / "head.onnx", x)
@@ -183,13 +173,9 @@ def test_unknown_formats(name: str, format: Any, said: str, image_run: Trained, 
         srjt.export(image_run, tmp_path / name, format=format)
 
 
-def test_a_missing_extra_names_its_line(
-    image_run: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_extra_names_its_line(image_run: Trained, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
-    with pytest.raises(
-        SrjtError, match=r'Writing ONNX needs onnxscript, .*pip install "onnx>=1\.17" "onnxru'
-    ):
+    with pytest.raises(SrjtError, match=r'Writing ONNX needs onnxscript, .*pip install "onnx>=1\.17" "onnx'):
         srjt.export(image_run, tmp_path / "model.onnx")
 
 
@@ -208,8 +194,6 @@ def test_a_resnet_of_the_papers_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [24, 300])
 def test_sizes_that_synthetic_images_do_not_have(image_run: Trained, size: int) -> None:
-    other = dataclasses.replace(
-        image_run, config=dataclasses.replace(image_run.config, image_size=size, crop=20)
-    )
+    other = replace(image_run, config=replace(image_run.config, image_size=size, crop=20))
     samples = exporting._synthetic_samples(other)
     assert (samples.shape, samples.dtype) == ((8, size, size, 3), np.uint8)

@@ -13,16 +13,10 @@ import srjt
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
+from srjt.inference import ranges
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare, recalibration_of
-from srjt.inference.ranges import (
-    RangeRule,
-    calibrate_ranges,
-    conservative_thresholds,
-    image_evidence,
-    rows_of,
-    unit_evidence,
-)
+from srjt.inference.ranges import RangeRule, calibrate_ranges, image_evidence, rows_of, unit_evidence
 from srjt.noise.quality import LabelNoise, NoiseBounds, given_noise, highest_grade_posterior, scaled_joint
 from srjt.ordinal.calibration import range_scores
 from srjt.training.folder import HeldOut
@@ -45,15 +39,8 @@ def drawn(patients: int, *, seed: int, images: int = 2) -> tuple[HeldOut, np.nda
     names = np.repeat([f"p{n}" for n in range(patients)], images).tolist()
     ids = [f"{name}-{n}" for n, name in enumerate(names)]
     labels = noise.corrupt(true, MATRIX, seed=seed, ids=ids)
-    side = HeldOut(
-        ids=ids,
-        probabilities=p[None].astype(np.float32),
-        labels=labels,
-        true_labels=true,
-        patients=names,
-        groups=names,
-    )
-    return side, true
+    known = {"labels": labels, "true_labels": true, "patients": names, "groups": names}
+    return HeldOut(ids=ids, probabilities=p[None].astype(np.float32), **known), true
 
 
 def known(side: HeldOut) -> NoiseBounds:
@@ -80,9 +67,8 @@ def test_the_true_grade_is_covered_despite_wrong_labels(label_noise: LabelNoise,
     for seed in range(clinics):
         side, true = drawn(81, seed=seed)
         calibration = rows_of(side, np.arange(160))
-        rule = calibrate_ranges(
-            calibration, Answering(coverage=0.8, label_noise=label_noise), noise=known(side)
-        )
+        options = Answering(coverage=0.8, label_noise=label_noise)
+        rule = calibrate_ranges(calibration, options, noise=known(side))
         inside, width = covered(rule, side, true)
         new = int(rng.integers(160, 162))
         hits += int(inside[new])
@@ -112,7 +98,7 @@ def test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_pro
     noisy = NoiseBounds(joint=joint, rates=(0.0, 0.03), determined=True)
     scores = range_scores(side.probabilities[0])
     evidence = image_evidence(side, noisy, "unknown")
-    found = conservative_thresholds(scores, evidence, noisy, coverage=0.9)
+    found = ranges.conservative_thresholds(scores, evidence, noisy, coverage=0.9)
     own = np.sort(scores[np.arange(200), side.labels])
     expected = own[int(np.ceil(0.93 * 201)) - 1]
     assert expected > own[int(np.ceil(0.9 * 201)) - 1]
@@ -124,10 +110,8 @@ def test_the_default_takes_as_many_labels_for_wrong_as_are_plausible() -> None:
     noisy = NoiseBounds(joint=np.array([[0.4, 0.1], [0.1, 0.4]]), rates=(0.1, 0.4), determined=True)
     (weights,) = image_evidence(side, noisy, "unknown").candidates[0]
     np.testing.assert_allclose(weights, [[0.6, 0.4], [0.4, 0.6]])
-    twins = replace(
-        side, ids=["a", "b", "c", "d"], probabilities=np.full((1, 4, 2), 0.5), labels=np.array([0, 0, 1, 1])
-    )
     units = np.array([0, 0, 1, 1])
+    twins = replace(side, ids=list("abcd"), probabilities=np.full((1, 4, 2), 0.5), labels=units)
     plausible = unit_evidence(twins, units, noisy, "unknown").candidates[0]
     for at, rate in enumerate((0.1, 0.2, 0.4)):  # one by one, and together
         matrix = [[1 - rate, rate], [rate, 1 - rate]]
@@ -144,29 +128,19 @@ def test_verified_grades_are_used_alone_if_they_suffice() -> None:
     assert rule.thresholds[0] == np.sort(scores)[int(np.ceil(0.9 * 101)) - 1]
     assert (rule.basis, rule.samples, rule.patients) == ("verified", 100, 100)
     few = np.where(np.arange(len(side)) < 8, true, -1)  # a promise of 0.9 takes nine patients
-    assert (
-        calibrate_ranges(replace(side, verified_labels=few), NINETY, noise=known(side)).basis == "corrected"
-    )
+    corrected = calibrate_ranges(replace(side, verified_labels=few), NINETY, noise=known(side))
+    assert corrected.basis == "corrected"
 
 
 def test_more_noise_and_more_coverage_widen_the_ranges() -> None:
     side, true = drawn(200, seed=2)
-    joint = known(side).joint
-    widths = [
-        [
-            covered(
-                calibrate_ranges(
-                    side,
-                    Answering(coverage=coverage),
-                    noise=NoiseBounds(joint=joint, rates=(0.0, high), determined=False),
-                ),
-                side,
-                true,
-            )[1].mean()
-            for high in (0.1, 0.3, 0.5)
-        ]
-        for coverage in (0.7, 0.8, 0.9)
-    ]
+
+    def width(coverage: float, high: float) -> float:
+        noisy = NoiseBounds(joint=known(side).joint, rates=(0.0, high), determined=False)
+        rule = calibrate_ranges(side, Answering(coverage=coverage), noise=noisy)
+        return float(covered(rule, side, true)[1].mean())
+
+    widths = [[width(coverage, high) for high in (0.1, 0.3, 0.5)] for coverage in (0.7, 0.8, 0.9)]
     assert (np.diff(widths, axis=0) >= 0).all()
     assert (np.diff(widths, axis=1) >= 0).all()
 
@@ -205,10 +179,15 @@ def test_few_labels_give_a_conservative_or_a_trivial_range_and_say_so() -> None:
     assert covered(nothing, side, side.labels)[1].tolist() == [CLASSES] * 80
 
 
+def sharpened(side: HeldOut) -> HeldOut:
+    """As networks that are too sure."""
+    p = side.probabilities.astype(np.float64) ** 4
+    return replace(side, probabilities=(p / p.sum(axis=2, keepdims=True)).astype(np.float32))
+
+
 def test_recalibration_says_what_its_probabilities_mean() -> None:
     side, true = drawn(400, seed=7)
-    sharp = side.probabilities.astype(np.float64) ** 4
-    confident = replace(side, probabilities=(sharp / sharp.sum(axis=2, keepdims=True)).astype(np.float32))
+    confident = sharpened(side)
     aware = recalibration_of(confident, Answering(), noise=known(side))
     checked = recalibration_of(replace(confident, verified_labels=true), Answering(), noise=known(side))
     by_label = recalibration_of(confident, Answering(), noise=None)
@@ -222,11 +201,9 @@ def test_recalibration_says_what_its_probabilities_mean() -> None:
 def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands() -> None:
     side, _ = drawn(400, seed=7)
     uncertain = replace(known(side), rates=(0.0, 0.3))
-    assert (
-        recalibration_of(side, Answering(), noise=uncertain) is None
-    )  # without noise too sure, with noise not sure enough
-    sharp = side.probabilities.astype(np.float64) ** 4
-    confident = replace(side, probabilities=(sharp / sharp.sum(axis=2, keepdims=True)).astype(np.float32))
+    # without noise too sure, with noise not sure enough
+    assert recalibration_of(side, Answering(), noise=uncertain) is None
+    confident = sharpened(side)
     found = recalibration_of(confident, Answering(), noise=uncertain)
     bounds = [replace(uncertain, rates=(rate, rate), joint=joint, determined=False)
               for rate, joint in ((0.0, uncertain.lowest()), (0.3, uncertain.highest()))]  # fmt: skip
@@ -237,12 +214,7 @@ def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands
     assert "any share of wrong labels from 0.00 to 0.30" in str(found)
 
 
-# ---------------------------------------------------------------------- runs
-
-
-def test_the_noise_of_a_run_is_estimated_once(
-    run: Trained, features: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_noise_of_a_run_is_estimated_once(run: Trained, features: Manifest, monkeypatch: Any) -> None:
     estimated = []
 
     def estimate(*labels: Any, **how: Any) -> noise.NoiseEstimate:

@@ -4,6 +4,7 @@ import json
 import math
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,9 +24,7 @@ from srjt.training.trained import Trained
 SITES = ("a", "b", "c", "d")
 
 
-def simulated(
-    *, patients: int = 80, images: int = 3, shifted: str = "", seed: int = 0
-) -> tuple[Answers, pd.DataFrame]:
+def simulated(*, patients: int = 80, images: int = 3, shifted: str = "", seed: int = 0) -> Any:
     """Answers that err alike at four sites, but the labels of one may be a grade too high; patients err together."""
     rng = np.random.default_rng(seed)
     site = np.repeat(rng.permutation(np.resize(SITES, patients)), images)
@@ -36,9 +35,7 @@ def simulated(
     labels = np.where(site == shifted, true + 1, true)
     p = np.full((len(true), 5), 0.05) + 0.75 * np.eye(5)[grades]
     groups = owner.astype(str).tolist()
-    answers = Answers(
-        probabilities=p, grades=grades.astype(np.int64), labels=labels.astype(np.int64), groups=groups
-    )
+    answers = Answers(probabilities=p, grades=grades, labels=labels, groups=groups)
     return answers, pd.DataFrame({"site": site, "eye": np.resize(["l", "r"], len(true))})
 
 
@@ -63,13 +60,8 @@ def test_the_site_whose_labels_are_a_grade_too_high_is_the_worst() -> None:
 @pytest.mark.slow
 def test_holm_keeps_its_level_where_no_site_differs() -> None:
     """One wrong finding in twenty evaluations is promised; 24 of 250 would be significantly more."""
-    wrong = sum(
-        any(
-            group.gaps["mae"].adjusted <= 0.05
-            for group in judged(patients=48, resamples=100, seed=seed).groups
-        )
-        for seed in range(250)
-    )
+    evaluated = (judged(patients=48, resamples=100, seed=seed).groups for seed in range(250))
+    wrong = sum(any(group.gaps["mae"].adjusted <= 0.05 for group in groups) for groups in evaluated)
     assert 1 <= wrong < 24
 
 
@@ -107,10 +99,8 @@ def test_two_eyes_of_a_patient_are_paired() -> None:
 def test_small_groups_are_shown_and_say_nothing() -> None:
     answers, table = simulated()
     table["site"] = np.where(np.arange(240) < 3 * (TOO_FEW - 1), "small", "large")
-    small, large = sorted(
-        judge_subgroups(answers, [group_by(table, "site")], resamples=20).groups,
-        key=lambda group: group.patients,
-    )
+    found = judge_subgroups(answers, [group_by(table, "site")], resamples=20).groups
+    small, large = sorted(found, key=lambda group: group.patients)
     assert (small.name, small.patients, small.too_few, small.gaps) == ("small", TOO_FEW - 1, True, {})
     assert not large.too_few
     assert large.gaps == {}  # there is no rest to compare it with

@@ -16,15 +16,9 @@ def trained(network: str, data: Any, folder: Path) -> tuple[Any, Any, Any]:
     """A run that was saved and loaded, images, and what the bare network of timm says of them."""
     import torch
 
-    settings: dict[str, Any] = {
-        "image_size": 32,
-        "crop": 24,
-        "epochs": 1,
-        "batch_size": 16,
-    }
     srjt.train(
         data.manifest, method="standard", network=f"timm:{network}", out=folder, split=data.split,
-        pretrained=False, device="cpu", **settings,
+        pretrained=False, device="cpu", image_size=32, crop=24, epochs=1, batch_size=16,
     )  # fmt: skip
     run = srjt.load_run(folder, device="cpu")
     images = data.manifest.arrays[:8]
@@ -37,9 +31,7 @@ def trained(network: str, data: Any, folder: Path) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("network", ["vit_small", "clip"])
-def test_a_run_feeds_the_network_as_it_was_trained(
-    network: str, data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_feeds_the_network_alike(network: str, data: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "timm", FakeTimm())
     run, images, expected = trained(network, data, tmp_path / "run")
     assert run.probabilities(images)[0][0] == pytest.approx(expected, abs=1e-5)
@@ -49,9 +41,7 @@ def test_a_run_feeds_the_network_as_it_was_trained(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("network", ["vit_small", "clip"])
-def test_an_exported_run_does_too(
-    network: str, data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exported_run_does_too(network: str, data: Any, tmp_path: Path, monkeypatch: Any) -> None:
     runtime = pytest.importorskip("onnxruntime")
     monkeypatch.setitem(sys.modules, "timm", FakeTimm())
     run, images, expected = trained(network, data, tmp_path / "run")

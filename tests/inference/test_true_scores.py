@@ -12,7 +12,7 @@ import srjt
 from reports.page_text import all_sections
 from srjt.data import Manifest
 from srjt.inference.answers import Answers, ReferralRule
-from srjt.inference.true_scores import TrueScores, true_scores
+from srjt.inference.true_scores import true_scores
 from srjt.noise.quality import NoiseBounds, given_noise
 from srjt.noise.verified import exact_interval
 from srjt.ordinal.metrics import summary
@@ -39,24 +39,17 @@ def images() -> tuple[Ints, Ints, Ints]:
     return true, label, answer
 
 
-def judged(answer: Ints, label: Ints, *, groups: list[str] | None = None, **how: Any) -> TrueScores | None:
+def judged(answer: Ints, label: Ints, *, groups: list[str] | None = None, **how: Any) -> Any:
     answers = Answers(probabilities=np.eye(3)[answer], grades=answer, labels=label, groups=groups)
     return true_scores(answers, **how)
-
-
-def known(found: TrueScores | None) -> TrueScores:
-    return found
 
 
 def test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone() -> None:
     _, label, answer = images()
     bounds = given_noise(P, np.bincount(label) / len(label))
-    found = known(
-        judged(
-            answer, label, noise=bounds, label_noise="class-conditional", resamples=100,
-            refer=ReferralRule(position=1, threshold=None, found=""),
-        )
-    )  # fmt: skip
+    refer = ReferralRule(position=1, threshold=None, found="")
+    how: dict[str, Any] = {"noise": bounds, "resamples": 100}
+    found = judged(answer, label, label_noise="class-conditional", refer=refer, **how)
     truth = summary(JOINT)
     for name in ("mae", "accuracy", "qwk"):
         assert found.scores[name].value == pytest.approx(truth[name])
@@ -66,7 +59,7 @@ def test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone() -> None:
     assert found.apart == found.scores
     assert not found.alike
     # Where the network may repeat the labels' errors, it may be as good as p(true grade | label) says.
-    both = known(judged(answer, label, noise=bounds, resamples=100))
+    both = judged(answer, label, **how)
     posterior = bounds.joint / bounds.joint.sum(axis=0)
     alike = np.mean(posterior[answer, label])
     assert both.alike["accuracy"].value == pytest.approx(alike)
@@ -77,8 +70,8 @@ def test_a_matrix_undoes_errors_that_depend_on_the_true_grade_alone() -> None:
 def test_without_a_determined_noise_there_are_bounds_of_accuracy_and_error() -> None:
     _, label, answer = images()
     one_off = NoiseBounds(joint=np.diag([0.3, 0.4, 0.3]), rates=(0.0, 0.1), determined=False)
-    found = known(judged(answer, label, noise=one_off, resamples=200))
-    exact = known(judged(answer, label, noise=replace(one_off, rates=(0.0, 0.0)), resamples=200))
+    found = judged(answer, label, noise=one_off, resamples=200)
+    exact = judged(answer, label, noise=replace(one_off, rates=(0.0, 0.0)), resamples=200)
     for name in ("accuracy", "mae"):  # errors by one grade: both change by their share at most
         assert found.scores[name].low == pytest.approx(exact.scores[name].low - 0.1)
         assert found.scores[name].high == pytest.approx(exact.scores[name].high + 0.1)
@@ -93,7 +86,7 @@ def test_all_verified_is_a_plain_mean_with_the_usual_interval() -> None:
     rng = np.random.default_rng(0)
     true, _, answer = images()
     label = rng.integers(3, size=len(true))
-    scores = known(judged(answer, label, verified=true)).scores
+    scores = judged(answer, label, verified=true).scores
     size = len(true)
     error = np.abs(true - answer)
     assert scores["mae"].value == pytest.approx(error.mean(), abs=0.01)
@@ -109,8 +102,8 @@ def test_labels_of_all_make_the_interval_of_a_few_verified_ones_shorter() -> Non
     answer = np.where(rng.random(4000) < 0.4, rng.integers(3, size=4000), true)
     label = np.where(rng.random(4000) < 0.02, (true + 1) % 3, true)
     verified = np.where(np.arange(4000) < 200, true, -1)
-    scores = known(judged(answer, label, verified=verified)).scores
-    alone = known(judged(answer[:200], label[:200], verified=true[:200])).scores
+    scores = judged(answer, label, verified=verified).scores
+    alone = judged(answer[:200], label[:200], verified=true[:200]).scores
     for name in ("mae", "qwk", "accuracy"):
         assert scores[name].high - scores[name].low < 0.6 * (alone[name].high - alone[name].low)
         assert scores[name].low < summary(_counts(true, answer))[name] < scores[name].high
@@ -129,13 +122,10 @@ def test_copies_of_an_image_tell_nothing_new() -> None:
     order = np.random.default_rng(0).permutation(len(true))[:300]
     true, label, answer = true[order], label[order], answer[order]
     verified = np.where(np.arange(300) < 100, true, -1)
-    once = known(judged(answer, label, verified=verified)).scores
-    twice = known(
-        judged(
-            np.tile(answer, 2), np.tile(label, 2), verified=np.tile(verified, 2),
-            groups=[str(k) for k in range(300)] * 2,
-        )
-    ).scores  # fmt: skip
+    once = judged(answer, label, verified=verified).scores
+    groups = [str(k) for k in range(300)] * 2
+    doubled = (np.tile(given, 2) for given in (answer, label))
+    twice = judged(*doubled, verified=np.tile(verified, 2), groups=groups).scores
     for name in ("mae", "qwk", "accuracy", "recall_1"):
         assert twice[name] == pytest.approx(once[name], abs=0.004)
 
@@ -162,7 +152,7 @@ def simulated(images: int, readers: int, *, seed: int, copies: bool = False) -> 
 @pytest.mark.parametrize("copies", [False, True])
 def test_readings_bound_the_score_of_a_network(copies: bool) -> None:
     true, answer, readings = simulated(300, 3, seed=2, copies=copies)
-    found = known(judged(answer, answer, readings=readings, resamples=8))
+    found = judged(answer, answer, readings=readings, resamples=8)
     assert found.basis == "readings"
     truth = summary(_counts(true, answer))
     for name in ("accuracy", "mae", "qwk"):
@@ -189,7 +179,7 @@ def test_intervals_from_verified_grades_hold() -> None:
         answer = np.where(np.repeat(rng.random(200) < 0.25, 2), (true + 2) % 3, true)
         verified = np.where(np.repeat(rng.random(200) < 0.4, 2), true, -1)
         groups = [str(k // 2) for k in range(400)]
-        scores = known(judged(answer, label, verified=verified, groups=groups)).scores
+        scores = judged(answer, label, verified=verified, groups=groups).scores
         truth = {"accuracy": 0.75, "mae": 1 / 3, "recall_0": 0.75}
         hits.append([scores[name].low <= value <= scores[name].high for name, value in truth.items()])
     assert (np.mean(hits, axis=0) > 0.9).all()

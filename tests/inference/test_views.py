@@ -63,19 +63,9 @@ def upper(brightness: float, *, weight: float) -> float:
     return float(1 / (1 + np.exp(-weight * seen)))
 
 
-@pytest.mark.parametrize(
-    ("views", "flip", "places", "ways"),
-    [
-        (1, True, PLACES[:1], 1),
-        (2, True, PLACES[:1], 2),
-        (10, True, PLACES, 2),
-        (1, False, PLACES[:1], 1),
-        (10, False, PLACES, 1),
-    ],
-)
-def test_the_average_is_the_one_by_hand(
-    image_run: Trained, views: int, flip: bool, places: list[tuple[int, int]], ways: int
-) -> None:
+@pytest.mark.parametrize(("views", "flip"), [(1, True), (2, True), (10, True), (1, False), (10, False)])
+def test_the_average_is_the_one_by_hand(image_run: Trained, views: int, flip: bool) -> None:
+    places, ways = PLACES if views == 10 else PLACES[:1], 2 if flip and views > 1 else 1
     run = with_networks(image_run, LeftColumn(1.0), LeftColumn(-3.0))
     run = replace(run, config=run.config.replace(flip=flip))
     found, grades = run.probabilities(sloping(2, 5), views=views)

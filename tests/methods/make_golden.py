@@ -54,23 +54,18 @@ def inputs() -> dict[str, Any]:
 def measure(given: dict[str, Any]) -> dict[str, Any]:
     """Loss and selection of every method and convention, by a telling key."""
     found: dict[str, Any] = {}
-    labels = torch.tensor(given["labels"])
+    labels, logits = torch.tensor(given["labels"]), torch.tensor(given["logits"], dtype=torch.float64)
     for name, options in [(name, {}) for name in methods.plain_names()] + list(VARIANTS):
         for convention in CONVENTIONS:
             key = " ".join([name, *(f"{k}={v}" for k, v in options.items()), f"({convention})"])
-            found[key] = _one(
-                name, convention, options, torch.tensor(given["logits"], dtype=torch.float64), labels
-            )
+            found[key] = _one(name, convention, options, logits, labels)
     return found
 
 
-def _one(
-    name: str, convention: Any, options: dict[str, Any], logits: torch.Tensor, labels: torch.Tensor
-) -> dict[str, Any]:
+def _one(name: str, convention: Any, options: Any, logits: torch.Tensor, labels: torch.Tensor) -> Any:
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.15)
-    method = methods.create(
-        name, num_classes=4, noise_rate=0.4, transition=matrix, convention=convention, **options
-    )
+    known = {"noise_rate": 0.4, "transition": matrix, "convention": convention}
+    method = methods.create(name, num_classes=4, **known, **options)
     z = logits[: method.networks, :, : method.outputs].clone().requires_grad_()
     _, targets = method.prepare(logits[0], labels, generator=torch.Generator().manual_seed(1))
     keep = method.keep(12, len(labels))

@@ -10,9 +10,8 @@ from srjt import methods, noise
 
 LABELS = torch.tensor([0, 3, 1, 2, 2, 0])
 JOINT = [n for n in methods.names() if issubclass(methods.lookup(n).method, methods.JointTraining)]
-CASES = [(n, {}) for n in methods.names()] + [
-    (n, {"select": "soft", "update": "soft"}) for n in ("co-teaching", "jocor", "codis")
-]
+SOFT = {"select": "soft", "update": "soft"}
+CASES = [(n, {}) for n in methods.names()] + [(n, SOFT) for n in ("co-teaching", "jocor", "codis")]
 
 
 PATTERNS = ("certain and right", "certain and wrong", "certain of opposites", "undecided", "mixed")
@@ -43,14 +42,12 @@ def test_losses_gradients_and_probabilities_are_finite(name: str, options: dict)
     for convention in ("paper", "published-code", "original"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            method = methods.create(
-                name, num_classes=4, noise_rate=0.4, transition=matrix, convention=convention, **options
-            )
+            known = {"noise_rate": 0.4, "transition": matrix, "convention": convention}
+            method = methods.create(name, num_classes=4, **known, **options)
         for pattern, dtype in product(PATTERNS, (torch.float32, torch.bfloat16, torch.float16)):
             where = f"{convention}, {pattern}, {dtype}"
-            logits = (
-                extreme(pattern, (method.networks, len(LABELS), method.outputs)).to(dtype).requires_grad_()
-            )
+            shape = (method.networks, len(LABELS), method.outputs)
+            logits = extreme(pattern, shape).to(dtype).requires_grad_()
             loss = method.loss(logits, LABELS, keep=4)
             assert loss.total.dtype == torch.float32, where
             assert loss.total.isfinite(), where

@@ -112,14 +112,8 @@ def test_options_of_a_method() -> None:
         (lambda: make("jocor", ramp_epochs=0), "ramp_epochs must be positive; got 0"),
         (lambda: make("label-smooth", smoothing=1.5), r"smoothing lies in \[0, 1\]; got 1\.5"),
         (lambda: make("mixup", alpha=0.0), "alpha must be positive; got 0"),
-        (
-            lambda: methods.create("jocor", num_classes=4),
-            r"jocor needs the share of wrong labels: .*noise_rate=",
-        ),
-        (
-            lambda: methods.create("garg", num_classes=4),
-            "garg needs the matrix of label errors: .*transition=",
-        ),
+        (lambda: methods.create("jocor", num_classes=4), "needs the share of wrong labels: .*noise_rate="),
+        (lambda: methods.create("garg", num_classes=4), "needs the matrix of label errors: .*transition="),
         (lambda: methods.create("standard", num_classes=1), "at least two grades; num_classes is 1"),
         (lambda: methods.create("standard", num_classes=4, noise_rate=1.0), r"\[0, 1\); got 1"),
         (lambda: methods.create("reweight", num_classes=3, transition=P4), "for 4 grades, but there are 3"),

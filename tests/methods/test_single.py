@@ -67,10 +67,8 @@ def test_label_smoothing_forward_correction_and_reweighting() -> None:
     "name", ["standard", "sord", "label-smooth", "mixup", "cdr", "f-correction", "reweight", "garg"]
 )
 def test_all_conventions_are_the_paper(name: str, convention: str) -> None:
-    made = [
-        methods.create(name, num_classes=3, noise_rate=0.4, transition=P3, convention=one)
-        for one in ("paper", convention)
-    ]
+    known = {"num_classes": 3, "noise_rate": 0.4, "transition": P3}
+    made = [methods.create(name, convention=one, **known) for one in ("paper", convention)]
     logits = LOGITS[..., : made[0].outputs]
     _, targets = made[0].prepare(logits[0], LABELS, generator=torch.Generator().manual_seed(0))
     assert torch.equal(*(method.loss(logits, targets).total for method in made))
@@ -85,7 +83,6 @@ def _seeded_head(method: methods.Method) -> torch.Tensor:
 
 
 # The baselines that the paper does not compare with, and the loss of the recipe: in closed form.
-
 HARD = (log(4) + log(4 / 3)) / 2
 
 
@@ -109,18 +106,15 @@ def test_expected_absolute_error() -> None:
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=9).filter(lambda labels: len(labels) % 2 == 1))
 def test_the_median_of_the_labels_has_the_smallest_expected_absolute_error(labels: list[int]) -> None:
     certain = 50.0 * torch.eye(5, dtype=torch.float64)
-    totals = [
-        float(expected_absolute_error(row.expand(len(labels), -1), torch.tensor(labels)).sum())
-        for row in certain
-    ]
+    given = torch.tensor(labels)
+    totals = [float(expected_absolute_error(row.expand(len(labels), -1), given).sum()) for row in certain]
     assert totals[sorted(labels)[len(labels) // 2]] == pytest.approx(min(totals))
 
 
 def test_generalised_cross_entropy() -> None:
     assert float(create("gce", q=1.0).loss(LOGITS, LABELS).total) == pytest.approx((0.75 + 0.25) / 2)
-    assert float(create("gce", q=0.5).loss(LOGITS, LABELS).total) == pytest.approx(
-        (2 * (1 - 0.25**0.5) + 2 * (1 - 0.75**0.5)) / 2
-    )
+    half = (2 * (1 - 0.25**0.5) + 2 * (1 - 0.75**0.5)) / 2
+    assert float(create("gce", q=0.5).loss(LOGITS, LABELS).total) == pytest.approx(half)
     assert float(create("gce", q=1e-6).loss(LOGITS, LABELS).total) == pytest.approx(HARD, rel=1e-5)
 
 
@@ -244,8 +238,6 @@ def test_the_recipe_is_forward_correction_and_agreement_on_all_samples_and_remem
 
 
 # CDR: the weights that matter to the fit keep (1 − ε) of their gradient, the others none.
-
-
 def parameter(values: list, gradient: list) -> nn.Parameter:
     made = nn.Parameter(torch.tensor(values))
     made.grad = torch.tensor(gradient)
@@ -277,8 +269,6 @@ def test_weights_without_a_gradient_are_left_out_and_half_precision_stays() -> N
 
 
 # Mixup: one Beta(½, ½) draw and one permutation per batch, the same blend for samples and labels.
-
-
 def prepare(seed: int, size: int = 8, **options) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     labels = torch.arange(size) % 4
     x = torch.eye(size, dtype=torch.float64)  # each sample is its own axis, so the blend can be read off
@@ -324,8 +314,6 @@ def test_the_share_is_drawn_from_the_beta_distribution() -> None:
 
 
 # Garg: ordinal logits, a shared weight vector, and a matrix that may be nearly singular.
-
-
 def create_garg(num_classes: int = 4, rho: float = 0.1, kind: str = "quasi") -> methods.Garg:
     matrix = noise.transition_matrix(kind, num_classes=num_classes, rho=rho)
     return methods.create("garg", num_classes=num_classes, transition=matrix)

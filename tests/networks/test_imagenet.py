@@ -67,9 +67,8 @@ def test_offline_says_exactly_what_to_do(cache: Path):
 def test_a_file_put_there_by_hand_is_used_without_network(cache: Path):
     cache.mkdir(parents=True)
     (cache / f"net-{HASH}.pth").write_bytes(CONTENT)
-    assert (
-        networks.fetch_imagenet_weights(f"http://127.0.0.1:9/net-{HASH}.pth", SHA256).read_bytes() == CONTENT
-    )
+    path = networks.fetch_imagenet_weights(f"http://127.0.0.1:9/net-{HASH}.pth", SHA256)
+    assert path.read_bytes() == CONTENT
 
 
 def test_a_damaged_cached_file_is_reported_and_not_deleted(cache: Path):

@@ -100,9 +100,7 @@ def test_it_does_not_matter_whether_the_network_learnt_the_noisy_grades_or_is_ba
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rate", "side"), [(0.55, "lowered"), (0.65, "raised")])
-def test_most_labels_of_a_grade_may_be_wrong_to_one_side_where_clear_images_show_it(
-    rate: float, side: str
-) -> None:
+def test_most_labels_may_be_wrong_to_one_side_where_clear_images_show_it(rate: float, side: str) -> None:
     grade, p = graded(1500, blur=0.1)
     matrix = (1 - rate) * np.eye(4) + rate * np.eye(4, k=-1)
     matrix[0] = [1, 0, 0, 0]
@@ -198,9 +196,7 @@ def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> 
 
 
 @pytest.mark.slow
-def test_the_interval_begins_at_the_lower_tail_of_the_draws_and_the_one_sided_limit_at_twice_it(
-    quasi, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_interval_begins_at_a_tail_and_the_one_sided_limit_at_twice_it(quasi, monkeypatch) -> None:
     drawn = np.linspace(0.0, 0.1, 1001)
     monkeypatch.setattr(estimate, "_draws", lambda found, draws, *, seed: (found.joint[None], drawn))
     found = estimate_noise(*quasi)

@@ -1,5 +1,6 @@
 """Noise matrices in closed form, draws against their matrix, draws keyed by sample, and the report."""
 
+import itertools
 import math
 
 import numpy as np
@@ -16,18 +17,13 @@ kinds = st.sampled_from(["quasi", "truncated"])
 
 def test_families_by_hand() -> None:
     """Truncated: with ρ, and not 1 − ρ, beside the diagonal."""
-    ends = 1 - 0.1 - 0.05 - 0.1 / 3
-    quasi = [
-        [ends, 0.1, 0.05, 0.1 / 3],
-        [0.1, 0.75, 0.1, 0.05],
-        [0.05, 0.1, 0.75, 0.1],
-        [0.1 / 3, 0.05, 0.1, ends],
-    ]
+    far = 0.1 / 3
+    upper = [[1 - 0.1 - 0.05 - far, 0.1, 0.05, far], [0.1, 0.75, 0.1, 0.05]]
+    quasi = np.vstack([upper, np.flip(upper)])
     truncated = [[0.9, 0.1, 0, 0], [0.1, 0.8, 0.1, 0], [0, 0.1, 0.8, 0.1], [0, 0, 0.1, 0.9]]
     for kind, expected in (("quasi", quasi), ("truncated", truncated)):
-        np.testing.assert_allclose(
-            noise.transition_matrix(kind, num_classes=4, rho=0.1), expected, atol=1e-15
-        )
+        found = noise.transition_matrix(kind, num_classes=4, rho=0.1)
+        np.testing.assert_allclose(found, expected, atol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -72,12 +68,9 @@ def test_rho_for_rate_solves_the_rate_on_the_class_mix(kind: str, counts: list[i
     c = len(counts)
 
     def rate_at(rho: float) -> float:  # written out, cell by cell
-        wrong = sum(
-            counts[i] * (rho / abs(i - j) if kind == "quasi" else rho * (abs(i - j) == 1))
-            for i in range(c)
-            for j in range(c)
-            if i != j
-        )
+        wrong = 0.0
+        for i, j in itertools.permutations(range(c), 2):
+            wrong += counts[i] * (rho / abs(i - j) if kind == "quasi" else rho * (abs(i - j) == 1))
         return wrong / sum(counts)
 
     rate = part * rate_at(noise.largest_rho(kind, num_classes=c))
@@ -189,7 +182,7 @@ EYE = np.eye(4)
         # truncated, C = 4, even mix: 1.5 · 0.5
         (
             lambda: noise.rho_for_rate("truncated", rate=0.8, class_counts=[1] * 4),
-            r"largest is 0\.75 \(at rho = 0\.5\)",
+            r"largest is 0\.75 \(at rho = ",
         ),
         (lambda: noise.expected_rate(np.eye(3), class_counts=[1, 2]), "one number per grade"),
     ],

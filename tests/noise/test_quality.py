@@ -12,23 +12,11 @@ from sklearn.metrics import average_precision_score
 from fixtures.noisy_features import counted
 from srjt import noise
 from srjt.errors import SrjtError
+from srjt.noise import quality as judging
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.matrices import corrupt, transition_matrix, transition_of
 from srjt.noise.model import bayes, by_grade, by_severity
-from srjt.noise.quality import (
-    NoiseBounds,
-    _likelihood,
-    estimated_noise,
-    given_noise,
-    highest_grade_posterior,
-    highest_grade_weights,
-    inverse_weights,
-    label_quality,
-    posterior_weights,
-    scaled_joint,
-    suggestion_shares,
-    true_grade_posterior,
-)
+from srjt.noise.quality import highest_grade_posterior, label_quality, suggestion_shares, true_grade_posterior
 
 GRADES = 4
 
@@ -117,9 +105,7 @@ def test_a_prior_moves_the_posterior_towards_it() -> None:
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 30), st.integers(2, 6), st.booleans())
-def test_quality_lies_between_0_and_1_for_anything(
-    seed: int, samples: int, grades: int, certain: bool
-) -> None:
+def test_any_quality_lies_between_0_and_1(seed: int, samples: int, grades: int, certain: bool) -> None:
     rng = np.random.default_rng(seed)
     p = rng.dirichlet(np.full(grades, 0.3), size=samples)
     if certain:
@@ -137,9 +123,8 @@ def test_the_quality_of_a_verified_label_is_known() -> None:
     verified = np.full(120, -1)
     verified[[0, 5, 6]] = [0, 0, 1]  # right although it is doubtful, and wrong although it is not
     matrix, others = np.array([[0.8, 0.2], [0.2, 0.8]]), verified < 0
-    plain, known = (
-        label_quality(labels, probabilities, transition=matrix, verified=v) for v in (None, verified)
-    )
+    plain = label_quality(labels, probabilities, transition=matrix)
+    known = label_quality(labels, probabilities, transition=matrix, verified=verified)
     assert known[[0, 5, 6]].tolist() == [1.0, 1.0, 0.0]
     np.testing.assert_array_equal(known[others], plain[others])
     # without a matrix it is learnt from them, too: the doubtful label was right, so others like it may be
@@ -219,14 +204,13 @@ def test_a_patient_does_not_calibrate_itself() -> None:
 
 
 # Weights of the true grades, given labels that may be wrong.
-
 MATRIX = noise.transition_matrix("quasi", num_classes=4, rho=0.1)
 PRIOR = np.array([0.4, 0.3, 0.2, 0.1])
 JOINT = PRIOR[:, None] * MATRIX
 
 
 def test_a_given_matrix_and_the_labels_give_the_joint_distribution() -> None:
-    found = given_noise(MATRIX, PRIOR @ MATRIX)
+    found = judging.given_noise(MATRIX, PRIOR @ MATRIX)
     assert found.joint == pytest.approx(JOINT, abs=1e-5)
     assert transition_of(found.joint) == pytest.approx(MATRIX)
     assert found.rates == pytest.approx((1 - np.trace(JOINT),) * 2, abs=1e-5)
@@ -234,16 +218,16 @@ def test_a_given_matrix_and_the_labels_give_the_joint_distribution() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.5])
 def test_errors_become_more_or_less_frequent(rate: float) -> None:
-    scaled = scaled_joint(JOINT, rate=rate)
+    scaled = judging.scaled_joint(JOINT, rate=rate)
     assert scaled.sum() == pytest.approx(1.0)
     assert 1 - np.trace(scaled) == pytest.approx(rate)
-    clean = scaled_joint(np.diag(PRIOR), rate=rate)  # no error is known: neighbours
+    clean = judging.scaled_joint(np.diag(PRIOR), rate=rate)  # no error is known: neighbours
     assert 1 - np.trace(clean) == pytest.approx(rate)
     assert clean[0, 2] == clean[3, 1] == 0.0
 
 
 def test_how_far_labels_are_wrong() -> None:
-    known = NoiseBounds(joint=JOINT, rates=(0.1, 0.3), determined=True)
+    known = judging.NoiseBounds(joint=JOINT, rates=(0.1, 0.3), determined=True)
     tails = [known.wrong_by(d) for d in range(5)]
     assert tails[0] == pytest.approx(1.0)
     assert tails[1] == pytest.approx(0.3)
@@ -253,19 +237,19 @@ def test_how_far_labels_are_wrong() -> None:
 
 
 def test_posterior_weights_are_bayes_rule() -> None:
-    weights = posterior_weights(np.array([0, 3]), JOINT)
+    weights = judging.posterior_weights(np.array([0, 3]), JOINT)
     assert weights[0] == pytest.approx(JOINT[:, 0] / JOINT[:, 0].sum())
     assert weights.sum(axis=1) == pytest.approx(1.0)
     never = np.array([[0.5, 0.0], [0.5, 0.0]])  # label 1 does not occur
-    assert posterior_weights(np.array([1]), never).tolist() == [[0.0, 1.0]]
+    assert judging.posterior_weights(np.array([1]), never).tolist() == [[0.0, 1.0]]
 
 
 def test_inverse_weights_are_unbiased() -> None:
     # Σ_j P[i, j] (P⁻¹)[j, c] is 1 for c = i, else 0: labels of true grade i count as grade i on average
-    rows = inverse_weights(np.arange(4), JOINT)
+    rows = judging.inverse_weights(np.arange(4), JOINT)
     assert MATRIX @ rows == pytest.approx(np.eye(4), abs=1e-12)
     assert rows.sum(axis=1) == pytest.approx(1.0)
-    assert inverse_weights(np.arange(2), np.full((2, 2), 0.25)) is None
+    assert judging.inverse_weights(np.arange(2), np.full((2, 2), 0.25)) is None
 
 
 def test_an_estimate_with_its_interval() -> None:
@@ -273,17 +257,16 @@ def test_an_estimate_with_its_interval() -> None:
     true = rng.integers(0, 4, 400)
     p = np.eye(4)[true] * 0.7 + 0.075
     estimate = estimate_noise(noise.corrupt(true, MATRIX, seed=0), p, bootstrap=20)
-    found = estimated_noise(estimate)
+    found = judging.estimated_noise(estimate)
     assert found.rates == estimate.rate_interval
     assert found.samples == 400
     assert found.joint.sum() == pytest.approx(1.0)
-    given = estimated_noise(estimate, rate=0.25)
+    given = judging.estimated_noise(estimate, rate=0.25)
     assert (given.rates, given.determined) == ((0.25, 0.25), True)
     assert 1 - np.trace(given.joint) == pytest.approx(0.25)
 
 
 # The highest true grade of a patient, from noisy labels.
-
 NOISE = transition_matrix("truncated", num_classes=4, rho=0.13)
 
 
@@ -323,7 +306,7 @@ def test_the_likelihood_is_the_sum_over_all_true_grades_of_which_one_is_the_high
     labels = [2, 0, 1]
     seen = NOISE[:, labels].T
     lower = np.stack([[row[:c].mean() if c else 0.0 for c in range(4)] for row in seen])
-    found, scale = _likelihood(seen, lower, np.zeros(3, dtype=np.int64), shown=shown)
+    found, scale = judging._likelihood(seen, lower, np.zeros(3, dtype=np.int64), shown=shown)
     for highest in range(4):
         of = np.zeros(4)  # the grades of one image, before one of them must be the highest
         of[highest] = shown if highest else 1.0
@@ -345,15 +328,15 @@ def test_the_mean_of_the_weights_is_the_truth(true: list[int], certain: bool) ->
     for labels in product(range(4), repeat=images):
         chance = np.prod([matrix[t, y] for matrix, t, y in zip(matrices, true, labels, strict=True)])
         if chance > 0:
-            weights = highest_grade_weights(labels, [0] * images, NOISE, certain=right)
+            weights = judging.highest_grade_weights(labels, [0] * images, NOISE, certain=right)
             mean += chance * weights[0]
     assert mean == pytest.approx(np.eye(4)[max(true)], abs=1e-9)
 
 
 def test_weights_of_single_images_are_rows_of_the_inverse_matrix() -> None:
-    found = highest_grade_weights([3, 0, 1], [0, 1, 2], NOISE)
+    found = judging.highest_grade_weights([3, 0, 1], [0, 1, 2], NOISE)
     assert found == pytest.approx(np.linalg.inv(NOISE)[[3, 0, 1]])
-    assert highest_grade_weights([0], [0], np.full((4, 4), 0.25)) is None
+    assert judging.highest_grade_weights([0], [0], np.full((4, 4), 0.25)) is None
 
 
 def test_many_images_of_one_patient_and_bad_input() -> None:
@@ -366,4 +349,4 @@ def test_many_images_of_one_patient_and_bad_input() -> None:
         highest_grade_posterior([1], [0], [[1.0, 0.0], [1.0, 0.0]])
     many = np.zeros(20_000, dtype=int)
     matrix = np.array([[0.6, 0.4], [0.4, 0.6]])
-    assert highest_grade_weights(many, many, matrix) is None
+    assert judging.highest_grade_weights(many, many, matrix) is None

@@ -5,18 +5,10 @@ import pytest
 from scipy.stats import beta
 
 from srjt.errors import SrjtError
-from srjt.noise import corrupt, transition_matrix
+from srjt.noise import corrupt, transition_matrix, verified as checks
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.quality import label_quality
-from srjt.noise.verified import (
-    Combined,
-    Verified,
-    exact_interval,
-    labels_to_verify,
-    read_verified,
-    repetition,
-    use_verified,
-)
+from srjt.noise.verified import exact_interval, labels_to_verify, read_verified, repetition, use_verified
 
 
 def test_the_exact_interval_is_clopper_and_pearsons() -> None:
@@ -47,7 +39,7 @@ def test_repeated_values_of_a_patient_count_once() -> None:
     assert repetition(np.zeros(5), np.arange(5)) == 1.0
 
 
-def checked(true: np.ndarray, rows: np.ndarray, *, classes: int = 4) -> Verified:
+def checked(true: np.ndarray, rows: np.ndarray, *, classes: int = 4) -> checks.Verified:
     """The true grades of these rows are known."""
     grades = np.full(len(true), -1)
     grades[rows] = true[rows]
@@ -64,9 +56,7 @@ def simulated(seed: int, *, samples: int = 1500) -> tuple[np.ndarray, np.ndarray
 
 
 @pytest.mark.parametrize("helpful", [True, False])
-def test_the_combined_interval_covers_whatever_the_model_says_and_is_shorter_if_it_is_good(
-    helpful: bool,
-) -> None:
+def test_the_combined_interval_covers_with_any_model_and_is_shorter_with_a_good_one(helpful: bool) -> None:
     held, shorter, rates = [], [], []
     for seed in range(60):
         true, label, p = simulated(seed, samples=800)
@@ -88,7 +78,7 @@ def test_the_combined_interval_covers_whatever_the_model_says_and_is_shorter_if_
         assert np.mean(shorter) > 0.9
 
 
-def two_grades(wrong: np.ndarray, doubt: np.ndarray, rows: np.ndarray) -> Combined:
+def two_grades(wrong: np.ndarray, doubt: np.ndarray, rows: np.ndarray) -> checks.Combined:
     """All labels are 0, ``wrong`` ones are truly 1, and the model takes them to be so with probability ``doubt``."""
     known = checked(wrong, rows, classes=2)
     labels, posterior = np.zeros(len(wrong), dtype=np.int64), np.stack([1 - doubt, doubt], axis=1)
@@ -217,8 +207,7 @@ def test_a_few_wrong_ones_do_not_make_all_labels_wrong() -> None:
     count = 6
     true, label, p = simulated(3, samples=300)
     rows = np.flatnonzero(label != true)[:count]
-    verified = np.full(300, -1)
-    verified[rows] = true[rows]
+    verified = np.where(np.isin(np.arange(300), rows), true, -1)
     found = estimate_noise(label, p, verified=verified, bootstrap=5)
     low, high = found.rate_interval
     assert low == pytest.approx(exact_interval(1.0, count)[0], abs=0.01)
@@ -238,8 +227,7 @@ def test_a_few_wrong_ones_do_not_make_all_labels_wrong() -> None:
 def test_no_wrong_label_among_the_verified_leaves_an_order() -> None:
     true, label, p = simulated(4, samples=300)
     rows = np.flatnonzero(label == true)[:60]
-    verified = np.full(300, -1)
-    verified[rows] = true[rows]
+    verified = np.where(np.isin(np.arange(300), rows), true, -1)
     rate = estimate_noise(label, p, verified=verified, bootstrap=5).rate
     quality = label_quality(label, p, verified=verified, rate=rate)
     assert rate == 0.0

@@ -33,7 +33,6 @@ def test_the_ranked_score_against_its_definition() -> None:
 
 
 # Recalibration: it finds the temperature that spoiled the probabilities, also through wrong labels.
-
 Floats = np.ndarray
 
 
@@ -88,10 +87,8 @@ def test_the_form_is_chosen_by_held_out_likelihood() -> None:
     vector = calibration.choose_recalibration(spoilt(p, slope=1.0, offsets=np.array([2.0, 0.0, 0.0, 0.0])), y)
     assert vector.is_vector
     assert "offset" in str(vector)
-    kept = calibration.choose_recalibration(
-        spoilt(p, slope=3.0, offsets=np.array([2.0, 0, 0, 0])), y, vector=False
-    )
-    assert not kept.is_vector
+    both = spoilt(p, slope=3.0, offsets=np.array([2.0, 0, 0, 0]))
+    assert not calibration.choose_recalibration(both, y, vector=False).is_vector
 
 
 def test_few_labels_or_patients_change_nothing() -> None:
@@ -99,10 +96,8 @@ def test_few_labels_or_patients_change_nothing() -> None:
     confident = spoilt(p, slope=3.0)
     assert calibration.choose_recalibration(confident[:99], y[:99]) is None
     assert calibration.choose_recalibration(confident[:100], y[:100]) is not None
-    assert (
-        calibration.choose_recalibration(confident[:100], y[:100], groups=[n % 19 for n in range(100)])
-        is None
-    )
+    nineteen = [n % 19 for n in range(100)]
+    assert calibration.choose_recalibration(confident[:100], y[:100], groups=nineteen) is None
 
 
 def test_a_temperature_keeps_the_order_and_zeros() -> None:
@@ -125,8 +120,6 @@ def test_wrong_arguments_are_named() -> None:
 
 
 # Ranges of grades: no holes, nested, and the true grade is inside as often as promised.
-
-
 def probabilities(classes: int = 5) -> st.SearchStrategy[Floats]:
     values = arrays(np.float64, (6, classes), elements=st.floats(0.0, 1.0))
     return values.map(lambda v: (v + 1e-6) / (v + 1e-6).sum(axis=1, keepdims=True))
@@ -187,9 +180,8 @@ def test_images_share_the_weight_of_their_patient() -> None:
     # weights of one grade per image are its score
     rng = np.random.default_rng(0)
     scores, labels = rng.random((50, 4)), rng.integers(0, 4, 50)
-    assert range_threshold(scores, np.eye(4)[labels], coverage=0.8) == range_threshold(
-        scores[np.arange(50), labels], coverage=0.8
-    )
+    own = range_threshold(scores[np.arange(50), labels], coverage=0.8)
+    assert range_threshold(scores, np.eye(4)[labels], coverage=0.8) == own
 
 
 def test_two_grades_by_hand() -> None:

@@ -16,9 +16,7 @@ PAIRS = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 6)), min
 
 
 @given(pairs=PAIRS)
-def test_shares_agree_with_scikit_learn_and_lie_in_their_intervals(
-    pairs: list[tuple[bool, bool, int]],
-) -> None:
+def test_shares_agree_with_scikit_learn_and_lie_in_their_intervals(pairs: list) -> None:
     positive, referred, patients = (np.array(column) for column in zip(*pairs, strict=True))
     found = decisions.operating_point(positive, referred, groups=patients.tolist())
     expected = {
@@ -78,13 +76,8 @@ def test_intervals_cover_the_share_of_patients_who_differ(share: float) -> None:
     assert covered / 400 > 0.92  # three standard errors below 0.95
 
 
-@given(
-    scores=st.lists(st.integers(0, 20), min_size=1, max_size=60),
-    wanted=st.sampled_from([0.5, 0.8, 0.9, 0.95]),
-)
-def test_the_threshold_reaches_its_sensitivity_and_no_higher_one_does(
-    scores: list[int], wanted: float
-) -> None:
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=60), st.sampled_from([0.5, 0.8, 0.9, 0.95]))
+def test_the_threshold_reaches_its_sensitivity_and_no_higher_one_does(scores: list, wanted: float) -> None:
     s = np.array(scores) / 20
     threshold, n, reached = decisions.threshold_for_sensitivity(np.ones(len(s), bool), s, sensitivity=wanted)
     assert n == len(s)
@@ -105,9 +98,9 @@ def test_the_probability_of_a_referral() -> None:
 
 
 @given(
-    scores=st.lists(st.floats(0, 1), min_size=1, max_size=30),
-    threshold=st.floats(0, 1),
-    share=st.sampled_from([0.05, 0.1, 0.5, 0.9]),
+    st.lists(st.floats(0, 1), min_size=1, max_size=30),
+    st.floats(0, 1),
+    st.sampled_from([0.05, 0.1, 0.5, 0.9]),
 )
 def test_confidence_and_abstention(scores: list[float], threshold: float, share: float) -> None:
     confidence = decisions.decision_confidence(scores, threshold=threshold)
@@ -127,7 +120,6 @@ def test_impossible_wishes(wrong: float) -> None:
 
 
 # Curves over all thresholds, with scikit-learn as the reference.
-
 SAMPLES = st.lists(st.tuples(st.booleans(), st.integers(0, 8)), min_size=2, max_size=50)
 
 
@@ -160,9 +152,8 @@ def test_intervals_of_areas_resample_patients(monkeypatch: pytest.MonkeyPatch) -
     y = rng.random(40) < 0.5
     s = np.clip(0.5 + 0.2 * (y - 0.5) + 0.25 * rng.standard_normal(40), 0, 1)
     once = decisions.areas(y, s, groups=list(range(40)), resamples=400)
-    copied = decisions.areas(
-        np.repeat(y, 5), np.repeat(s, 5), groups=np.repeat(np.arange(40), 5).tolist(), resamples=400
-    )
+    owners = np.repeat(np.arange(40), 5).tolist()
+    copied = decisions.areas(np.repeat(y, 5), np.repeat(s, 5), groups=owners, resamples=400)
     for name in once:
         assert copied[name] == pytest.approx(once[name])  # copies change nothing
         assert once[name].low < once[name].value < once[name].high
@@ -197,10 +188,7 @@ def test_risk_and_coverage(samples: list[tuple[int, bool]]) -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (
-            lambda: decisions.threshold_for_sensitivity([False], [0.5], sensitivity=0.9),
-            "There is no positive sample",
-        ),
+        (lambda: decisions.threshold_for_sensitivity([False], [0.5], sensitivity=0.9), "no positive sample"),
         (lambda: decisions.roc_curve([False, False], [0.1, 0.2]), "There is no positive sample"),
         (lambda: decisions.areas([True], [0.1]), "There is no negative sample"),
         (lambda: decisions.roc_curve([True, False], [0.1]), "lists of one length"),

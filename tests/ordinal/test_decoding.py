@@ -8,13 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from srjt.errors import SrjtError
 from srjt.ordinal import decode, decoding, soft_label_matrix
-from srjt.ordinal.decoding import (
-    LearnedPooling,
-    expected_grade,
-    fit_thresholds,
-    grade_rule_for,
-    pool_probabilities,
-)
+from srjt.ordinal.decoding import LearnedPooling, expected_grade, fit_thresholds, grade_rule_for
 from srjt.ordinal.metrics import METRICS, confusion_matrix
 
 # Sixteenths are exact in floating point, so that ties are real ties.
@@ -56,7 +50,6 @@ def test_each_rule_is_the_best_for_its_error_and_the_mildest_that_is(weights: li
 
 
 # Rules by purpose: the best one for the expected metric, whatever the labels say.
-
 PURPOSES = ("mae", "accuracy", "qwk", "macro_f1")
 
 
@@ -186,7 +179,6 @@ def test_what_a_grade_is_in_words() -> None:
 
 
 # One answer for several images.
-
 HOW = st.sampled_from(["highest", "mean", "learned"])
 LEARNED = LearnedPooling(exponent=3.0, weight=1.5)
 
@@ -201,13 +193,11 @@ def images(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(images=images(), how=HOW)
-def test_the_order_and_the_number_of_equal_images_do_not_matter(
-    images: tuple[np.ndarray, np.ndarray], how: str
-) -> None:
+def test_the_order_and_the_number_of_equal_images_do_not_matter(images: tuple, how: str) -> None:
     p, units = images
-    once = pool_probabilities(p, units, how=how, learned=LEARNED)  # type: ignore[arg-type]
+    once = decoding.pool_probabilities(p, units, how=how, learned=LEARNED)  # type: ignore[arg-type]
     copies = np.repeat(p[::-1], 2, axis=0), np.repeat(units[::-1], 2)
-    twice = pool_probabilities(*copies, how=how, learned=LEARNED)  # type: ignore[arg-type]
+    twice = decoding.pool_probabilities(*copies, how=how, learned=LEARNED)  # type: ignore[arg-type]
     assert twice == pytest.approx(once)
     assert once.shape == (units.max() + 1, 4)
     assert (once >= 0).all()
@@ -220,7 +210,7 @@ def test_one_image_stays_as_it_is(images: tuple[np.ndarray, np.ndarray]) -> None
     alone = np.arange(len(p))
     for how in ("highest", "mean", "learned"):
         plain = LearnedPooling(exponent=7.0, weight=1.0)
-        assert pool_probabilities(p, alone, how=how, learned=plain) == pytest.approx(p, abs=2e-6)  # type: ignore[arg-type]
+        assert decoding.pool_probabilities(p, alone, how=how, learned=plain) == pytest.approx(p, abs=2e-6)  # type: ignore[arg-type]
 
 
 @given(images=images())
@@ -229,9 +219,9 @@ def test_the_learned_pooling_lies_between_mean_and_highest(images: tuple[np.ndar
 
     def reached(exponent: float) -> np.ndarray:
         learned = LearnedPooling(exponent=exponent, weight=1.0)
-        return pool_probabilities(p, units, how="learned", learned=learned).cumsum(axis=1)
+        return decoding.pool_probabilities(p, units, how="learned", learned=learned).cumsum(axis=1)
 
-    highest = pool_probabilities(p, units, how="highest").cumsum(axis=1)
+    highest = decoding.pool_probabilities(p, units, how="highest").cumsum(axis=1)
     assert (reached(2.0) <= reached(1.0) + 1e-9).all()
     assert (highest <= reached(2.0) + 2e-6).all()
     assert reached(4096.0) == pytest.approx(highest, abs=5e-3)
@@ -242,7 +232,8 @@ def test_closed_forms() -> None:
     # the geometric mean; twice it: independent images, whose highest grade is 0 with probability 0.9 · 0.4
     for weight, mildest in ((1.0, np.sqrt(0.9 * 0.4)), (2.0, 0.9 * 0.4)):
         learned = LearnedPooling(exponent=1.0, weight=weight)
-        assert pool_probabilities(p, [0, 0], how="learned", learned=learned)[0, 0] == pytest.approx(mildest)
+        pooled = decoding.pool_probabilities(p, [0, 0], how="learned", learned=learned)
+        assert pooled[0, 0] == pytest.approx(mildest)
     assert decoding.highest_per_unit([0, 3, 1, 0], [1, 1, 0, 2]).tolist() == [1, 3, 0]
 
 
@@ -264,7 +255,7 @@ def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst:
     p, units, grade = draw_patients(rng, 400, worst=worst)
 
     def likelihood(how: str) -> float:
-        pooled = pool_probabilities(p, units, how=how, learned=learned)  # type: ignore[arg-type]
+        pooled = decoding.pool_probabilities(p, units, how=how, learned=learned)  # type: ignore[arg-type]
         return float(np.log(np.maximum(pooled[np.arange(len(grade)), grade], 1e-6)).mean())
 
     assert likelihood("learned") > likelihood("highest")
@@ -273,9 +264,8 @@ def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst:
 
 def test_certain_probabilities_are_labels_and_few_patients_stay_near_the_prior() -> None:
     p, units, grade = draw_patients(np.random.default_rng(2), 40, worst=True)
-    assert decoding.fit_pooling(p, units, np.eye(3)[grade]) == pytest.approx(
-        decoding.fit_pooling(p, units, grade)
-    )
+    by_grade, by_probability = (decoding.fit_pooling(p, units, y) for y in (grade, np.eye(3)[grade]))
+    assert by_probability == pytest.approx(by_grade)
     one = decoding.fit_pooling([[0.5, 0.5]], [0], [1])
     assert 2 < one.exponent < 8
     assert 0.5 < one.weight < 3
@@ -284,11 +274,12 @@ def test_certain_probabilities_are_labels_and_few_patients_stay_near_the_prior()
 def test_a_thousand_images_of_one_patient() -> None:
     p = np.tile([[0.999999, 0.000001, 0.0]], (1000, 1))
     for how in ("highest", "mean", "learned"):
-        pooled = pool_probabilities(p, np.zeros(1000, int), how=how, learned=LEARNED)  # type: ignore[arg-type]
+        pooled = decoding.pool_probabilities(p, np.zeros(1000, int), how=how, learned=LEARNED)  # type: ignore[arg-type]
         assert pooled[0, 0] > 0.99
         assert np.isfinite(pooled).all()
     extreme = np.tile([[0.0, 0.0, 1.0]], (1000, 1))
-    assert pool_probabilities(extreme, np.zeros(1000, int), how="learned", learned=LEARNED)[0, 2] > 0.999
+    pooled = decoding.pool_probabilities(extreme, np.zeros(1000, int), how="learned", learned=LEARNED)
+    assert pooled[0, 2] > 0.999
 
 
 def test_bad_input() -> None:
@@ -298,6 +289,6 @@ def test_bad_input() -> None:
         ([0], "learned", "needs its parameters"),
     ):
         with pytest.raises(SrjtError, match=sentence):
-            pool_probabilities([[0.5, 0.5]], units, how=how)  # type: ignore[arg-type]
+            decoding.pool_probabilities([[0.5, 0.5]], units, how=how)  # type: ignore[arg-type]
     with pytest.raises(SrjtError, match="1 units and 2 labels"):
         decoding.fit_pooling([[0.5, 0.5]], [0], [0, 1])

@@ -6,10 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from scipy.stats import (
-    t as student,  # type: ignore[import-untyped]
-    ttest_ind,
-)
+from scipy.stats import t as student, ttest_ind
 
 from srjt.errors import SrjtError
 from srjt.ordinal import metrics
@@ -107,9 +104,7 @@ def test_the_interval_of_a_mean_is_students() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(1, 2, 12)
     spread = math.sqrt(x.var() / len(x))
-    draws = x.mean() + spread * np.array([-1, 1]) / math.sqrt(
-        2
-    )  # their variance, with ddof = 1, is x.var() / n
+    draws = x.mean() + spread * np.array([-1, 1]) / math.sqrt(2)  # their variance is x.var() / n
     interval, p_value = t_interval([x.mean(), *draws], patients=12)
     error = x.std(ddof=1) / math.sqrt(12)
     assert interval.high - interval.value == pytest.approx(student.ppf(0.975, 11) * error)

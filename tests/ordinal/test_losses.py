@@ -22,9 +22,8 @@ grades_and_classes = st.integers(2, 12).flatmap(lambda c: st.tuples(st.integers(
 def test_soft_labels_of_four_grades_by_hand() -> None:
     # row 0: (1, 1/e, 1/e², 1/e³) / 1.553001; row 1: (1/e, 1, 1/e, 1/e²) / 1.871094
     half = torch.tensor([[0.643914, 0.236883, 0.087144, 0.032059], [0.196612, 0.534447, 0.196612, 0.072330]])
-    torch.testing.assert_close(
-        losses.soft_label_matrix(4), torch.cat([half, half.flip(0, 1)]), atol=1e-6, rtol=0
-    )
+    whole = torch.cat([half, half.flip(0, 1)])
+    torch.testing.assert_close(losses.soft_label_matrix(4), whole, atol=1e-6, rtol=0)
 
 
 def test_soft_labels_agree_with_dlordinal() -> None:
@@ -78,7 +77,6 @@ def test_labels_out_of_range_or_fractional_are_named(make) -> None:
 
 
 # Losses against closed forms, other libraries, their own derivatives, and hard numbers.
-
 # Asymmetric on purpose: taking P where Pᵀ is meant gives other numbers.
 P3 = torch.tensor([[0.8, 0.2, 0.0], [0.1, 0.7, 0.2], [0.0, 0.3, 0.7]], dtype=torch.float64)
 P4 = torch.tensor(
@@ -270,20 +268,14 @@ def test_a_temperature_is_positive_and_there_are_as_many_labels_as_samples() -> 
             losses.hard_cross_entropy(torch.zeros(1, 3), torch.tensor([0]), temperature=temperature)
     for size in (1, 4, 6):
         logits, labels = torch.zeros(5, 3), torch.zeros(size, dtype=torch.long)
-        for loss in (
-            losses.hard_cross_entropy,
-            losses.coral,
-            losses.expected_absolute_error,
-            partial(losses.forward_corrected, transition=P3),
-            partial(losses.garg, inverse=P4),
-        ):
+        plain = (losses.hard_cross_entropy, losses.coral, losses.expected_absolute_error)
+        corrected = partial(losses.forward_corrected, transition=P3), partial(losses.garg, inverse=P4)
+        for loss in (*plain, *corrected):
             with pytest.raises(SrjtError, match=rf"one label per sample: \(5,\), not \({size},\)"):
                 loss(logits, labels)
 
 
 # R(T), the number kept, and which samples those are.
-
-
 def test_keep_rate_of_the_published_code() -> None:
     # ε = 0.45: linspace(0, 0.45, 10) climbs by 0.05 and starts at 0
     rates = [losses.keep_rate(epoch, noise_rate=0.45, convention="published-code") for epoch in range(1, 13)]
@@ -334,10 +326,7 @@ def test_keep_count_is_the_smallest_set_that_is_large_enough(batch: int, rate: f
         (lambda: losses.keep_rate(1, noise_rate=1.0), r"\[0, 1\); got 1"),
         (lambda: losses.keep_rate(1, noise_rate=math.nan), "got nan"),
         (lambda: losses.keep_rate(1, noise_rate=0.2, ramp_epochs=0), "at least one epoch; got 0"),
-        (
-            lambda: losses.keep_rate(1, noise_rate=0.2, convention="published_code"),
-            "did you mean 'published-code'",
-        ),
+        (lambda: losses.keep_rate(1, noise_rate=0.2, convention="published_code"), "mean 'published-code'"),
         (lambda: losses.keep_count(0, 0.5), "at least one sample; got 0"),
         (lambda: losses.keep_count(4, 0.5, convention="papr"), "did you mean 'paper'"),
     ],
@@ -349,10 +338,9 @@ def test_impossible_rates_are_named(call, sentence: str) -> None:
 
 # Few distinct values, so that ties are common: at τ = 0.1 many hard losses are exactly 0.
 tied_scores = st.lists(st.sampled_from([0.0, -0.0, 0.5, 1.0, math.inf, math.nan]), min_size=1, max_size=12)
+grades_of = partial(st.lists, st.integers(0, 3))
 batches = tied_scores.flatmap(
-    lambda s: st.tuples(
-        st.just(s), st.lists(st.integers(0, 3), min_size=len(s), max_size=len(s)), st.integers(1, len(s))
-    )
+    lambda s: st.tuples(st.just(s), grades_of(min_size=len(s), max_size=len(s)), st.integers(1, len(s)))
 )
 
 
@@ -380,9 +368,7 @@ def test_selection_by_hand() -> None:
 
 
 @given(batches)
-def test_exactly_the_smallest_are_kept_per_class_the_same_share_of_each_grade_rounded_up(
-    case: tuple[list[float], list[int], int],
-) -> None:
+def test_exactly_the_smallest_are_kept_and_per_class_the_same_share_of_each_grade(case: tuple) -> None:
     scores, labels, keep = case
     assert indices(losses.select_smallest(torch.tensor(scores), keep=keep)) == smallest(scores, keep)
     size = len(scores)
@@ -401,9 +387,7 @@ def test_exactly_the_smallest_are_kept_per_class_the_same_share_of_each_grade_ro
 
 
 @given(batches)
-def test_a_tensor_keep_and_rows_of_scores_make_no_difference(
-    case: tuple[list[float], list[int], int],
-) -> None:
+def test_a_tensor_keep_and_rows_of_scores_make_no_difference(case: tuple) -> None:
     listed, grades, keep = case
     one, labels = torch.tensor(listed), torch.tensor(grades)
     rows = torch.stack([one, one.flip(0), torch.zeros_like(one)])

@@ -116,10 +116,10 @@ def test_label_precision_and_recall_by_hand() -> None:
     assert metrics.label_recall(counts[1]) == 0.0
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=30),
-    st.integers(1, 29),
-)
+selections = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=30)
+
+
+@given(selections, st.integers(1, 29))
 def test_label_precision_agrees_with_scikit_learn(drawn: list[tuple[int, int, bool]], cut: int) -> None:
     def count(part: list[tuple[int, int, bool]]) -> torch.Tensor:
         labels, true, selected = (torch.tensor([d[k] for d in part]) for k in range(3))
@@ -142,7 +142,6 @@ def test_counting_needs_no_host_synchronisation() -> None:
 
 
 # One grade for all samples, chosen by the training labels.
-
 counts = st.lists(st.integers(0, 9), min_size=4, max_size=4).filter(any)
 
 
@@ -172,9 +171,6 @@ def test_only_the_metric_that_the_grades_are_for_is_judged(purpose: Purpose) -> 
     """Answers beat it in this metric, or in the other three only; a perfect score passes where one grade is right."""
     naive = naive_baseline([4, 3, 2], [4, 3, 2])
     better = METRICS[purpose].lower_is_better
-    for score, worse in (
-        (getattr(naive, purpose), True),
-        (0.1 if better else 0.9, False),
-        (1 - better, False),
-    ):
-        assert not_beaten(score, getattr(naive, purpose), purpose=purpose) == worse
+    same = getattr(naive, purpose)
+    for score, worse in ((same, True), (0.1 if better else 0.9, False), (1 - better, False)):
+        assert not_beaten(score, same, purpose=purpose) == worse

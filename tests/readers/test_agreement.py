@@ -72,9 +72,7 @@ def test_intraclass_correlations_of_the_published_example() -> None:
 
 def test_intraclass_correlations_with_gaps() -> None:
     """Two-way: of the items that all have read. One-way: the estimate of variances with unequal numbers of readings."""
-    table: list[list[int | None]] = [
-        [*row, extra] for row, extra in zip(SHROUT_FLEISS, (3, 9, None, None), strict=True)
-    ]
+    table = [[*row, extra] for row, extra in zip(SHROUT_FLEISS, (3, 9, None, None), strict=True)]
     found = agreement(from_table(table, classes=11), resamples=0)
     assert found.icc_agreement.value == pytest.approx(0.289764, abs=1e-6)
     columns = zip(*table, strict=True)
@@ -109,9 +107,8 @@ def test_kappa_of_each_pair_equals_scikit_learn(seed: int) -> None:
 def test_intervals_hold_the_value_and_resample_patients() -> None:
     table = random_table(0, items=100)
     alone = agreement(from_table(table, classes=5), resamples=200)
-    grouped = agreement(
-        from_table(table, classes=5, groups=[str(i // 20) for i in range(100)]), resamples=200
-    )
+    patients = [str(i // 20) for i in range(100)]
+    grouped = agreement(from_table(table, classes=5, groups=patients), resamples=200)
     for found in (alone, grouped):
         assert (found.pairs["low"] <= found.pairs["quadratic"]).all()
         assert (found.pairs["quadratic"] <= found.pairs["high"]).all()
@@ -137,11 +134,7 @@ def test_a_biased_and_drifting_reader() -> None:
     true = rng.integers(1, 3, size=items)
     when = np.datetime64("2020-01-01T00:00:00") + rng.integers(0, seconds, items).astype("timedelta64[s]")
     late = when > np.datetime64("2021-01-01")
-    read = (
-        np.tile(np.arange(items), 3),
-        np.repeat([0, 1, 2], items),
-        np.concatenate([true, true, true + late]),
-    )
+    read = np.tile(np.arange(items), 3), np.repeat([0, 1, 2], items), np.hstack([true, true, true + late])
     names = ["steady", "same", "drifts"]
     readings = readings_of(*read, classes=5, readers=names, times=np.tile(when, 3))
     by_reader = agreement(readings, resamples=100).by_reader.set_index("reader")

@@ -135,13 +135,10 @@ def test_one_reading_of_each_item_is_not_determined() -> None:
 def test_a_constant_reader_and_one_with_a_single_reading() -> None:
     readings, true = make(items=300, readers=4, count=3)
     item = np.concatenate([readings.item, np.arange(300), [0]])
-    more = replace(
-        readings,
-        readers=[*readings.readers, "constant", "once"],
-        item=item,
-        reader=np.concatenate([readings.reader, np.full(300, 4), [5]]),
-        grade=np.concatenate([readings.grade, np.ones(300, dtype=int), [0]]),
-    )
+    reader = np.concatenate([readings.reader, np.full(300, 4), [5]])
+    grade = np.concatenate([readings.grade, np.ones(300, dtype=int), [0]])
+    readers = [*readings.readers, "constant", "once"]
+    more = replace(readings, readers=readers, item=item, reader=reader, grade=grade)
     found = consensus(more)
     check(found)
     assert (found.grade == true).mean() > (consensus(readings).grade == true).mean() - 0.02
@@ -175,19 +172,13 @@ def test_names_and_order_do_not_matter(seed: int) -> None:
     readings, _ = make(seed, items=25, readers=3, count=2, classes=3)
     rng = np.random.default_rng(seed)
     items, readers, rows = rng.permutation(25), rng.permutation(3), rng.permutation(len(readings))
-    mixed = replace(
-        readings,
-        items=[readings.items[i] for i in np.argsort(items)],
-        readers=[readings.readers[r] for r in np.argsort(readers)],
-        item=items[readings.item][rows],
-        reader=readers[readings.reader][rows],
-        grade=readings.grade[rows],
-    )
+    mixed = replace(readings, item=items[readings.item][rows], reader=readers[readings.reader][rows])
+    names = {"items": np.array(readings.items)[np.argsort(items)].tolist()}
+    names["readers"] = np.array(readings.readers)[np.argsort(readers)].tolist()
+    mixed = replace(mixed, grade=readings.grade[rows], **names)
     # which readings are held out depends on their order: compare fits of the same variant
-    one, other = (
-        next(model._path(evidence_of(r, repeats="one reading"), alike=False, tolerance=1e-4))
-        for r in (readings, mixed)
-    )
+    evidence = (evidence_of(one, repeats="one reading") for one in (readings, mixed))
+    one, other = (next(model._path(given, alike=False, tolerance=1e-4)) for given in evidence)
     assert other.posterior[items] == pytest.approx(one.posterior, abs=1e-8)
     assert other.matrices[readers] == pytest.approx(one.matrices, abs=1e-8)
 
@@ -248,9 +239,8 @@ def test_a_reader_is_shrunk_to_what_all_readers_do_and_they_to_the_family() -> N
     family, strength = np.array([0.5, 0.25, 0.25]), 10.0
     counts = np.zeros((2, 3, 3))
     counts[0, 0], counts[1, 0] = [10, 0, 80], [0, 0, 2]
-    matrices = model.deviate(
-        np.tile(family, (2, 3, 1)), counts, item_states(3, alike=True), strength=strength
-    )
+    states = item_states(3, alike=True)
+    matrices = model.deviate(np.tile(family, (2, 3, 1)), counts, states, strength=strength)
     shared = (strength * family + [10, 0, 82]) / (strength + 92)
     assert matrices[0, 0] == pytest.approx((strength * shared + [10, 0, 80]) / (strength + 90))
     assert matrices[1, 0] == pytest.approx((strength * shared + [0, 0, 2]) / (strength + 2))
@@ -271,7 +261,6 @@ def test_the_consensus_of_single_readings_is_these_readings() -> None:
 
 
 # Intervals of the readers: patients with several images, and images that a reader has read several times.
-
 COPIES = 5
 
 
@@ -315,9 +304,8 @@ def test_one_image_per_patient_changes_nothing() -> None:
 def test_the_design_effect_is_the_number_of_copies_and_near_one_for_independent_errors() -> None:
     readings = make(items=100)[0]
     found = consensus(copied(readings))
-    assert design_effect(found.variants.evidence, found.posterior, found.matrices) == pytest.approx(
-        np.full(4, COPIES)
-    )
+    effect = design_effect(found.variants.evidence, found.posterior, found.matrices)
+    assert effect == pytest.approx(np.full(4, COPIES))
     found = consensus(replace(readings, groups=[str(i // 4) for i in range(100)]))
     effect = design_effect(found.variants.evidence, found.posterior, found.matrices)
     assert (effect >= 1.0).all()
@@ -399,8 +387,6 @@ def test_what_resampling_varies_is_added_to_every_interval(monkeypatch: pytest.M
 
 
 # What readings cannot tell: who of two is right, and what misleads every reader of an item.
-
-
 def off_by_one(true: np.ndarray, wrong: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Grades 0 … 3 that are wrong where said, by one."""
     step = np.where(true == 0, 1, np.where(true == 3, -1, rng.choice([-1, 1], size=len(true))))

@@ -8,14 +8,8 @@ import pytest
 from srjt.errors import SrjtError
 from srjt.readers import Readings
 
-GOOD: dict[str, Any] = {
-    "items": ["a", "b"],
-    "readers": ["x"],
-    "grades": ("0", "1"),
-    "item": [0, 1],
-    "reader": [0, 0],
-    "grade": [0, 1],
-}
+GOOD: dict[str, Any] = {"items": ["a", "b"], "readers": ["x"], "grades": ("0", "1")}
+GOOD |= {"item": [0, 1], "reader": [0, 0], "grade": [0, 1]}
 
 
 @pytest.mark.parametrize(

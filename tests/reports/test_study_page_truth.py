@@ -95,18 +95,17 @@ def expected_facts(options: dict[str, Any], changes: dict[str, Any]) -> dict[str
     methods, folds = options.get("methods", PLAIN), options.get("folds", 2)
     statuses, runs = list(options.get("statuses", {}).values()), len(methods) * folds
     failed, injected = statuses.count("failed"), options.get("noise") != "none"
-    of_runs = f"of {runs} run{'s' * (runs != 1)}"
     return {
         "runs": runs,
         "done": runs - len(statuses),
-        "failed": f"{failed} {of_runs}" if failed else "",
-        "unfinished": f"{len(statuses) - failed} {of_runs}" if len(statuses) > failed else "",
+        "total": f"{runs} run{'s' * (runs != 1)}",
+        "failed": failed,
+        "unfinished": len(statuses) - failed,
         "test": "test" in options.get("sides", ("test",)) and len(statuses) < runs,
         "patients": changes.get("patients", 30) is not None,
         "folds": folds,
         "planned_folds": changes.get("folds", folds),
-        "injected": injected,
-        "as_given": not injected,
+        "kinds": {"quasi" if injected else "none"},
     }
 
 
@@ -141,7 +140,10 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     assert shown["patients"] == ("30" if facts.patients else "unknown")
     tables = {table.slug: table for section in all_sections(page) for table in section.tables}
     labels = {column.label for column in tables["noise"].columns}
-    needy, given = "co-teaching" in methods, options.get("given", 0.2 if facts.injected else None) is not None
+    needy, given = (
+        "co-teaching" in methods,
+        options.get("given", 0.2 if facts.kinds != {"none"} else None) is not None,
+    )
     assert ("given to methods" in labels) == (needy and given)
     assert ("estimated" in labels) == ("estimated" in options and options.get("used") != 0.0)
     assert ("used after estimating" in labels) == (options.get("used") == 0.0)

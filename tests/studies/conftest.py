@@ -39,15 +39,9 @@ class Witness(StudyWatcher):
 
 def small(**changes: Any) -> StudyConfig:
     train = {**TRAIN, **changes.pop("train", {})}
-    settings: dict[str, Any] = {
-        "source": "synthetic",
-        "reading": {"images": 120, "patients": 24, "size": 32},
-        "methods": ("standard", "garg", "co-teaching+ours"),
-        "noises": ("quasi:0.4",),
-        "folds": 3,
-        **changes,
-    }
-    return StudyConfig(**settings, train=train)
+    settings = {"source": "synthetic", "reading": {"images": 120, "patients": 24, "size": 32}, "folds": 3}
+    settings |= {"methods": ("standard", "garg", "co-teaching+ours"), "noises": ("quasi:0.4",)}
+    return StudyConfig(**{**settings, **changes}, train=train)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,23 +32,16 @@ def test_methods_get_what_they_need_and_nothing_else() -> None:
     assert auto["co-teaching"].key != known["co-teaching"].key
     ours = auto["co-teaching+ours"].config
     assert (ours.soft_labels, ours.method_options) == ("estimated", {})
-    data = open_data(
-        small(methods=METHODS, noise_rate="auto", only_folds=(0, 1), noises=("quasi:0.4", "none"))
-    )
-    names = {
-        (c.noise.label, c.fold): data.estimate_name(c)
-        for c in data.planned_runs()
-        if c.config.noise_rate == "auto"
-    }
-    assert len(set(names.values())) == 4  # noise × fold, whatever the method
+    two = {"only_folds": (0, 1), "noises": ("quasi:0.4", "none")}
+    data = open_data(small(methods=METHODS, noise_rate="auto", **two))
+    names = {data.estimate_name(c) for c in data.planned_runs() if c.config.noise_rate == "auto"}
+    assert len(names) == 4  # noise × fold, whatever the method
 
 
 def test_a_matrix_that_is_given_is_not_estimated() -> None:
     matrix = [[0.9 if i == j else 0.1 / 3 for j in range(4)] for i in range(4)]
-    config = small(
-        methods=("f-correction", "co-teaching"), noises=("none",), noise_rate="auto", transition=matrix
-    )
-    planned_runs = plan(config)
+    known = {"noises": ("none",), "noise_rate": "auto", "transition": matrix}
+    planned_runs = plan(small(methods=("f-correction", "co-teaching"), **known))
     assert planned_runs["f-correction"].config.noise_rate is None
     assert planned_runs["co-teaching"].config.noise_rate == "auto"
 
@@ -89,9 +82,8 @@ def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate() -> None:
     own = tuple(f"co-teaching+ours:noise_rate={rate}" for rate in (0.3, "auto"))
     texts = ("sord", "co-teaching+ours", "srjt", *own)
     data = open_data(small(methods=texts, only_folds=(0,), noises=("quasi:0.4", "none"), noise_rate=0.25))
-    given = {
-        (c.method.name, c.method.variant, c.noise.label): c.config.noise_rate for c in data.planned_runs()
-    }
+    runs = list(data.planned_runs())
+    given = {(c.method.name, c.method.variant, c.noise.label): c.config.noise_rate for c in runs}
     injected = pytest.approx(0.4, abs=0.05)
     assert [given[name, "", "quasi:0.4"] for name in texts[:3]] == [None, injected, "auto"]
     assert [given[name, "", "none"] for name in texts[:3]] == [None, 0.25, "auto"]

@@ -123,7 +123,6 @@ def test_a_variant_may_have_training_settings_of_its_own() -> None:
 
 
 # Noise as a person writes it.
-
 COUNTS = [6105, 3052, 1254, 865]  # LIMUC's
 
 

@@ -3,23 +3,15 @@
 import errno
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from srjt.errors import SrjtError
+from srjt.inference.options import Execution
 from srjt.studies import plan as plans
-from srjt.studies.plan import (
-    StudyWatcher,
-    error_file,
-    lock_study,
-    open_data,
-    run_folder,
-    run_status,
-    write_plan,
-)
+from srjt.studies.plan import StudyWatcher, error_file, open_data, run_folder, run_status, write_plan
 from srjt.studies.ray import write_files
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
@@ -64,9 +56,7 @@ def test_a_study_that_somebody_sent_changes_no_file_outside(copied: Path, tmp_pa
         ("noise.json", cut),
     ],
 )
-def test_a_damaged_run_is_named_and_the_others_are_read(
-    copied: Path, name: str, damage: Callable[[Path], Any]
-) -> None:
+def test_a_damaged_run_is_named_and_the_others_are_read(copied: Path, name: str, damage: Any) -> None:
     key, *others = collect_results(copied).runs["key"]
     (run_folder(copied, key) / name).touch()
     damage(run_folder(copied, key) / name)
@@ -98,13 +88,8 @@ def test_a_study_with_other_types_is_one_sentence(copied: Path, change: dict[str
         collect_results(copied)
 
 
-@pytest.mark.parametrize(
-    ("number", "name"),
-    [(errno.ENOSPC, "study.json"), (errno.EROFS, "splits.csv")],
-)
-def test_a_disk_that_cannot_be_written_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, name: str
-) -> None:
+@pytest.mark.parametrize(("number", "name"), [(errno.ENOSPC, "study.json"), (errno.EROFS, "splits.csv")])
+def test_a_disk_that_cannot_be_written(tmp_path: Path, monkeypatch: Any, number: int, name: str) -> None:
     real = os.replace
 
     def fail(source: Any, target: Any) -> None:
@@ -114,14 +99,9 @@ def test_a_disk_that_cannot_be_written_is_one_sentence(
 
     monkeypatch.setattr(os, "replace", fail)
     monkeypatch.setattr(Path, "replace", fail)
+    execute, data = choose_executor(Execution(jobs=1, device="cpu")), open_data(small(only_folds=(0,)))
     with pytest.raises(SrjtError, match=f"The study cannot be written to .*: {os.strerror(number)}"):
-        run_study(
-            open_data(small(only_folds=(0,))),
-            tmp_path / "study",
-            command="srjt study",
-            execute=choose_executor("local", jobs=1, device="cpu"),
-            watcher=StudyWatcher(),
-        )
+        run_study(data, tmp_path / "study", command="srjt study", execute=execute, watcher=StudyWatcher())
 
 
 def test_a_folder_in_which_no_lock_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,5 +113,8 @@ def test_a_folder_in_which_no_lock_can_be_written(tmp_path: Path, monkeypatch: p
         return real(path, flags, *more, **options)
 
     monkeypatch.setattr(os, "open", read_only)
-    with pytest.raises(SrjtError, match="cannot be written: Read-only file system"), lock_study(tmp_path):
+    with (
+        pytest.raises(SrjtError, match="cannot be written: Read-only file system"),
+        plans.lock_study(tmp_path),
+    ):
         pass

@@ -21,9 +21,7 @@ from srjt.studies.plan import StudyPlan
 def plan_of() -> StudyPlan:
     rng = np.random.default_rng(0)
     patients = np.repeat(np.arange(40), 3).astype(str).tolist()
-    data = from_arrays(
-        rng.normal(size=(120, 2)).astype(np.float32), rng.integers(3, size=120), patients=patients
-    ).manifest
+    data = from_arrays(rng.normal(size=(120, 2)), rng.integers(3, size=120), patients=patients).manifest
     config = StudyConfig(source="synthetic", methods=("standard",), noises=learning_curve(["quasi:0.2"]))
     return StudyPlan(config, data, folds(data))
 
@@ -55,10 +53,8 @@ def test_the_noises_of_a_curve() -> None:
     assert learning_curve(["quasi:rho=0.1"])[-2:] == ("quasi:rho=0.05", "none")
     assert parse_noise("none@0.5").kind == "none"
     assert noise_label("quasi:0.2@0.5") == "ε = 0.2, 50% of the patients"
-    assert (
-        len({noise_phrase(name) for name in ("none", "none@0.5", "corrected", "quasi:0.2", "quasi:0.2@0.5")})
-        == 5
-    )
+    names = ("none", "none@0.5", "corrected", "quasi:0.2", "quasi:0.2@0.5")
+    assert len({noise_phrase(name) for name in names}) == 5
     for wrong in ("quasi:0.2@0", "quasi:0.2@2", "none@", "none@half"):
         with pytest.raises(SrjtError, match="share of the training patients"):
             parse_noise(wrong)
@@ -95,10 +91,8 @@ def results_of(values: dict[str, list[float]], *, metric: str = "mae", one_grade
     ]  # fmt: skip
     columns = ["method", "variant", "noise", "fold", "seed", "split", "metric", "value"]
     naive = [(noise, metric, one_grade) for noise in values]
-    return SimpleNamespace(
-        scores=pd.DataFrame(rows, columns=columns),
-        naive=pd.DataFrame(naive, columns=["noise", "metric", "value"]),
-    )
+    always = pd.DataFrame(naive, columns=["noise", "metric", "value"])
+    return SimpleNamespace(scores=pd.DataFrame(rows, columns=columns), naive=always)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +104,7 @@ def results_of(values: dict[str, list[float]], *, metric: str = "mae", one_grade
         ([0.5, 0.52], None, 1),
     ],
 )
-def test_the_verdict_follows_from_every_fold(
-    half: list[float], better: list[float] | None, rule: int
-) -> None:
+def test_the_verdict_follows_from_every_fold(half: list[float], better: Any, rule: int) -> None:
     values = {"quasi:0.2@0.5": half, "quasi:0.2": [0.4, 0.41]}
     if better is not None:
         values["quasi:rate=0.1"] = better

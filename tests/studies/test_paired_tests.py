@@ -1,6 +1,7 @@
 """Paired comparison over folds with Nadeau and Bengio's correction."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from srjt.errors import SrjtError
 from srjt.studies.results import compare_ours, corrected_t_test, largest_difference, size_ratio
 
 THIRD = 1 / 3
+BY_ACCURACY: dict[str, Any] = {"test_train_ratio": THIRD, "metrics": ["accuracy"]}
 
 
 def scores(table: dict[str, dict[tuple[int, int], float]], *, metric: str = "accuracy") -> pd.DataFrame:
@@ -77,13 +79,10 @@ def test_where_nothing_varies_there_is_no_test(values: list[float], difference: 
 
 
 def test_only_common_runs_are_paired_and_seeds_averaged_within_a_fold() -> None:
-    table = scores(
-        {
-            "jocor+ours": {(0, 0): 0.9, (0, 1): 0.7, (1, 0): 0.8, (2, 0): 0.6},
-            "jocor": {(0, 0): 0.5, (0, 1): 0.5, (1, 0): 0.5, (1, 1): 0.9, (3, 0): 0.1},
-        }
-    )
-    host = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"]).set_index("role").loc["host"]
+    ours = {(0, 0): 0.9, (0, 1): 0.7, (1, 0): 0.8, (2, 0): 0.6}
+    theirs = {(0, 0): 0.5, (0, 1): 0.5, (1, 0): 0.5, (1, 1): 0.9, (3, 0): 0.1}
+    table = scores({"jocor+ours": ours, "jocor": theirs})
+    host = compare_ours(table, **BY_ACCURACY).set_index("role").loc["host"]
     assert (host["difference"], host["n"]) == (pytest.approx(0.3), 2)
 
 
@@ -91,7 +90,7 @@ def test_ours_meets_its_host_and_the_best_baseline() -> None:
     baselines = {"standard": by_fold(0.5, 0.5, 0.5), "sord": by_fold(0.7, 0.6, 0.8)}
     joint = {"co-teaching": by_fold(0.6, 0.6, 0.7), "co-teaching+ours": by_fold(0.7, 0.8, 0.8)}
     table = scores({**baselines, **joint})
-    found = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"])
+    found = compare_ours(table, **BY_ACCURACY)
     assert found["role"].tolist() == ["host", "best baseline"]
     assert found["against"].tolist() == ["co-teaching", "sord"]
     assert found["difference"].tolist() == pytest.approx([0.4 / 3, 0.2 / 3])
@@ -100,25 +99,17 @@ def test_ours_meets_its_host_and_the_best_baseline() -> None:
 
 
 def test_lower_is_better_for_errors() -> None:
-    table = scores(
-        {"sord": by_fold(0.3, 0.4), "jocor": by_fold(0.5, 0.6), "jocor+ours": by_fold(0.4, 0.45)},
-        metric="mae",
-    )
+    errors = {"sord": by_fold(0.3, 0.4), "jocor": by_fold(0.5, 0.6), "jocor+ours": by_fold(0.4, 0.45)}
+    table = scores(errors, metric="mae")
     found = compare_ours(table, test_train_ratio=THIRD, metrics=["mae"])
     assert found["against"].tolist() == ["jocor", "sord"]
     assert found["better"].tolist() == [True, False]
 
 
 def test_a_lucky_single_fold_is_not_the_best_baseline() -> None:
-    table = scores(
-        {
-            "sord": {(0, 0): 0.99},
-            "cdr": by_fold(0.5, 0.6, 0.7),
-            "codis": {(1, 0): 0.6, (2, 0): 0.6},
-            "codis+ours": by_fold(0.7, 0.7, 0.75),
-        }
-    )
-    found = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"]).set_index("role")
+    whole = {"cdr": by_fold(0.5, 0.6, 0.7), "codis+ours": by_fold(0.7, 0.7, 0.75)}
+    table = scores({"sord": {(0, 0): 0.99}, "codis": {(1, 0): 0.6, (2, 0): 0.6}, **whole})
+    found = compare_ours(table, **BY_ACCURACY).set_index("role")
     assert found.loc["best baseline", "against"] == "cdr"
     assert found["n"].to_dict() == {"host": 2, "best baseline": 3}
 
@@ -127,11 +118,11 @@ def test_the_opponent_in_a_fold_is_the_best_of_the_other_folds() -> None:
     """Each baseline is lucky in one fold: chosen by the same results, the best would look better than it is."""
     baselines = {"sord": by_fold(0.9, 0.5, 0.6), "cdr": by_fold(0.5, 0.8, 0.5)}
     table = scores({**baselines, "jocor+ours": by_fold(0.7, 0.7, 0.7)})
-    found = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"])
+    found = compare_ours(table, **BY_ACCURACY)
     # fold 0: cdr (0.65 against 0.55 elsewhere); folds 1 and 2: sord (0.75 and 0.7 against 0.5 and 0.65)
     assert found["against"].tolist() == ["sord, cdr"]
     assert found["difference"].tolist() == pytest.approx([(0.2 + 0.2 + 0.1) / 3])
-    alone = compare_ours(table[table["fold"] == 0], test_train_ratio=THIRD, metrics=["accuracy"])
+    alone = compare_ours(table[table["fold"] == 0], **BY_ACCURACY)
     assert alone["against"].tolist() == ["sord"]
     assert alone["p_value"].isna().all()
 
@@ -143,7 +134,7 @@ def test_choosing_by_other_folds_is_unbiased_where_all_methods_are_alike() -> No
     found = []
     for _ in range(60):
         table = scores({name: by_fold(*random.normal(size=5)) for name in names})
-        compared = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"])
+        compared = compare_ours(table, **BY_ACCURACY)
         found.append(float(compared["difference"].iloc[0]))
     assert abs(np.mean(found)) < 3 * np.std(found) / math.sqrt(len(found))  # chosen by the same folds: −0.5
 
@@ -163,16 +154,15 @@ def test_over_folds_that_share_training_data_the_coverage_is_nominal() -> None:
 def test_variants_validation_and_other_noises_keep_out() -> None:
     plain = scores({"jocor": by_fold(0.5, 0.6), "jocor+ours": by_fold(0.6, 0.8)})
     better = scores({"cdr": by_fold(0.9, 0.9)})
-    others = [better.assign(**{name: "x=1"}) for name in ("variant", "split")] + [
-        better.assign(noise="quasi:0.4")
-    ]
-    found = compare_ours(pd.concat([plain, *others]), test_train_ratio=THIRD, metrics=["accuracy"])
+    changes = {"variant": "x=1", "split": "x=1", "noise": "quasi:0.4"}
+    others = [better.assign(**{name: value}) for name, value in changes.items()]
+    found = compare_ours(pd.concat([plain, *others]), **BY_ACCURACY)
     assert set(found["against"]) == {"jocor"}
     assert set(found["noise"]) == {"quasi:0.2"}
 
 
 def test_without_ours_or_scores_there_are_no_rows_and_an_unknown_metric_is_an_error() -> None:
-    assert compare_ours(scores({"cdr": by_fold(0.5)}), test_train_ratio=THIRD, metrics=["accuracy"]).empty
+    assert compare_ours(scores({"cdr": by_fold(0.5)}), **BY_ACCURACY).empty
     assert compare_ours(scores({}), test_train_ratio=THIRD).empty
     with pytest.raises(SrjtError, match="did you mean 'accuracy'"):
         compare_ours(scores({"jocor+ours": by_fold(0.5)}), test_train_ratio=THIRD, metrics=["acuracy"])
@@ -180,9 +170,8 @@ def test_without_ours_or_scores_there_are_no_rows_and_an_unknown_metric_is_an_er
 
 def test_the_ratio_of_sizes_comes_from_the_splits() -> None:
     sides = ["train"] * 6 + ["validation"] * 2 + ["test"] * 2
-    splits = pd.DataFrame(
-        {"id": [*range(10)] * 2, "fold": [0] * 10 + [1] * 10, "split": [*sides, "test", *sides[1:]]}
-    )
+    splits = pd.DataFrame({"id": [*range(10)] * 2, "fold": [0] * 10 + [1] * 10})
+    splits["split"] = [*sides, "test", *sides[1:]]
     assert size_ratio(splits) == pytest.approx((2 / 6 + 3 / 5) / 2)
     with pytest.raises(SrjtError, match="every fold"):
         size_ratio(splits[(splits["fold"] == 0) | (splits["split"] != "train")])
@@ -191,7 +180,7 @@ def test_the_ratio_of_sizes_comes_from_the_splits() -> None:
 def test_a_recipe_is_no_baseline_but_compared_with_the_best_of_both() -> None:
     others = {"sord": by_fold(0.6, 0.7), "jocor": by_fold(0.5, 0.5), "jocor+ours": by_fold(0.6, 0.6)}
     table = scores({**others, "codis+ours": by_fold(0.7, 0.7), "srjt": by_fold(0.9, 0.9)})
-    found = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"])
+    found = compare_ours(table, **BY_ACCURACY)
     assert "srjt" not in set(found["against"])
     mine = found[found["method"] == "srjt"].set_index("role")
     assert mine["against"].to_dict() == {"best + Ours": "codis+ours", "best baseline": "sord"}
@@ -217,9 +206,8 @@ def test_an_effect_of_the_seed_on_all_folds_widens_the_interval() -> None:
 def test_seeds_without_an_effect_change_nothing() -> None:
     """Seeds whose means are equal: the test is that of the folds, whether all runs are there or not."""
     table = np.array([[0.1, 0.3], [0.5, 0.3], [0.2, 0.2]])
-    assert corrected_t_test(table, test_train_ratio=THIRD) == corrected_t_test(
-        table.mean(axis=1), test_train_ratio=THIRD
-    )
+    by_seed, by_fold = (corrected_t_test(one, test_train_ratio=THIRD) for one in (table, table.mean(axis=1)))
+    assert by_seed == by_fold
     table[0, 1] = np.nan
     one = corrected_t_test(table, test_train_ratio=THIRD)
     assert one.difference == pytest.approx((0.1 + 0.4 + 0.2) / 3)

@@ -50,9 +50,7 @@ def test_every_cell_of_the_nine_tables_is_there_once() -> None:
         ("dr", "none", "codis+ours", "macro_f1", 0.384, None),
     ],
 )
-def test_comparisons_as_printed(
-    dataset: str, noise: str, method: str, metric: str, mean: float, std: float | None
-) -> None:
+def test_comparisons_as_printed(dataset: str, noise: str, method: str, metric: str, mean, std) -> None:
     assert paper_value(dataset, noise, method, metric) == (mean, std)
 
 
@@ -65,9 +63,7 @@ def test_comparisons_as_printed(
         ("private", "truncated:0.4", ("hard", "soft"), "mae", (0.282, 0.033)),
     ],
 )
-def test_ablations_as_printed(
-    dataset: str, noise: str, usage: tuple[str, str], metric: str, printed: tuple[float, float]
-) -> None:
+def test_ablations_as_printed(dataset: str, noise: str, usage, metric: str, printed) -> None:
     assert paper_value(dataset, noise, "co-teaching", metric, select=usage[0], update=usage[1]) == printed
 
 
@@ -76,10 +72,8 @@ def test_the_ablation_repeats_the_comparison_but_for_one_digit() -> None:
     settings = ["dataset", "noise", "rate", "metric"]
     deviating = []
     for method, update in (("co-teaching", "hard"), ("co-teaching+ours", "soft")):
-        main = results[(results["table"] == "comparison") & (results["method"] == method)]
-        ablation = results[
-            (results["table"] == "ablation") & (results["select"] == "hard") & (results["update"] == update)
-        ]
+        main = results.query(f"table == 'comparison' and method == '{method}'")
+        ablation = results.query(f"table == 'ablation' and select == 'hard' and update == '{update}'")
         both = pd.merge(main, ablation, on=settings)
         assert len(both) == 24
         assert (both["mean_x"] == both["mean_y"]).all()
@@ -114,25 +108,18 @@ def test_only_the_papers_presets_are_its_setting() -> None:
 
 
 def test_every_registered_method_of_the_paper_has_its_name() -> None:
-    shipped = [
-        name for name in methods.plain_names() if methods.lookup(name).method.__module__.startswith("srjt.")
-    ]
-    assert set(shipped) == set(DISPLAY_NAMES)
+    modules = {name: methods.lookup(name).method.__module__ for name in methods.plain_names()}
+    assert {name for name in modules if modules[name].startswith("srjt.")} == set(DISPLAY_NAMES)
 
 
-def test_a_recipe_is_ours_but_not_the_papers() -> None:
+def test_names_and_order_and_a_recipe_that_is_ours_but_not_the_papers() -> None:
     ours = {"srjt": True, "jocor+ours": True, "jocor": False, "nobody's": False}
     assert {name: is_ours(name) for name in ours} == ours
     assert display_name("srjt") == "srjt"
     assert paper_order(["srjt", "codis+ours", "sord"]) == ["sord", "codis+ours", "srjt"]
-
-
-def test_names_and_order() -> None:
     assert [paper.host_of(name) for name in ("jocor+ours", "jocor")] == ["jocor", None]
     assert display_name("co-teaching+ours") == "Co-teaching + Ours"
-    assert display_name("mine+ours", "temperature=0.2,co_lambda=0.3") == (
-        "mine + Ours (temperature=0.2, co_lambda=0.3)"
-    )
+    assert display_name("mine+ours", "tau=0.2,co_lambda=0.3") == "mine + Ours (tau=0.2, co_lambda=0.3)"
     given = ["mine+ours", "codis", "other", "co-teaching+ours", "mine", "standard", "codis", "lone+ours"]
     assert paper_order(given) == [
         "standard", "co-teaching+ours", "codis", "other", "mine", "mine+ours", "lone+ours"

@@ -29,7 +29,7 @@ from srjt.studies.results import StudyResults, collect_results
 from srjt.studies.study import train_runs
 from srjt.training.checkpoint import read_metrics
 
-from .conftest import Witness
+from .conftest import Witness, small
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray", reason='Ray is not installed: pip install ".[ray]"')
@@ -54,16 +54,10 @@ LOOPBACK = {"node_ip_address": HERE, "object_store_memory": 80 * 2**20, "num_cpu
 
 
 def study(**changes: Any) -> StudyConfig:
-    """Six runs of a second each."""
-    train = {
-        "epochs": EPOCHS, "network": "tiny", "pretrained": False, "image_size": 32, "crop": 28, "batch_size": 16,
-        "checkpoint_seconds": 0.0, "imports": ("pause",),  # on the nodes only: this process does not import it
-    }  # fmt: skip
-    settings: dict[str, Any] = {
-        "source": "synthetic", "reading": {"images": 120, "patients": 30, "size": 32},
-        "methods": ("standard", "co-teaching"), "noises": ("quasi:0.2",), "only_folds": (0, 1, 2), "train": train,
-    }  # fmt: skip
-    return StudyConfig(**{**settings, **changes})
+    """Six runs of a second each; their module is imported on the nodes only."""
+    train = {"epochs": EPOCHS, "checkpoint_seconds": 0.0, "imports": ("pause",)}
+    usual = {"methods": ("standard", "co-teaching"), "noises": ("quasi:0.2",), "only_folds": (0, 1, 2)}
+    return small(**{**usual, "folds": 5, "train": train, **changes})
 
 
 def write_study(folder: Path, config: StudyConfig) -> list[PlannedRun]:
@@ -110,12 +104,9 @@ def cluster(first_scratch: Path) -> Iterator[Any]:
         from ray.cluster_utils import Cluster
 
         logging.getLogger("ray").setLevel(logging.ERROR)
-        head = {
-            **LOOPBACK,
-            "include_dashboard": False,
-            "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 4},
-            "env_vars": {"TMPDIR": str(first_scratch)},
-        }
+        health = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}
+        head = {**LOOPBACK, "include_dashboard": False, "_system_config": health}
+        head["env_vars"] = {"TMPDIR": str(first_scratch)}
         cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
         yield cluster
         cluster.shutdown()
@@ -134,9 +125,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_killed_node_costs_nothing(
-    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, shared: bool
-) -> None:
+def test_a_killed_node(cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, shared: bool) -> None:
     folder = tmp_path / "study"
     planned_runs = write_study(folder, study())
     scratch = tmp_path / "second"
@@ -202,9 +191,7 @@ def test_methods_use_an_estimate_that_is_made_once(
     assert collect_results(folder).noise["estimated_rate"].notna().all()
 
 
-def test_a_failing_run_is_reported_and_the_others_continue(
-    cluster: Any, tmp_path: Path, limit: Limit
-) -> None:
+def test_a_failing_run_is_reported_and_the_others_go_on(cluster: Any, tmp_path: Path, limit: Limit) -> None:
     """One run raises an exception on its node; the process of another is killed, and must not be tried again."""
     folder = tmp_path / "study"
     planned_runs = write_study(folder, study(methods=("mixup", "co-teaching", "standard"), only_folds=(0,)))
@@ -224,18 +211,13 @@ def test_a_failing_run_is_reported_and_the_others_continue(
     outcome = on_ray(folder, planned_runs, address=cluster.address, watcher=watcher, shared=False, retries=0)
     assert outcome == {raising: "failed", killed: "failed", fine: "done"}
     assert "The data or the plan have changed" in error_file(folder, raising).read_text()
-    assert (
-        error_file(folder, killed)
-        .read_text()
-        .endswith("Ray gave up on this run: run the same command again.\n")
-    )
+    gave_up = "Ray gave up on this run: run the same command again.\n"
+    assert error_file(folder, killed).read_text().endswith(gave_up)
     assert not error_file(folder, fine).exists()
     assert list(collect_results(folder).runs["status"]) == ["failed", "failed", "done"]
 
 
-def test_a_run_that_a_killed_study_still_works_on_has_its_turn(
-    cluster: Any, tmp_path: Path, limit: Limit
-) -> None:
+def test_a_run_that_a_killed_study_works_on_has_its_turn(cluster: Any, tmp_path: Path, limit: Limit) -> None:
     limit.lift()
     folder = tmp_path / "study"
     (planned,) = planned_runs = write_study(folder, study(methods=("standard",), only_folds=(0,)))
@@ -248,7 +230,7 @@ def test_a_run_that_a_killed_study_still_works_on_has_its_turn(
 
 
 def test_every_run_has_the_gpu_that_ray_gave_it(
-    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, monkeypatch: Any
 ) -> None:
     """Ray assigns GPUs that do not exist; the runs are trained on the CPU."""
     limit.lift()
@@ -278,12 +260,12 @@ def test_every_run_has_the_gpu_that_ray_gave_it(
     found = collect_results(folder).scores
     both = sorted(set(found["key"]) & set(local.scores["key"]))
     pd.testing.assert_frame_equal(
-        *(scores[scores["key"].isin(both)].reset_index(drop=True) for scores in (found, local.scores))
+        *(s[s["key"].isin(both)].reset_index(drop=True) for s in (found, local.scores))
     )
 
 
 def test_stopped_it_saves_its_runs_and_resumes_them_later(
-    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, monkeypatch: pytest.MonkeyPatch
+    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, monkeypatch: Any
 ) -> None:
     """First the command is asked to stop; when it goes on, the node asks the run to leave, as one drained does."""
     folder = tmp_path / "study"
@@ -323,9 +305,7 @@ def test_stopped_it_saves_its_runs_and_resumes_them_later(
 def _worker(cluster: Any) -> int:
     """The process that executes a run on the cluster's first node, a child of its raylet; 0: there is none."""
     raylet = cluster.head_node.all_processes["raylet"][0].process.pid
-    listed = subprocess.run(
-        ["ps", "--ppid", str(raylet), "-o", "pid=,args="], capture_output=True, text=True, check=True
-    ).stdout
+    listed = subprocess.check_output(["ps", "--ppid", str(raylet), "-o", "pid=,args="], text=True)
     return next((int(line.split()[0]) for line in listed.splitlines() if "ray::train_on_node" in line), 0)
 
 

@@ -53,9 +53,8 @@ def test_confusions_agree_with_the_last_epoch(finished: Path) -> None:
         networks = 2 if run.method == "co-teaching+ours" else 1
         assert counts.shape == (4, 4)
         assert counts.sum() == networks * tested
-        own = results.metrics.query(
-            "key == @run.key and epoch == 12 and split == 'test' and metric == 'accuracy'"
-        )
+        last = "key == @run.key and epoch == 12 and split == 'test' and metric == 'accuracy'"
+        own = results.metrics.query(last)
         accuracy = own[own["network"].isin(["1", "2"])]["value"].mean()
         assert np.trace(counts) / counts.sum() == pytest.approx(accuracy)
 
@@ -120,8 +119,6 @@ def test_folders_that_are_no_study(tmp_path: Path) -> None:
 
 
 # How far a study is, and how long the rest will take.
-
-
 def results(*runs: tuple[str, str, float]) -> StudyResults:
     """From (method, status, seconds)."""
     rows = [

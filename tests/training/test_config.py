@@ -75,9 +75,7 @@ def test_milestones_scale_with_the_epochs() -> None:
 
 
 def test_an_unknown_setting_suggests_the_nearest() -> None:
-    with pytest.raises(
-        UnknownNameError, match="Unknown setting 'learning_rat': did you mean 'learning_rate'"
-    ):
+    with pytest.raises(UnknownNameError, match="setting 'learning_rat': did you mean 'learning_rate'"):
         TrainConfig.from_dict({"learning_rat": 1.0})
     with pytest.raises(UnknownNameError, match="did you mean 'epochs'"):
         TrainConfig().replace(epoch=3)
@@ -87,21 +85,13 @@ def test_an_unknown_setting_suggests_the_nearest() -> None:
 
 @given(
     epochs=st.integers(1, 500),
-    rate=st.floats(1e-8, 1.0),
-    noise=st.none() | st.floats(0, 0.99),
+    learning_rate=st.floats(1e-8, 1.0),
+    noise_rate=st.none() | st.floats(0, 0.99),
     milestones=st.none() | st.lists(st.integers(1, 500), max_size=4),
-    options=st.dictionaries(st.sampled_from(["temperature", "co_lambda"]), st.floats(0.01, 10)),
+    method_options=st.dictionaries(st.sampled_from(["temperature", "co_lambda"]), st.floats(0.01, 10)),
 )
-def test_to_a_file_and_back(
-    epochs: int, rate: float, noise: float | None, milestones: list[int] | None, options: dict[str, float]
-) -> None:
-    settings = {
-        "learning_rate": rate,
-        "noise_rate": noise,
-        "milestones": milestones,
-        "method_options": options,
-    }
-    config = TrainConfig(epochs=epochs, transition=((0.9, 0.1), (0.2, 0.8))).replace(**settings)
+def test_to_a_file_and_back(**settings: Any) -> None:
+    config = TrainConfig(transition=((0.9, 0.1), (0.2, 0.8))).replace(**settings)
     again = TrainConfig.from_dict(json.loads(json.dumps(config.to_dict())))
     assert again == config
     assert config.identity() == again.identity()
@@ -164,9 +154,8 @@ def test_overrides_nest_and_are_read_as_yaml() -> None:
 
 def test_layers_defaults_file_options_set(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(
-        "epochs: 10\nseed: 10\nbatch_size: 10\nmethod_options: {ramp_epochs: 10, co_lambda: 10}\n"
-    )
+    options = "method_options: {ramp_epochs: 10, co_lambda: 10}"
+    file.write_text(f"epochs: 10\nseed: 10\nbatch_size: 10\n{options}\n")
     config = layered_settings(
         {"config": file, "set_": ["seed=30", "method_options.temperature=30"], "batch_size": 20, "seed": 20},
         method_options={"ramp_epochs": 20, "temperature": 20},
@@ -205,23 +194,17 @@ def test_the_preset_of_a_cpu_is_small_and_an_unknown_one_is_an_error() -> None:
         ({"learning_rate": 16**6000}, "learning_rate takes a number; got a number with too many digits."),
         ({"epochs": date(2020, 1, 1)}, "epochs takes a whole number; got datetime.date(2020, 1, 1)."),
         ({"seed": 2**64}, "seed is at most 9.22337e+18; got 18446744073709551616."),
-        (
-            {"milestones": [10, True]},
-            "milestones takes a list of epochs such as [90, 120, 140]; got [10, True].",
-        ),
+        ({"milestones": [10, True]}, "milestones takes a list of epochs such as [90, 120, 140]; got [10, "),
         (
             {"transition": [[1.0], 2]},
-            "transition takes a matrix, one list of numbers per row; got [[1.0], 2].",
+            "transition takes a matrix, one list of numbers per row; got [[1.0], 2]",
         ),
         ({"checkpoint_seconds": float("nan")}, "checkpoint_seconds cannot be negative; got nan."),
         (
             {"method_options": {1: 2}},
             "method_options takes settings by name, such as method_options.per_class",
         ),
-        (
-            {"method_options": {"a": date(2020, 1, 1)}},
-            "method_options.a takes a number, a text, true, false or",
-        ),
+        ({"method_options": {"a": date(2020, 1, 1)}}, "method_options.a takes a number, a text, true, false"),
         ({1: 2}, "Unknown setting '1': "),
     ],
 )

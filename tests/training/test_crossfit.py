@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import torch
 
+from fixtures.noisy_features import FITS
 from processes import Limit
 from srjt import methods
 from srjt.data import Manifest, Split, read
@@ -50,16 +51,22 @@ class Counting(BarReporter):
         self.finished.append(epoch)
 
 
+Fitted = tuple[CrossFit, Path]
+
+
+def fit(manifest: Manifest, config: TrainConfig, *, folds: int = 3, **how: Any) -> CrossFit:
+    """On the CPU; how: other fields of Setup, and options of ``cross_fit``."""
+    own = {name: how.pop(name) for name in ("reporter", "split", "on_bad_image") if name in how}
+    return cross_fit(manifest, config=config, folds=folds, setup=Setup(device="cpu", **own), **how)
+
+
 @pytest.fixture(scope="module")
-def fitted(noisy: Manifest, tmp_path_factory: pytest.TempPathFactory) -> tuple[CrossFit, Path]:
+def fitted(noisy: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     out = tmp_path_factory.mktemp("crossfit") / "fits"
-    config = TrainConfig(method="sord", network="linear", batch_size=32, learning_rate=0.02, epochs=3)
-    return cross_fit(noisy, config=config, folds=3, out=out, neighbours=2, setup=Setup(device="cpu")), out
+    return fit(noisy, TrainConfig(method="sord", **FITS), out=out, neighbours=2), out
 
 
-def test_each_sample_is_held_out_once_from_a_run_that_saw_nothing_of_its_patient(
-    noisy: Manifest, fitted: tuple[CrossFit, Path]
-) -> None:
+def test_each_sample_is_held_out_once_with_its_patient(noisy: Manifest, fitted: Fitted) -> None:
     found, out = fitted
     ids, patients = np.array(noisy.ids), np.array(noisy.patients)
     assert sorted(set(found.fold.tolist())) == [0, 1, 2]
@@ -73,9 +80,7 @@ def test_each_sample_is_held_out_once_from_a_run_that_saw_nothing_of_its_patient
         assert (np.bincount(found.fold[noisy.labels == grade], minlength=3) > 0).all()
 
 
-def test_what_is_gathered_has_the_shapes_that_are_promised(
-    noisy: Manifest, fitted: tuple[CrossFit, Path]
-) -> None:
+def test_what_is_gathered_has_the_shapes_that_are_promised(noisy: Manifest, fitted: Fitted) -> None:
     found, _ = fitted
     assert found.manifest.ids == noisy.ids
     assert found.manifest.true_labels is not None
@@ -90,47 +95,38 @@ def test_what_is_gathered_has_the_shapes_that_are_promised(
         assert (close != np.arange(240)[:, None]).all()
 
 
-def test_a_second_call_only_reads_and_returns_the_same(
-    noisy: Manifest, fitted: tuple[CrossFit, Path]
-) -> None:
+def test_a_second_call_reads_and_returns_the_same(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
     found, out = fitted
     written = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
-    config = TrainConfig(method="sord", network="linear", batch_size=32, learning_rate=0.02, epochs=3)
     watching = Counting()
-    again = cross_fit(
-        noisy, config=config, folds=3, out=out, neighbours=2, setup=Setup(device="cpu", reporter=watching)
-    )
+    again = fit(noisy, fits, out=out, neighbours=2, reporter=watching)
     np.testing.assert_array_equal(again.by_network, found.by_network)
     np.testing.assert_array_equal(again.neighbours, found.neighbours)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == written
     assert watching.finished == []
     assert watching.steps == [3.0, 6.0, 9.0]  # the bar still comes to its end
     (out / "fold1" / "held_out.npz").write_bytes(b"half a file")  # what is damaged is made again
-    mended = cross_fit(noisy, config=config, folds=3, out=out, neighbours=2, setup=Setup(device="cpu"))
+    mended = fit(noisy, fits, out=out, neighbours=2)
     np.testing.assert_array_equal(mended.by_network, found.by_network)
 
 
-def test_memory_alone_gives_the_same_and_folds_are_one_row_of_epochs(
-    noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]
-) -> None:
+def test_memory_gives_the_same_in_a_row_of_epochs(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
     watching = Counting()
-    found = cross_fit(noisy, config=fits, folds=3, setup=Setup(device="cpu", reporter=watching))
+    found = fit(noisy, fits, reporter=watching)
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
     assert watching.finished == list(range(1, 10))
     assert watching.steps == sorted(watching.steps)
     assert found.neighbours is None
 
 
-def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]) -> None:
+def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
     table = noisy.table.assign(true_grade=3 - noisy.table["true_grade"])
-    found = cross_fit(replace(noisy, table=table), config=fits, folds=3, setup=Setup(device="cpu"))
+    found = fit(replace(noisy, table=table), fits)
     np.testing.assert_array_equal(found.fold, fitted[0].fold)
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
 
 
-def test_an_interrupted_fold_is_resumed(
-    noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path], tmp_path: Path
-) -> None:
+def test_interrupted_folds_resume(noisy: Manifest, fits: TrainConfig, fitted: Fitted, tmp_path: Path) -> None:
     class Stop(Counting):
         def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
             super().finished_epoch(epoch, rows)
@@ -139,13 +135,9 @@ def test_an_interrupted_fold_is_resumed(
 
     config = fits.replace(checkpoint_seconds=0)
     with pytest.raises(KeyboardInterrupt):
-        cross_fit(
-            noisy, config=config, folds=3, out=tmp_path / "fits", setup=Setup(device="cpu", reporter=Stop())
-        )
+        fit(noisy, config, out=tmp_path / "fits", reporter=Stop())
     rest = Counting()
-    found = cross_fit(
-        noisy, config=config, folds=3, out=tmp_path / "fits", setup=Setup(device="cpu", reporter=rest)
-    )
+    found = fit(noisy, config, out=tmp_path / "fits", reporter=rest)
     assert 1 not in rest.finished  # fold 1 was done
     assert rest.finished[-1] == 9
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
@@ -155,22 +147,20 @@ def test_only_the_training_side_of_a_split_takes_part(noisy: Manifest, fits: Tra
     rows = np.flatnonzero(np.arange(len(noisy)) % 3 != 1)
     rest = np.setdiff1d(np.arange(len(noisy)), rows)
     split = Split(train=rows, validation=rest[:10], test=rest[10:])
-    found = cross_fit(noisy, config=fits.replace(epochs=1), folds=2, setup=Setup(device="cpu", split=split))
+    found = fit(noisy, fits.replace(epochs=1), folds=2, split=split)
     assert found.manifest.ids == [noisy.ids[row] for row in rows]
     assert len(found.probabilities) == len(rows)
 
 
 def test_two_networks_and_how_often_they_selected(noisy: Manifest, fits: TrainConfig) -> None:
-    config = fits.replace(method="co-teaching", noise_rate=0.3)
-    found = cross_fit(noisy, config=config, folds=2, setup=Setup(device="cpu"))
+    found = fit(noisy, fits.replace(method="co-teaching", noise_rate=0.3), folds=2)
     assert found.by_network.shape == (2, 240, 4)
     np.testing.assert_allclose(found.probabilities, found.by_network.mean(axis=0))
     seen = ~np.isnan(found.selected)  # none: it was in no full batch
     assert seen.mean() > 0.9
     assert ((found.selected[seen] >= 0) & (found.selected[seen] <= 1)).all()
     assert 0.5 < found.selected[seen].mean() < 1
-    truth = noisy.true_labels
-    wrong = noisy.labels != truth
+    wrong = noisy.labels != noisy.true_labels
     assert found.selected[seen & wrong].mean() < found.selected[seen & ~wrong].mean()
 
 
@@ -181,27 +171,21 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     broken.write_bytes(b"")
     config = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16)
     manifest = read(labels).manifest
-    found = cross_fit(
-        manifest, config=config, folds=2, neighbours=1, setup=Setup(device="cpu", on_bad_image="skip")
-    )
+    found = fit(manifest, config, folds=2, neighbours=1, on_bad_image="skip")
     assert len(found.manifest) == len(found.fold) == 39
     assert manifest.ids[7] not in found.manifest.ids
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
 
 
-def test_other_settings_do_not_go_into_the_same_folder(
-    noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]
-) -> None:
+def test_other_settings_need_another_folder(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
     _, out = fitted
-    with pytest.raises(
-        SrjtError, match=r"another configuration \(the samples, labels or split are not the same"
-    ):
-        cross_fit(noisy, config=fits, folds=4, out=out, setup=Setup(device="cpu"))
+    changed = r"another configuration \(the samples, labels or split are not the same"
+    with pytest.raises(SrjtError, match=changed):
+        fit(noisy, fits, folds=4, out=out)
     with pytest.raises(SrjtError, match="epochs was 3 and is now 5"):
-        cross_fit(noisy, config=fits.replace(epochs=5), folds=3, out=out, setup=Setup(device="cpu"))
-    other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
-    with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
-        cross_fit(other, config=fits, folds=3, out=out, setup=Setup(device="cpu"))
+        fit(noisy, fits.replace(epochs=5), out=out)
+    with pytest.raises(SrjtError, match=changed):
+        fit(noisy.with_noisy_labels((noisy.labels + 1) % 4), fits, out=out)
 
 
 @pytest.mark.parametrize(
@@ -209,15 +193,14 @@ def test_other_settings_do_not_go_into_the_same_folder(
 )
 def test_impossible_folds_are_one_sentence(noisy: Manifest, fits: TrainConfig, folds: int, said: str) -> None:
     with pytest.raises(SrjtError, match=said):
-        cross_fit(noisy, config=fits, folds=folds, setup=Setup(device="cpu"))
+        fit(noisy, fits, folds=folds)
 
 
 def test_a_grade_of_a_single_patient_is_noted(noisy: Manifest, fits: TrainConfig) -> None:
     patients = np.array(noisy.patients)
     lonely = (noisy.labels != 3) | (patients == patients[np.flatnonzero(noisy.labels == 3)[0]])
     watching = BarReporter()
-    setup = Setup(device="cpu", reporter=watching)
-    cross_fit(noisy.select(lonely), config=fits.replace(epochs=1), folds=2, setup=setup)
+    fit(noisy.select(lonely), fits.replace(epochs=1), folds=2, reporter=watching)
     assert any("Only one patient has the grade 3" in note for note in watching.notes)
 
 
@@ -229,9 +212,7 @@ def test_neighbours_are_the_closest_by_angle() -> None:
     asked = np.array([4, 0, 17])
     found = nearest(vectors, asked, labels, num_classes=3, count=2)
     for line, who in enumerate(asked):
-        cosine = [
-            float(v @ vectors[who] / (np.linalg.norm(v) * np.linalg.norm(vectors[who]))) for v in vectors
-        ]
+        cosine = vectors @ vectors[who] / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[who]))
         for grade in range(3):
             others = [i for i in range(30) if labels[i] == grade and i != who]
             expected = sorted(others, key=lambda i: -cosine[i])[:2]
@@ -242,7 +223,6 @@ def test_neighbours_are_the_closest_by_angle() -> None:
 
 
 # Folds in worker processes: the same bits as one after the other, and the same answers to errors and signals.
-
 CONFIG = TrainConfig(
     method="co-teaching+ours", noise_rate=0.2, network="tiny", image_size=40, crop=32, epochs=3, batch_size=16,
     checkpoint_seconds=0.0,
@@ -255,9 +235,7 @@ def images() -> Manifest:
 
 
 @pytest.mark.slow
-def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
-    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folds_at_one_time_have_the_same_bits(images: Manifest, tmp_path: Path, monkeypatch: Any) -> None:
     limit = Limit(tmp_path / "limit", epoch=1)
     (tmp_path / "pause.py").write_text(limit.code)  # for the workers: this process does not import it
     monkeypatch.chdir(tmp_path)
@@ -269,21 +247,15 @@ def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
             self.finished.append(epoch)
 
     with use_threads(1):
-        expected = cross_fit(
-            images, config=CONFIG, folds=3, out=tmp_path / "serial", neighbours=2, setup=Setup(device="cpu")
-        )
+        expected = fit(images, CONFIG, out=tmp_path / "serial", neighbours=2)
         paused = CONFIG.replace(imports=("pause",))
-        options: dict[str, Any] = {"config": paused, "folds": 3, "neighbours": 2, "jobs": 2}
+        options: dict[str, Any] = {"out": tmp_path / "parallel", "neighbours": 2, "jobs": 2}
         with pytest.raises(Interrupted, match="the state of every fold is saved"):
-            cross_fit(
-                images, out=tmp_path / "parallel", setup=Setup(device="cpu", reporter=Stop()), **options
-            )
+            fit(images, paused, reporter=Stop(), **options)
         limit.lift()
         watching = Counting()
-        found = cross_fit(
-            images, out=tmp_path / "parallel", setup=Setup(device="cpu", reporter=watching), **options
-        )
-        again = cross_fit(images, out=tmp_path / "parallel", setup=Setup(device="cpu"), **options)
+        found = fit(images, paused, reporter=watching, **options)
+        again = fit(images, paused, **options)
     assert watching.finished == sorted(watching.finished)
     assert watching.finished[-1] == 9
     assert watching.epochs == 9  # of all folds together
@@ -300,9 +272,8 @@ def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
 
 @pytest.mark.slow
 def test_an_error_of_a_fold_is_the_error_of_the_cross_fit(images: Manifest, tmp_path: Path) -> None:
-    impossible = CONFIG.replace(learning_rate=1e30)
     with pytest.raises(SrjtError, match=r"no longer finite|was not finite"):
-        cross_fit(images, config=impossible, folds=3, out=tmp_path, jobs=2, setup=Setup(device="cpu"))
+        fit(images, CONFIG.replace(learning_rate=1e30), out=tmp_path, jobs=2)
 
 
 @pytest.mark.slow
@@ -314,9 +285,7 @@ def test_a_script_without_a_main_guard_gets_the_reason(tmp_path: Path) -> None:
         "srjt.audit(data, folds=2, jobs=2, out='audit', device='cpu', method='sord', network='tiny', image_size=32,"
         " crop=28, epochs=1)\n"
     )
-    ended = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 1
     last = ended.stderr.splitlines()[-1]
     assert "worker process failed while it started" in last

@@ -157,19 +157,15 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(rows: Rows, tmp_path: P
 
 
 def test_one_s_own_network(rows: Rows) -> None:
-    run = srjt.train(
-        rows.manifest, split=rows.split, network=lambda: torch.nn.Linear(10, 5), method="standard", **SETTINGS
-    )
+    own = {"network": lambda: torch.nn.Linear(10, 5), "method": "standard"}
+    run = srjt.train(rows.manifest, split=rows.split, **own, **SETTINGS)
     assert run.probabilities(rows.x)[0].shape == (1, 150, 4)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"network": "timm:vit"},
-            "'timm:vit' reads images, but these data are rows of features: choose 'linear'",
-        ),
+        ({"network": "timm:vit"}, "'timm:vit' reads images, but these data are rows of features: choose 'li"),
         ({"network": "lineer"}, "Unknown network 'lineer': did you mean 'linear'"),
         ({"transform": lambda x: x}, "transform and eval_transform are for images"),
     ],
@@ -184,9 +180,7 @@ def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, run: Trained, da
         predict(run, data.manifest)
     with pytest.raises(SrjtError, match="on rows of 10 features: it cannot be applied to rows of 3 features"):
         run.probabilities(rows.x[:, :3])
-    with pytest.raises(
-        SrjtError, match="'mlp' reads rows of features, but these data are images: choose 'res"
-    ):
+    with pytest.raises(SrjtError, match="'mlp' reads rows of features, but these data are images: choose"):
         train(network="mlp")
     images = train(epochs=1)
     with pytest.raises(SrjtError, match="trained on images: it cannot be applied to rows of 10 features"):
@@ -201,9 +195,7 @@ def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, run: Trained, da
         ({"learning_rate": 0.1}, True, "mlp", 0.1),
     ],
 )
-def test_defaults_depend_on_the_data(
-    given: dict[str, Any], features: bool, network: str, rate: float
-) -> None:
+def test_defaults_depend_on_the_data(given: Any, features: bool, network: str, rate: float) -> None:
     config = TrainConfig(**given).for_data(features=features)
     assert (config.network, config.learning_rate) == (network, rate)
     assert config.for_data(features=not features) == config  # once decided, it stays

@@ -33,19 +33,15 @@ from .test_resume import StopAt
 
 
 @pytest.fixture(scope="module")
-def finished(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "run"
-    srjt.train(
-        data.manifest, out=out, method="standard", network="tiny", image_size=32, crop=28, epochs=1, batch_size=64,
-        device="cpu",
-    )  # fmt: skip
+    train(out=out, split=None, method="standard", epochs=1, batch_size=64, noise_rate=None)
     return out
 
 
 @pytest.fixture
 def run(finished: Path, tmp_path: Path) -> Path:
-    shutil.copytree(finished, tmp_path / "run")
-    return tmp_path / "run"
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 def change(run: Path, edit: Callable[[dict[str, Any]], object]) -> None:
@@ -65,10 +61,8 @@ def test_what_a_folder_holds(run: Path) -> None:
     assert datetime.fromisoformat(facts["provenance"]["started"]) <= datetime.now(timezone.utc)
     assert facts["provenance"]["command"] is None
     summary = json.loads((run / "summary.json").read_text())
-    files = {
-        name: hashlib.sha256((run / name).read_bytes()).hexdigest()
-        for name in ("weights.safetensors", "history.csv")
-    }
+    results = ("weights.safetensors", "history.csv")
+    files = {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in results}
     assert summary == {"epochs": 1, "last_epochs": [], "confusion": {}, "files": files}
 
 
@@ -203,7 +197,6 @@ def test_the_naive_baseline_of_a_run(run: Path) -> None:
 
 
 # Predictions for the validation and test sides, kept with the run.
-
 HELD_OUT_SETTINGS = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
 
 
@@ -247,25 +240,20 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
     # a column may have the name of one of ours
     data.table["reader"], data.table["p1_0"], data.table["side"] = "A", np.arange(80) // 4, "left"
     kept = ["reader", "p1_0", "side", "patient"]
-    run = srjt.train(
-        data, out=tmp_path / "run", split=srjt.data.folds(data)[0], keep_columns=kept, **HELD_OUT_SETTINGS
-    )
+    split = srjt.data.folds(data)[0]
+    run = srjt.train(data, out=tmp_path / "run", split=split, keep_columns=kept, **HELD_OUT_SETTINGS)
     assert set(run.held_out) == {"validation", "test"}
     again = srjt.load_run(tmp_path / "run")
     for name, side in run.held_out.items():
         assert_equal(again.held_out[name], side)
         rows = [data.ids.index(i) for i in side.ids]
         samples = data.select(rows)
-        np.testing.assert_allclose(
-            run.probabilities(samples.arrays)[0], side.probabilities, rtol=0, atol=1e-5
-        )
+        probabilities, _ = run.probabilities(samples.arrays)
+        np.testing.assert_allclose(probabilities, side.probabilities, rtol=0, atol=1e-5)
         assert (side.labels == samples.labels).all()
         assert side.patients == samples.patients
-        assert side.columns == {
-            "reader": ["A"] * len(rows),
-            "p1_0": [str(row // 4) for row in rows],
-            "side": ["left"] * len(rows),
-        }
+        numbers = [str(row // 4) for row in rows]
+        assert side.columns == {"reader": ["A"] * len(rows), "p1_0": numbers, "side": ["left"] * len(rows)}
         # as `per` and `coverage_by` name them
         assert list(side.table) == ["id", "patient", "reader", "p1_0", "side"]
 
@@ -299,8 +287,6 @@ def test_a_damaged_file_is_an_error(damage: str, tmp_path: Path) -> None:
 
 
 # Other images under the same names are not the same run, audit or study.
-
-
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(generate(images=48, patients=8, size=32), tmp_path_factory.mktemp("drawn") / "set")
@@ -322,9 +308,7 @@ def settings(files: Manifest) -> dict[str, Any]:
 
 def invert(path: Path) -> None:
     """Another image, in a file of the same size."""
-    image = Image.open(path)
-    inverted = Image.fromarray(255 - np.asarray(image))
-    inverted.save(path)
+    Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
 
 
 @pytest.fixture
@@ -335,9 +319,7 @@ def stopped(files: Manifest, settings: dict[str, Any], tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_run_is_not_resumed_with_another_image(
-    files: Manifest, settings: dict[str, Any], stopped: Path
-) -> None:
+def test_a_run_is_not_resumed_with_another_image(files: Manifest, settings: Any, stopped: Path) -> None:
     row = int(settings["split"].train[3])
     hashes = (stopped / "image_hashes.npy").read_bytes()
     invert(files.paths[row])
@@ -358,9 +340,7 @@ def test_a_run_is_not_resumed_with_another_image(
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_not_opened_with_another_image_on_any_side(
-    files: Manifest, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_finished_run_refuses_another_image(files: Manifest, settings: Any, tmp_path: Path) -> None:
     srjt.train(files, out=tmp_path / "run", **settings)
     row = int(settings["split"].test[0])
     invert(files.paths[row])

@@ -88,19 +88,15 @@ def test_the_training_itself_is_that_of_keep_last(contrary: Any, whole: Path) ->
 @pytest.mark.parametrize(
     "at", [(2, 1), pytest.param((1, 2), marks=pytest.mark.slow), pytest.param((6, 2), marks=pytest.mark.slow)]
 )
-def test_a_resumed_run_keeps_the_same_networks(
-    contrary: Any, whole: Path, tmp_path: Path, at: tuple[int, int]
-) -> None:
+def test_a_resumed_run_keeps_them(contrary: Any, whole: Path, tmp_path: Path, at: tuple[int, int]) -> None:
     with pytest.raises(Interrupted):
         trained(contrary, out=tmp_path / "run", reporter=StopAt(*at))
     trained(contrary, out=tmp_path / "run")
     for name in ("weights.safetensors", "summary.json", "held_out.csv", "history.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
-    kept = [
-        [line for line in (folder / "metrics.csv").read_text().splitlines() if "best_epoch" in line]
-        for folder in (tmp_path / "run", whole)
-    ]
-    assert kept[0] == kept[1]
+    metrics = ((folder / "metrics.csv").read_text().splitlines() for folder in (tmp_path / "run", whole))
+    ours, theirs = ([line for line in lines if "best_epoch" in line] for lines in metrics)
+    assert ours == theirs
 
 
 @pytest.mark.slow
@@ -129,9 +125,7 @@ def test_one_sentence_without_a_validation_side(contrary: Any) -> None:
     sides = Split(train=contrary.split.train, validation=none, test=contrary.split.test)
     with pytest.raises(SrjtError, match=sentence):
         srjt.train(contrary.manifest, split=sides, **SETTINGS)
-    with pytest.raises(
-        SrjtError, match="patience waits for a better epoch, which only keep 'best' looks for"
-    ):
+    with pytest.raises(SrjtError, match="patience waits for a better epoch, which only keep 'best' looks"):
         trained(contrary, keep="last", patience=3)
 
 
@@ -158,9 +152,8 @@ def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
         noise="quasi:0.4", folds=3, only_folds=0, out=tmp_path, device="cpu", network="tiny", image_size=32, crop=28,
         epochs=4, learning_rate=1e-2, batch_size=16,
     )  # fmt: skip
-    (table,) = StudyTables(
-        scores=results.scores, runs=results.runs, networks=networks_phrase(results.facts)
-    ).comparison()
+    networks = networks_phrase(results.facts)
+    (table,) = StudyTables(scores=results.scores, runs=results.runs, networks=networks).comparison()
     assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)"]
     assert "; with early stopping of the epoch that was best on the validation side;" in table.caption
     metrics = results.metrics[results.metrics["variant"] == "keep=best"]

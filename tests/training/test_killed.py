@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from processes import Limit
+from processes import Limit, epochs_done
 from srjt.training.checkpoint import read_metrics
 
 pytestmark = pytest.mark.slow
@@ -26,11 +26,6 @@ def command(labels: Path, out: Path, *more: object) -> list[object]:
         "--noise-rate", 0.4, "--network", "tiny", "--image-size", 32, "--crop", 28, "--epochs", EPOCHS,
         "--batch-size", 16, "--learning-rate", 1e-3, "--set", "checkpoint_seconds=0", *more,
     ]  # fmt: skip
-
-
-def epochs_done(out: Path) -> int:
-    path = out / "metrics.csv"
-    return int(read_metrics(path)["epoch"].max()) if path.exists() and path.read_text().count("\n") > 1 else 0
 
 
 def untimed(out: Path) -> pd.DataFrame:
@@ -51,7 +46,7 @@ def assert_same(out: Path, reference: Path) -> None:
 @pytest.fixture(scope="module")
 def uninterrupted(launcher: Any, labels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("uninterrupted")
-    code = launcher.wait(launcher.start(*command(labels, folder / "run"), says=folder / "says"))
+    code = launcher.run(*command(labels, folder / "run"), says=folder / "says")
     assert code == 0, (folder / "says").read_text()
     return folder / "run"
 
@@ -60,7 +55,7 @@ def test_killed_while_the_best_epoch_is_sought(launcher: Any, labels: Path, tmp_
     """The best networks survive as well, also when the run is killed between training and its results."""
     more = ("--keep", "best")
     reference, out = tmp_path / "reference", tmp_path / "run"
-    assert launcher.wait(launcher.start(*command(labels, reference, *more), says=tmp_path / "says")) == 0
+    assert launcher.run(*command(labels, reference, *more), says=tmp_path / "says") == 0
     assert json.loads((reference / "summary.json").read_text())["kept_epoch"] < EPOCHS
     for target in (3, 7):
         paused = Limit(tmp_path / "limit", epoch=target)
@@ -69,18 +64,16 @@ def test_killed_while_the_best_epoch_is_sought(launcher: Any, labels: Path, tmp_
         assert code is None, (tmp_path / "says").read_text()
         os.kill(pid, signal.SIGKILL)
         launcher.wait(pid)
-    assert launcher.wait(launcher.start(*command(labels, out, *more), says=tmp_path / "says")) == 0
+    assert launcher.run(*command(labels, out, *more), says=tmp_path / "says") == 0
     assert_same(out, reference)
     for name in ("summary.json", "weights.safetensors"):
         (out / name).unlink()
-    assert launcher.wait(launcher.start(*command(labels, out, *more), says=tmp_path / "says")) == 0
+    assert launcher.run(*command(labels, out, *more), says=tmp_path / "says") == 0
     assert_same(out, reference)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_killed_at_random_times_and_finished(
-    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, seed: int
-) -> None:
+def test_killed_anytime(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     out = tmp_path / "run"
     unfinished = Limit(tmp_path / "limit", epoch=EPOCHS - 1)
@@ -91,8 +84,8 @@ def test_killed_at_random_times_and_finished(
         time.sleep(chance.random() * 0.08)
         os.kill(pid, signal.SIGKILL)
         assert launcher.wait(pid) == -signal.SIGKILL
-    pid = launcher.start(*command(labels, out), says=tmp_path / "says")
-    assert launcher.wait(pid) == 0, (tmp_path / "says").read_text()
+    code = launcher.run(*command(labels, out), says=tmp_path / "says")
+    assert code == 0, (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)
 
 
@@ -111,9 +104,7 @@ def test_killed_while_it_starts(launcher: Any, labels: Path, uninterrupted: Path
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop(
-    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_asked_to_stop(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, number: int) -> None:
     out = tmp_path / "run"
     paused = Limit(tmp_path / "limit", epoch=3)
     pid = launcher.start(*command(labels, out, "--quiet"), says=tmp_path / "says", setup=[paused.code])
@@ -124,8 +115,7 @@ def test_asked_to_stop(
     assert said.count("\n") == 1
     assert said.startswith("srjt: Stopped a")
     assert said.endswith("Run the same command again to resume.\n")
-    pid = launcher.start(*command(labels, out), says=tmp_path / "says")
-    assert launcher.wait(pid) == 0
+    assert launcher.run(*command(labels, out), says=tmp_path / "says") == 0
     assert "Resuming at epoch" in (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)
 
@@ -150,9 +140,7 @@ def test_asked_twice_to_stop_it_stops_at_once(launcher: Any, labels: Path, tmp_p
     assert launcher.wait(pid) == -signal.SIGTERM
 
 
-def test_a_full_disk_leaves_a_run_that_can_be_resumed(
-    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_and_resumed(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path) -> None:
     """A limit on the size of files, set after a few checkpoints, refuses the next one as a full disk would."""
     out = tmp_path / "run"
     full = (
@@ -173,7 +161,6 @@ def test_a_full_disk_leaves_a_run_that_can_be_resumed(
     assert said.count("\n") == 1
     assert list(out.rglob("*.tmp")) == []
     assert len(list((out / "checkpoints").glob("step-*"))) == 2
-    pid = launcher.start(*command(labels, out), says=tmp_path / "says")
-    assert launcher.wait(pid) == 0
+    assert launcher.run(*command(labels, out), says=tmp_path / "says") == 0
     assert "Resuming at epoch 4" in (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)

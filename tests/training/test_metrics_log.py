@@ -12,9 +12,7 @@ from srjt.ordinal.metrics import METRICS
 from srjt.training.checkpoint import MetricRow, MetricsLog, last_epochs, metric_rows, parse_rows, read_metrics
 
 
-def row(
-    epoch: int, value: float, *, network: str = "1", split: str = "test", metric: str = "accuracy"
-) -> MetricRow:
+def row(epoch: int, value: float, *, network="1", split="test", metric="accuracy") -> MetricRow:
     return MetricRow(epoch, split, network, metric, value)
 
 
@@ -97,12 +95,8 @@ def test_the_papers_average_over_ten_epochs_and_both_networks() -> None:
     table = pd.DataFrame(rows, columns=list(MetricRow._fields))
     (found,) = last_epochs(table).to_dict("records")
     per_epoch = np.arange(6, 16) + 50.0
-    assert found == {
-        "split": "test",
-        "metric": "accuracy",
-        "value": pytest.approx(per_epoch.mean()),
-        "std": pytest.approx(per_epoch.std()),
-    }
+    numbers = {"value": pytest.approx(per_epoch.mean()), "std": pytest.approx(per_epoch.std())}
+    assert found == {"split": "test", "metric": "accuracy", **numbers}
     (pooled,) = last_epochs(table, pooled=True).to_dict("records")
     assert pooled["value"] == pytest.approx(10 * np.arange(6, 16).mean())
 
@@ -119,11 +113,8 @@ def test_one_network_has_no_pool_and_few_epochs_are_all_averaged() -> None:
 
 def test_pooled_predictions_are_counted_together() -> None:
     one, two, ensemble = np.diag([3, 1]), np.array([[1, 2], [0, 1]]), np.array([[2, 1], [0, 1]])
-    found = {
-        (r.network, r.metric): r.value
-        for r in metric_rows(4, "test", np.stack([one, two, ensemble]))
-        if r.epoch == 4
-    }
+    rows = metric_rows(4, "test", np.stack([one, two, ensemble]))
+    found = {(r.network, r.metric): r.value for r in rows if r.epoch == 4}
     assert found["1", "accuracy"] == 1.0
     assert found["2", "accuracy"] == 0.5
     assert found["ensemble", "accuracy"] == 0.75

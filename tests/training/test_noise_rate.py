@@ -29,9 +29,26 @@ def split(noisy: Manifest) -> Split:
     return folds(noisy, folds=4)[0]
 
 
+class Stop(BarReporter):
+    """Interrupts after an epoch of the warm-up, or of the training."""
+
+    def __init__(self, epoch: int, *, warm_up: bool = False) -> None:
+        super().__init__()
+        self.when = epoch, warm_up
+
+    def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
+        if (epoch, self.title == "warm-up") == self.when:
+            raise KeyboardInterrupt
+
+
 @pytest.fixture
 def asked(fits: TrainConfig) -> TrainConfig:
     return fits.replace(method="co-teaching+ours", noise_rate="auto")
+
+
+def resolve(noisy: Manifest, config: TrainConfig, out: Path | None = None, **setup: Any) -> Any:
+    """The configuration with a rate, and the estimate."""
+    return resolve_noise_rate(noisy, config=config, out=out, setup=Setup(device="cpu", **setup))
 
 
 @pytest.fixture
@@ -42,9 +59,7 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "cross_fit", refuse)
 
 
-def test_the_run_uses_the_estimate_and_logs_it(
-    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
-) -> None:
+def test_the_run_uses_the_estimate(noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path) -> None:
     watching, asked = BarReporter(), asked.replace(epochs=9)
     run = srjt.train(noisy, split=split, config=asked, out=tmp_path / "run", device="cpu", reporter=watching)
     estimate = read_noise_estimate(tmp_path / "run")
@@ -52,31 +67,24 @@ def test_the_run_uses_the_estimate_and_logs_it(
     assert run.config.transition is None  # co-teaching does not ask for it
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["noise_rate"] == estimate.rate
     low, high = estimate.rate_interval
-    expected = (
-        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}) from {len(split.train)} training "
-        "labels."
-    )
+    rate = f"noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f})"
+    expected = f"Estimated {rate} from {len(split.train)} training labels."
     assert expected in watching.notes
     recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
-    rate = estimate.rate
-    assert recorded == {"requested": "auto", "estimated": rate, "used": rate, "why": expected}
+    used = {"estimated": estimate.rate, "used": estimate.rate}
+    assert recorded == {"requested": "auto", "why": expected, **used}
     assert not (tmp_path / "run" / "warmup").exists()
     assert estimate.samples == len(split.train)
 
 
 def test_a_resumed_run_reuses_the_estimate(
-    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    class Stop(BarReporter):
-        def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
-            if epoch == 2 and self.title != "warm-up":
-                raise KeyboardInterrupt
-
     given: dict[str, Any] = {
         "split": split, "out": tmp_path / "run", "device": "cpu", "config": asked.replace(checkpoint_seconds=0)
     }  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
-        srjt.train(noisy, reporter=Stop(), **given)
+        srjt.train(noisy, reporter=Stop(2), **given)
     monkeypatch.setattr(auto, "cross_fit", None)  # a call would fail
     run = srjt.train(noisy, **given)
     assert run.metrics["epoch"].max() == 3
@@ -89,14 +97,7 @@ def test_a_resumed_run_reuses_the_estimate(
         srjt.train(noisy, epochs=9, **given)  # long enough for other short trainings
 
 
-def test_an_interrupted_warm_up_is_resumed(
-    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
-) -> None:
-    class Stop(BarReporter):
-        def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
-            if epoch == 5:
-                raise KeyboardInterrupt
-
+def test_a_warm_up_is_resumed(noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path) -> None:
     class Rest(BarReporter):
         first = 99
 
@@ -104,34 +105,27 @@ def test_an_interrupted_warm_up_is_resumed(
             self.first = min(self.first, epoch)
 
     config, rest = asked.replace(checkpoint_seconds=0, epochs=9), Rest()
-    given: dict[str, Any] = {"config": config, "out": tmp_path / "run"}
-    setup = Setup(split=split, device="cpu")
     with pytest.raises(KeyboardInterrupt):
-        resolve_noise_rate(noisy, setup=replace(setup, reporter=Stop()), **given)
+        resolve(noisy, config, tmp_path / "run", split=split, reporter=Stop(5, warm_up=True))
     assert (tmp_path / "run" / "warmup" / "fold0").is_dir()
-    _, estimate = resolve_noise_rate(noisy, setup=replace(setup, reporter=rest), **given)
+    _, estimate = resolve(noisy, config, tmp_path / "run", split=split, reporter=rest)
     assert rest.first > 3
-    whole = resolve_noise_rate(noisy, config=config, setup=Setup(split=split, device="cpu"))[1]
-    assert estimate.rate == whole.rate
+    assert estimate.rate == resolve(noisy, config, split=split)[1].rate
 
 
 def test_only_the_training_side_is_used(noisy: Manifest, split: Split, asked: TrainConfig) -> None:
-    _, estimate = resolve_noise_rate(noisy, config=asked, setup=Setup(split=split, device="cpu"))
+    _, estimate = resolve(noisy, asked, split=split)
     elsewhere = np.concatenate([split.validation, split.test])
     arrays, table = noisy.arrays.copy(), noisy.table.copy()
     arrays[elsewhere] = 1e3
     table.loc[elsewhere, "grade"] = 3 - table.loc[elsewhere, "grade"]
     table["true_grade"] = 0
-    _, again = resolve_noise_rate(
-        replace(noisy, arrays=arrays, table=table), config=asked, setup=Setup(split=split, device="cpu")
-    )
+    _, again = resolve(replace(noisy, arrays=arrays, table=table), asked, split=split)
     assert estimate.to_dict() == again.to_dict()
 
 
 @pytest.mark.usefixtures("forbidden")
-def test_what_a_method_does_not_need_is_not_estimated(
-    noisy: Manifest, fits: TrainConfig, tmp_path: Path
-) -> None:
+def test_what_is_not_needed_is_not_estimated(noisy: Manifest, fits: TrainConfig, tmp_path: Path) -> None:
     asked = fits.replace(method="standard", noise_rate="auto")
     config, estimate = resolve_noise_rate(noisy, config=asked, out=tmp_path)
     assert (config.noise_rate, estimate) == (None, None)
@@ -144,15 +138,11 @@ def test_what_a_method_does_not_need_is_not_estimated(
 
 
 def test_soft_labels_may_follow_the_estimate(noisy: Manifest, asked: TrainConfig) -> None:
-    config, estimate = resolve_noise_rate(
-        noisy, config=asked.replace(soft_labels="estimated"), setup=Setup(device="cpu")
-    )
+    config, estimate = resolve(noisy, asked.replace(soft_labels="estimated"))
     joint = estimate.prior[:, None] * estimate.transition  # Bayes: p(true | label)
     np.testing.assert_allclose(config.method_options["label_matrix"], (joint / joint.sum(axis=0)).T)
     single_run(noisy, config=config.replace(epochs=1), setup=Setup(device="cpu"))
-    same = resolve_noise_rate(
-        noisy, config=asked.replace(method="sord", soft_labels="estimated"), setup=Setup(device="cpu")
-    )[0]
+    same = resolve(noisy, asked.replace(method="sord", soft_labels="estimated"))[0]
     assert same.method_options["label_matrix"] == config.method_options["label_matrix"]
 
 
@@ -173,9 +163,7 @@ def test_the_training_itself_refuses_an_unresolved_noise_rate(noisy: Manifest, a
 
 
 @pytest.mark.parametrize("method", ["co-teaching+ours", "f-correction"])
-def test_an_undetermined_rate_warns_and_is_used_as_it_is(
-    noisy: Manifest, fits: TrainConfig, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_an_unknown_rate_warns(noisy: Manifest, fits: TrainConfig, monkeypatch: Any, method: str) -> None:
     real = auto.estimate_noise
 
     def pretend(*given: Any, **how: Any) -> Any:
@@ -199,25 +187,23 @@ def test_an_undetermined_rate_warns_and_is_used_as_it_is(
         np.testing.assert_array_equal(config.transition, estimate.transition)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the recipe discards nothing: a note is enough
-        resolve_noise_rate(noisy, config=fits.replace(method="srjt"), setup=Setup(device="cpu"))
+        resolve(noisy, fits.replace(method="srjt"))
 
 
 def test_several_processes_at_once_are_refused_unless_it_is_known(
-    noisy: Manifest, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    noisy: Manifest, asked: TrainConfig, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SrjtError, match="cannot be estimated by several processes"):
-        resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", setup=Setup(device="cpu"))
+        resolve(noisy, asked, tmp_path / "run")
     monkeypatch.delenv("WORLD_SIZE")
-    config, _ = resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", setup=Setup(device="cpu"))
+    config, _ = resolve(noisy, asked, tmp_path / "run")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert (
-        resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", setup=Setup(device="cpu"))[0] == config
-    )
+    assert resolve(noisy, asked, tmp_path / "run")[0] == config
 
 
 def test_two_that_need_the_same_estimate_make_it_once(
-    noisy: Manifest, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    noisy: Manifest, asked: TrainConfig, tmp_path: Path, monkeypatch: Any
 ) -> None:
     made, found, begun = [], [], threading.Barrier(2)
     real = auto.cross_fit
@@ -228,9 +214,7 @@ def test_two_that_need_the_same_estimate_make_it_once(
 
     def settle() -> None:
         begun.wait()
-        config, _ = resolve_noise_rate(
-            noisy, config=asked, out=tmp_path / "shared", setup=Setup(device="cpu")
-        )
+        config, _ = resolve(noisy, asked, tmp_path / "shared")
         found.append(config.noise_rate)
 
     monkeypatch.setattr(auto, "cross_fit", counting)
@@ -262,7 +246,7 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
     assert run.config.noise_rate == min(estimate.rate, 0.5)
     other = fits.replace(method="co-teaching", noise_rate="auto")
     assert warm_up(config) == warm_up(config.for_data(features=True)) == warm_up(other)
-    _, same = resolve_noise_rate(noisy, config=other, setup=Setup(split=split, device="cpu"))
+    _, same = resolve(noisy, other, split=split)
     assert same.rate == estimate.rate
     again = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
     assert again.config == run.config
@@ -276,7 +260,7 @@ def test_a_misspelt_option_is_known_before_the_warm_up(noisy: Manifest, fits: Tr
 
 
 def test_verified_grades_of_the_training_side_are_used(
-    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: Any
 ) -> None:
     real, seen = auto.estimate_noise, []
 
@@ -285,18 +269,15 @@ def test_verified_grades_of_the_training_side_are_used(
         return real(*given, **how)
 
     monkeypatch.setattr(auto, "estimate_noise", watch)
-    truth = noisy.true_labels
-    verified = np.where(np.arange(len(noisy)) % 3 == 0, truth, -1)
+    verified = np.where(np.arange(len(noisy)) % 3 == 0, noisy.true_labels, -1)
     checked = replace(noisy, table=noisy.table.assign(verified_grade=verified))
-    setup = Setup(split=split, device="cpu")
-    given: dict[str, Any] = {"config": asked, "out": tmp_path / "run", "setup": setup}
-    resolve_noise_rate(checked, **given)
+    resolve(checked, asked, tmp_path / "run", split=split)
     np.testing.assert_array_equal(seen[0], verified[split.train])
-    resolve_noise_rate(checked, **given)
+    resolve(checked, asked, tmp_path / "run", split=split)
     assert len(seen) == 1
     with pytest.raises(SrjtError, match=r"noise\.json was estimated from other images, labels or settings"):
-        resolve_noise_rate(noisy, **given)
-    resolve_noise_rate(noisy, **{**given, "out": tmp_path / "without"})
+        resolve(noisy, asked, tmp_path / "run", split=split)
+    resolve(noisy, asked, tmp_path / "without", split=split)
     assert seen[1] is None
 
 

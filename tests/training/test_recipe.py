@@ -93,8 +93,6 @@ def test_an_estimate_that_cannot_be_used_as_it_is() -> None:
 
 
 # The recipe, told nothing, does not collapse: a dominant grade, few rows, three or ten grades, clean labels.
-
-
 def rows(shares: list[float], *, samples: int, blur: float = 0.3, seed: int = 0) -> tuple[Any, Any]:
     """Features (N, 12) that show a severity up to a blur, and grades with these shares."""
     rng = np.random.default_rng(seed)

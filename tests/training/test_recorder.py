@@ -60,9 +60,8 @@ def test_counts_against_counting_by_hand() -> None:
         assert quality["label_recall"] == pytest.approx(len(both) / len(clean))
         for grade in range(3):
             of_grade = [row for row in chosen_rows if labels[row] == grade]
-            assert quality[f"label_precision[{grade}]"] == pytest.approx(
-                len([row for row in of_grade if row in both]) / len(of_grade)
-            )
+            right = len(set(of_grade) & both)
+            assert quality[f"label_precision[{grade}]"] == pytest.approx(right / len(of_grade))
             share = len(of_grade) / len([row for row, _ in mine if labels[row] == grade])
             assert quality[f"kept[{grade}]"] == pytest.approx(share)
 
@@ -72,10 +71,8 @@ def test_the_running_loss_forgets_slowly_and_starts_at_the_first() -> None:
     rows, every = torch.tensor([0, 2]), torch.ones(1, 2, dtype=torch.bool)
     for losses in ([1.0, 2.0], [3.0, 2.0]):
         recorder.add(rows, torch.tensor(0.0), torch.zeros(1), every, torch.tensor([losses]))
-    history = recorder.history()
-    assert history["loss_1"].to_numpy() == pytest.approx(
-        [SMOOTHING + 3 * (1 - SMOOTHING), np.nan, 2.0], nan_ok=True
-    )
+    history, smooth = recorder.history(), SMOOTHING + 3 * (1 - SMOOTHING)
+    assert history["loss_1"].to_numpy() == pytest.approx([smooth, np.nan, 2.0], nan_ok=True)
     assert history["seen"].tolist() == [2, 0, 2]
 
 
@@ -101,9 +98,8 @@ def warnings_of(*epochs: list[list[float]]) -> list[str | None]:
     for epoch, networks in enumerate(epochs, start=1):
         rows.append(MetricRow(epoch, "train", "", "kept", 0.6))
         for k, shares in enumerate(networks):
-            rows += [
-                MetricRow(epoch, "train", str(k + 1), f"kept[{c}]", share) for c, share in enumerate(shares)
-            ]
+            for c, share in enumerate(shares):
+                rows.append(MetricRow(epoch, "train", str(k + 1), f"kept[{c}]", share))
         said.append(starvation_warning(rows, ["none", "mild", "severe"]))
     return said
 

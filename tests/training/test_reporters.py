@@ -26,9 +26,7 @@ ROWS = [
 ]
 
 
-def test_the_headline_averages_the_networks_and_test_scores_are_shown_on_request_only(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_headline_averages_the_networks_and_test_scores_are_shown_on_request_only(capsys: Any) -> None:
     shown = headline(ROWS, show_test=True)
     assert shown == pytest.approx({"loss": 1.5, "val.acc": 0.4, "test.acc": 0.6, "samples/s": 1234.5})
     assert headline(ROWS) == pytest.approx({"loss": 1.5, "val.acc": 0.4, "samples/s": 1234.5})
@@ -103,7 +101,6 @@ def test_which_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # Trackers receive the numbers of metrics.csv; one that fails does not end a training.
-
 TRACKED_ROWS = [
     MetricRow(1, "test", "1", "accuracy", 0.75),
     MetricRow(1, "train", "1", "kept[0]", 0.5),

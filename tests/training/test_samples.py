@@ -4,6 +4,7 @@ labels the networks repeat.
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,8 @@ def test_a_split_of_other_data_is_noticed(rows: dict[str, int], said: str) -> No
     """train: rows 0 … ; test: up to this row, from the end of the training side or, if that is later, from row 10."""
     data = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3).manifest
     start = min(rows["train"], rows["test"] - 6)
-    split = srjt.data.Split(
-        train=np.arange(rows["train"]), validation=np.empty(0, int), test=np.arange(start, rows["test"])
-    )
+    train, test = np.arange(rows["train"]), np.arange(start, rows["test"])
+    split = srjt.data.Split(train=train, validation=np.empty(0, int), test=test)
     settings: dict[str, Any] = {"method": "standard", "epochs": 1, "device": "cpu"}
     if "no side" in said:
         with pytest.warns(UserWarning, match=said):
@@ -75,26 +75,20 @@ def test_a_split_is_made_once() -> None:
 
 
 # Balanced sampling: rare grades are drawn more often, and everyone as evenly as can be.
-
 LABELS = torch.tensor([0] * 80 + [1] * 15 + [2] * 5)
 
 
 def drawn(balance: float, *, epochs: int = 1) -> torch.Tensor:
     """(N,) how often each sample comes, over some epochs."""
     weights = balancing_weights(LABELS, balance=balance)
-    plans = [
-        draw_plan(100, batch_size=20, epoch=e, seed=0, margin=4, weights=weights)
-        for e in range(1, epochs + 1)
-    ]
-    return torch.bincount(torch.cat([plan.rows.flatten() for plan in plans]), minlength=100)
+    draw = partial(draw_plan, 100, batch_size=20, seed=0, margin=4, weights=weights)
+    rows = [draw(epoch=epoch).rows.flatten() for epoch in range(1, epochs + 1)]
+    return torch.bincount(torch.cat(rows), minlength=100)
 
 
-def test_without_balance_every_sample_comes_once() -> None:
+def test_without_balance_every_sample_comes_once_with_it_every_grade_as_often() -> None:
     assert balancing_weights(LABELS, balance=0.0) is None
     assert drawn(0.0).tolist() == [1] * 100
-
-
-def test_full_balance_draws_all_grades_equally_often() -> None:
     counts = torch.stack([drawn(1.0, epochs=30)[grade == LABELS].sum() for grade in range(3)])
     assert (counts - 1000).abs().max() <= 30  # one comb per epoch: never more than one off
 
@@ -109,23 +103,15 @@ def test_each_comes_as_often_as_expected_rounded_up_or_down(balance: float, epoc
     assert (counts <= expected.ceil() + 1e-9).all()
 
 
-def test_a_balanced_training_sees_rare_grades_more_often(data: Any) -> None:
-    how = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 2, "batch_size": 16, "noise_rate": 0.2,
-           "device": "cpu"}  # fmt: skip
-    run = srjt.train(data.manifest, split=data.split, balance=1.0, **how)
+def test_a_balanced_training_sees_rare_grades_more_often(train: Any) -> None:
+    run = train(balance=1.0, epochs=2, noise_rate=0.2)
     seen = run.history.groupby("grade")["seen"].agg(["sum", "size"])
     assert seen["sum"].max() - seen["sum"].min() <= 2 * 16 + 8  # but for the dropped last batches
-    assert seen["size"].max() > 1.5 * seen["size"].min(), (
-        "the data must be imbalanced for this to mean anything"
-    )
+    assert seen["size"].max() > 1.5 * seen["size"].min()  # else this means nothing
 
 
 # What a method remembers of its samples is part of the training: saved, restored, and undone after a warm-up.
-
-
-def test_the_loop_says_how_far_the_training_is(
-    data: Any, train: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loop_says_how_far_the_training_is(data: Any, train: Any, monkeypatch: Any) -> None:
     seen: list[tuple[float, int]] = []
 
     @dataclass(frozen=True, kw_only=True)
@@ -133,9 +119,7 @@ def test_the_loop_says_how_far_the_training_is(
         def memory(self, samples: int) -> dict[str, Tensor]:
             return {"progress": torch.zeros(()), "averages": torch.zeros(samples, self.num_classes)}
 
-        def loss(
-            self, logits: Tensor, targets: Tensor, *, memory: Any = None, rows: Any = None, **more: Any
-        ) -> Any:
+        def loss(self, logits: Tensor, targets: Tensor, *, memory=None, rows=None, **more: Any) -> Any:
             seen.append((float(memory["progress"]), len(memory["averages"])))
             return super().loss(logits, targets, memory=memory, rows=rows)
 
@@ -147,17 +131,10 @@ def test_the_loop_says_how_far_the_training_is(
 
 
 # How many of the wrong training labels the networks repeat, epoch by epoch.
-
-SETTINGS: dict[str, Any] = {
-    "method": "co-teaching", "noise_rate": 0.4, "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2,
-    "batch_size": 16, "learning_rate": 3e-3, "device": "cpu",
-}  # fmt: skip
-
-
 @pytest.mark.slow
-def test_the_last_epoch_is_what_the_networks_say(data: Any, tmp_path: Path) -> None:
-    common = {"split": data.split, **SETTINGS}
-    run = srjt.train(data.manifest, out=tmp_path / "run", track_wrong_labels=True, **common)
+def test_the_last_epoch_is_what_the_networks_say(data: Any, train: Any, tmp_path: Path) -> None:
+    common = {"method": "co-teaching", "epochs": 2, "learning_rate": 3e-3}
+    run = train(out=tmp_path / "run", track_wrong_labels=True, **common)
     given, true = data.manifest.labels, data.manifest.true_labels
     wrong = data.split.train[given[data.split.train] != true[data.split.train]]
     _, answers = run.probabilities(data.manifest.arrays[wrong])
@@ -167,15 +144,13 @@ def test_the_last_epoch_is_what_the_networks_say(data: Any, tmp_path: Path) -> N
         last = tracked[(tracked["epoch"] == 2) & (tracked["network"] == str(network))]["value"].item()
         assert last == pytest.approx(np.mean(answers[network - 1] == given[wrong]))
     # nothing else of the run changes
-    plain = srjt.train(data.manifest, **common)
+    plain = train(**common)
     others = run.metrics[run.metrics["split"] != "wrong_labels"].reset_index(drop=True)
     timed = ["images_per_second", "seconds", "peak_memory_mb"]
-    pd.testing.assert_frame_equal(
-        others[~others["metric"].isin(timed)], plain.metrics[~plain.metrics["metric"].isin(timed)]
-    )
+    pd.testing.assert_frame_equal(*(one[~one["metric"].isin(timed)] for one in (others, plain.metrics)))
     assert set(run.held_out) == set(plain.held_out) == {"validation", "test"}
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert set(summary["confusion"]) == {"validation", "test"}
     # the same folder is not resumed with other rows in its metrics
     with pytest.raises(SrjtError, match="track_wrong_labels"):
-        srjt.train(data.manifest, out=tmp_path / "run", **common)
+        train(out=tmp_path / "run", **common)

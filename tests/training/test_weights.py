@@ -59,9 +59,7 @@ def test_a_missing_file_a_cross_fit_and_a_study_stop_first(labels: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_finished_run_opens_without_them(
-    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_opens_without_them(data: Any, tmp_path: Path, monkeypatch: Any) -> None:
     from srjt.training import trained
 
     calls: list[Any] = []
@@ -73,9 +71,8 @@ def test_a_finished_run_opens_without_them(
     }  # fmt: skip
     torch.manual_seed(0)
     file = tmp_path / "weights.pth"
-    backbone = trained.networks.build(
-        "resnet18", head=lambda features: torch.nn.Identity(), in_shape=(3, 32, 32)
-    )[0]
+    identity = lambda features: torch.nn.Identity()  # noqa: E731
+    backbone = trained.networks.build("resnet18", head=identity, in_shape=(3, 32, 32))[0]
     torch.save(backbone.state_dict(), file)
     srjt.train(data.manifest, **given, weights=str(file))
     assert len(calls) == 1

@@ -64,9 +64,7 @@ def run(pool: WorkerPool, function: Callable[..., Any], *arguments: Any) -> Ende
 
 
 @pytest.mark.slow
-def test_a_worker_serves_one_task_after_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_serves_one_task_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     with WorkerPool(devices=("cpu",), threads=1, networks=("tiny",)) as pool:
 
         def look() -> dict[str, Any]:
@@ -102,9 +100,7 @@ def test_a_worker_serves_one_task_after_another(
 
 
 @pytest.mark.slow
-def test_one_worker_that_dies_leaves_the_others_alone_and_a_stopped_one_saves_its_state(
-    tmp_path: Path,
-) -> None:
+def test_one_worker_that_dies_leaves_others_alone_and_a_stopped_one_saves_its_state(tmp_path: Path) -> None:
     with WorkerPool(devices=("cpu", "cpu")) as pool:
         pool.submit("training", train_until_stopped, str(tmp_path / "state"))
         assert run_beside(pool, end, signal.SIGKILL).exitcode == -signal.SIGKILL
@@ -126,9 +122,7 @@ def run_beside(pool: WorkerPool, function: Callable[..., Any], *arguments: Any) 
     return ended[0]
 
 
-# ---- signals and the fork server
-
-
+# Signals and the fork server.
 @pytest.fixture
 def worker_handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in workers.SIGNALS}
@@ -138,9 +132,8 @@ def worker_handlers() -> Iterator[None]:
     StopRequest.stopping = False
 
 
-def test_signals_that_follow_do_not_disturb_a_worker_that_saves_its_state(
-    worker_handlers: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("worker_handlers")
+def test_signals_that_follow_do_not_disturb_a_worker_that_saves_its_state(monkeypatch: Any) -> None:
     exits: list[int] = []
     monkeypatch.setattr(os, "_exit", exits.append)
     signal.signal(signal.SIGTERM, workers._exit_unless_saving)

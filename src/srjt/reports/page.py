@@ -131,9 +131,8 @@ def page_of(result: object) -> Page:
 
 def page_figures(page: Page) -> list[CaptionedFigure]:
     """All figures of a page."""
-    sections = [part for section in page.sections for part in (section, *section.parts)]
-    first = [] if page.figure is None else [page.figure]
-    return first + [figure for section in sections for figure in section.figures]
+    parts = [part for section in page.sections for part in (section, *section.parts)]
+    return [*filter(None, [page.figure]), *(figure for part in parts for figure in part.figures)]
 
 
 def save_figures(page: Page, folder: str | Path | None) -> list[Path]:
@@ -160,6 +159,12 @@ def verdict(rules: Iterable[Verdict[Facts]], facts: Facts) -> tuple[str, str]:
     return title.format(f=facts), lead.format(f=facts)
 
 
+def said(facts: Facts, verdicts: Iterable[Verdict[Facts]], **more: Iterable[Rule[Facts]]) -> dict[str, Any]:
+    """The fields of a page that are sentences. more: the rules of its ``warnings`` and ``remarks``."""
+    title, lead = verdict(verdicts, facts)
+    return {"title": title, "lead": lead} | {name: sentences(rules, facts) for name, rules in more.items()}
+
+
 # HTML: a whole file, or the part of it that a notebook shows.
 
 
@@ -170,26 +175,28 @@ def render(page: Page) -> str:
     script = _asset("page.js")
     # the policy names the page's script by its hash; a browser runs no other
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    template = templates().get_template("page.html")
-    return template.render(
-        page=page,
-        policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
-        style=Markup(_asset("colours.css") + _asset("page.css")),
-        script=Markup(script),
-        version=__version__,
+    return (
+        templates()
+        .get_template("page.html")
+        .render(
+            page=page,
+            policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+            "base-uri 'none'; form-action 'none'",
+            style=Markup(_asset("colours.css") + _asset("page.css")),
+            script=Markup(script),
+            version=__version__,
+        )
     )
 
 
 def notebook_html(page: Page) -> str:
     """Verdict, key numbers, figure, warnings and the brief sections, in the colours of the notebook."""
     parts: Any = templates().get_template("parts.html").module
-    brief = []
+    shown = str(parts.first(page))
     for section in filter(lambda section: section.brief, page.sections):
         more = len(section.tiles) - TILES
         hint = f"… and {more:,} more on the whole page." if more > 0 else section.hint
-        brief.append(replace(section, hint=hint, tiles=section.tiles[:TILES]))
-    shown = "".join(map(str, [parts.first(page), *map(parts.whole, brief)]))
+        shown += str(parts.whole(replace(section, hint=hint, tiles=section.tiles[:TILES])))
     # nested rules apply inside this element only; a notebook's theme need not be that of the system
     return f'<style>.srjt {{ {_asset("page.css")} }}</style><div class="srjt">{shown}</div>'
 
@@ -286,10 +293,9 @@ def _markdown_section(section: Section) -> Iterator[str]:
     yield from map(escape_markdown, section.text)
     if section.code:
         yield f"```bash\n{section.code}\n```"
-    if section.facts or section.counts:
-        counted = ", ".join(f"{grade}: {count:,}" for grade, count in section.counts)
-        facts = [*section.facts, *([(section.counted, counted)] if counted else [])]
-        yield "\n".join(f"- {escape_markdown(term)}: {escape_markdown(value)}" for term, value in facts)
+    counted = ", ".join(f"{grade}: {count:,}" for grade, count in section.counts)
+    facts = [*section.facts, *([(section.counted, counted)] if counted else [])]
+    yield "\n".join(f"- {escape_markdown(term)}: {escape_markdown(value)}" for term, value in facts)
     yield from (table.markdown().rstrip() for table in section.tables)
     for part in section.parts:
         yield f"### {escape_markdown(part.heading)}"

@@ -176,11 +176,9 @@ def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path)
         folder.mkdir(parents=True, exist_ok=True)
         for number, table in enumerate(study_tables(results, metrics=metrics), start=1):
             name = re.sub(r"[^a-z0-9]+", "-", table.title.split(": ", 1)[-1].lower()).strip("-")
-            texts = {".md": table.markdown(), ".csv": table.csv(), ".tex": table.latex()}
-            for suffix, text in texts.items():
-                path = folder / f"{number}-{name}{suffix}"
-                write_atomically(path, text.encode())
-                written.append(path)
+            for suffix, text in ((".md", table.markdown()), (".csv", table.csv()), (".tex", table.latex())):
+                written.append(folder / f"{number}-{name}{suffix}")
+                write_atomically(written[-1], text.encode())
     return written
 
 
@@ -241,12 +239,11 @@ class LiveReporter(Forwarding):
             self._draw()
 
     def _draw(self) -> None:
-        if not self._recording:
-            return
-        before = time.monotonic()
-        self._write(live="training")
-        took = time.monotonic() - before
-        self._next = before + took + max(LEAST, took / SHARE)
+        if self._recording:
+            before = time.monotonic()
+            self._write(live="training")
+            now = time.monotonic()
+            self._next = now + max(LEAST, (now - before) / SHARE)
 
     def _write(self, **state: Any) -> None:
         if self._broken:

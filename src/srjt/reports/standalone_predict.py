@@ -93,17 +93,15 @@ def samples(config: dict[str, Any], sources: list[Path], failed: list[Path]) -> 
     if config["input"]["name"] == "features":
         try:
             opened = np.load(sources[0], allow_pickle=False)
-            rows = opened if isinstance(opened, np.ndarray) else opened["features"]
+            arrays = {"features": opened} if isinstance(opened, np.ndarray) else opened
+            rows = arrays["features"]
         except (OSError, ValueError, KeyError):
             failed.append(sources[0])
             print(f"{sources[0]} is no .npy file, nor a .npz file with an array features.", file=sys.stderr)
             return
-        names = [str(row) for row in range(len(rows))]
-        if not isinstance(opened, np.ndarray):
-            names = next(
-                (opened[key].astype(str).tolist() for key in ("images", "ids") if key in opened), names
-            )
-        yield from zip(names, rows.astype(np.float32), strict=True)
+        numbers = [str(row) for row in range(len(rows))]
+        names = (arrays[key].astype(str).tolist() for key in ("images", "ids") if key in arrays)
+        yield from zip(next(names, numbers), rows.astype(np.float32), strict=True)
         return
     how = config["preprocessing"]
     left_out: list[Path] = []

@@ -351,12 +351,7 @@ class StudyTables:
         """The paper's value for a row, or an empty cell."""
         method, select, update = row.paper
         printed = paper_value(self.paper or "", noise, method, metric, select=select, update=update)
-        if printed is None:
-            return TableCell()
-        mean, std = printed
-        return TableCell(
-            text=f"{mean:.3f}" if std is None else f"{mean:.3f} ± {std:.3f}", value=mean, std=std
-        )
+        return TableCell() if printed is None else _number_cell(*printed)
 
     # Tables of tests
 
@@ -466,10 +461,12 @@ def mean_cell(values: pd.Series[float]) -> TableCell:
         return TableCell(text=MISSING, runs=0)
     # of the population; the last bit of a sum differs between processors, and must not round half a digit
     mean, std = round(float(values.mean()), 9), round(float(values.std(ddof=0)), 9)
-    text = f"{mean:.3f}".replace("-", "−")
-    if len(values) == 1:  # one value has no standard deviation
-        return TableCell(text=text, value=mean, runs=1)
-    return TableCell(text=f"{text} ± {std:.3f}", value=mean, std=std, runs=len(values))
+    return _number_cell(mean, std if len(values) > 1 else None, runs=len(values))
+
+
+def _number_cell(mean: float, std: float | None, runs: int | None = None) -> TableCell:
+    text = f"{mean:.3f}".replace("-", "−") + ("" if std is None else f" ± {std:.3f}")
+    return TableCell(text=text, value=mean, std=std, runs=runs)
 
 
 def _mark(

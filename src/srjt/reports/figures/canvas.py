@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -238,16 +238,15 @@ def panel(
     """
     styles = styles or method_styles([curve.name for curve in curves])
     prepare_axes(axes, title, xlabel=xlabel, grid="y")  # a title is read first, a label beside the axis last
-    prominent = np.array([styles[curve.name].prominent for curve in curves], dtype=bool)
-    shifts = np.zeros(len(curves))
     if error_bars:  # those of prominent curves must not cover each other
-        places = np.unique(np.concatenate([curve.x for curve in curves])) if curves else np.zeros(0)
+        prominent = np.array([styles[curve.name].prominent for curve in curves])
+        places = np.unique(np.concatenate([curve.x for curve in curves]))
         apart = float(np.diff(places).min()) if len(places) > 1 else 1.0
         ranks = np.cumsum(prominent) - (prominent.sum() + 1) / 2
         shifts = np.where(prominent, 0.05 * apart * ranks, 0.0)
-    for place in np.argsort(prominent, kind="stable").tolist():  # prominent curves last, above the grey ones
-        curve = curves[place]
-        _plot_curve(axes, curve, styles[curve.name], shift=shifts[place], error_bars=error_bars)
+        curves = [replace(curve, x=curve.x + shift) for curve, shift in zip(curves, shifts, strict=True)]
+    for curve in sorted(curves, key=lambda curve: styles[curve.name].prominent):  # prominent ones on top
+        _plot_curve(axes, curve, styles[curve.name], error_bars=error_bars)
     axes.margins(x=0.02, y=0.08)
     if xticks is not None:
         axes.set_xticks(xticks[0], [printable(label, longest=14) for label in xticks[1]])
@@ -258,7 +257,7 @@ def panel(
         axes.axhline(level, color=INK, linewidth=0.8, zorder=1.5)
         axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), xytext=(-2, -3), fontsize=8,
                       textcoords="offset points", ha="right", va="top")  # fmt: skip
-    _label_ends(axes, curves, shifts, styles)
+    _label_ends(axes, curves, styles)
 
 
 def prepare_axes(axes: Any, title: str, *, grid: Literal["x", "y", "both"], **more: Any) -> None:
@@ -269,19 +268,18 @@ def prepare_axes(axes: Any, title: str, *, grid: Literal["x", "y", "both"], **mo
     axes.set_axisbelow(True)
 
 
-def _plot_curve(axes: Any, curve: Curve, style: Style, *, shift: float, error_bars: bool) -> None:
-    x = curve.x + shift
+def _plot_curve(axes: Any, curve: Curve, style: Style, *, error_bars: bool) -> None:
     # not those of grey curves: fourteen bands would hide the curves
     if style.prominent and curve.spread is not None and np.nanmax(curve.spread, initial=0) > 0:
         ends = np.maximum(curve.y - curve.spread, 0.0), np.minimum(curve.y + curve.spread, curve.most)
         if error_bars:
-            axes.vlines(x, *ends, color=style.colour, linewidth=0.8)
+            axes.vlines(curve.x, *ends, color=style.colour, linewidth=0.8)
         else:
-            axes.fill_between(x, *ends, color=style.colour, alpha=0.14, linewidth=0)
-    width = 2.0 if style.bold else 1.5 if style.prominent else 0.9
+            axes.fill_between(curve.x, *ends, color=style.colour, alpha=0.14, linewidth=0)
+    width, points = 2.0 if style.bold else 1.5 if style.prominent else 0.9, len(curve.x)
     axes.plot(
-        x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=width,
-        marker=style.marker or ("o" if len(x) == 1 else ""), markersize=4, markevery=max(1, len(x) // 8),
+        curve.x, curve.y, color=style.colour, linestyle=style.dashes, linewidth=width,
+        marker=style.marker or ("o" if points == 1 else ""), markersize=4, markevery=max(1, points // 8),
         markerfacecolor=style.colour if style.filled else "none", markeredgewidth=1, solid_capstyle="round",
         zorder=3 if style.prominent else 2,
     )  # fmt: skip
@@ -296,26 +294,23 @@ def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) 
     from sklearn.isotonic import isotonic_regression
 
     heights = np.asarray(wanted, dtype=np.float64)
-    if len(heights) < 2:
-        return np.clip(heights, low, high)
-    gap = min(gap, (high - low) / (len(heights) - 1))
     order = np.argsort(heights, kind="stable")
-    steps = gap * np.arange(len(heights))
+    steps = min(gap, (high - low) / max(len(heights) - 1, 1)) * np.arange(len(heights))
     fitted = isotonic_regression(heights[order] - steps)
     placed = np.empty_like(heights)
     placed[order] = np.clip(fitted, low, high - steps[-1]) + steps
     return placed
 
 
-def _label_ends(axes: Any, curves: Sequence[Curve], shifts: Floats, styles: Mapping[str, Style]) -> None:
+def _label_ends(axes: Any, curves: Sequence[Curve], styles: Mapping[str, Style]) -> None:
     """Write the names into the right margin, at the height of the ends of their curves, with a thin leader to each."""
     axes.autoscale_view()
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     axes.set(xlim=(left, right), ylim=(bottom, top))  # the labels must not change the limits
     ends = []
-    for curve, shift in zip(curves, shifts, strict=True):
+    for curve in curves:
         finite = np.flatnonzero(np.isfinite(curve.y))
-        ends.append((curve.x[finite[-1]] + shift, curve.y[finite[-1]]) if len(finite) else (right, bottom))
+        ends.append((curve.x[finite[-1]], curve.y[finite[-1]]) if len(finite) else (right, bottom))
     line = LINE_HEIGHT / (axes.figure.get_figheight() - 0.8)  # 0.8: what is above and below the axes
     wanted = [(y - bottom) / (top - bottom) for _, y in ends]
     heights = spread_apart(wanted, gap=line, low=-line / 2, high=1 + line / 2)
@@ -345,18 +340,15 @@ ACROSS = 4  # panels in a row
 LONGEST_NAME = 20  # letters of a grade beside a matrix: "4 (proliferative DR)"
 PALE = 0.8  # up to this share dark text is legible on the blue, on a light page and on a dark one
 
+Panels = Mapping[str, npt.ArrayLike]  # title → (C, C) counts or probabilities
 Write = Callable[[float, float], str]
 
 
 @house_style
 def matrix_figure(
-    panels: Mapping[str, npt.ArrayLike],
-    *,
-    grades: Sequence[str],
-    emphasised: Sequence[str] = (),
-    **options: Any,
+    panels: Panels, *, grades: Sequence[str], emphasised: Sequence[str] = (), **options: Any
 ) -> ShownFigure:
-    """panels: title → (C, C) counts or probabilities. emphasised: titles in bold. options: as for ``draw_shares``."""
+    """One matrix beside the other. emphasised: titles in bold. options: as for ``draw_shares``."""
     across = min(ACROSS, max(len(panels), 1))
     down = -(-len(panels) // across)
     longest = min(max(map(len, grades), default=1), LONGEST_NAME)
@@ -426,15 +418,13 @@ def _share_and_count(count: float, share: float) -> str:
 CONFUSION: dict[str, Any] = {"rows": "true grade", "columns": "predicted grade", "write": _share_and_count}
 
 
-def confusion_figure(
-    panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str], **more: Any
-) -> ShownFigure:
+def confusion_figure(panels: Panels, *, grades: Sequence[str], **more: Any) -> ShownFigure:
     """Confusion matrices: each cell shows its share of the row and its count. more: as for ``matrix_figure``."""
     return matrix_figure(panels, grades=grades, **{**CONFUSION, **more})
 
 
 def transition_figure(
-    panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str], digits: int = 3, columns: str = "label"
+    panels: Panels, *, grades: Sequence[str], digits: int = 3, columns: str = "label"
 ) -> Figure:
     """Transition matrices: the probability of each label (column) for each true grade (row)."""
 

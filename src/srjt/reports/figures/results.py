@@ -339,10 +339,8 @@ def kappa_figure(names: Sequence[str], kappa: canvas.Floats) -> Figure:
 
 def bias_figure(names: Sequence[str], bias: canvas.Floats, intervals: canvas.Floats) -> Figure:
     """bias: (R,) in grades, with its interval (R, 2), NaN where there is none. The mildest reader at the bottom."""
-    rows = [
-        _clear_of_0(names[i], Interval(float(bias[i]), float(intervals[i, 0]), float(intervals[i, 1])))
-        for i in np.argsort(-bias, kind="stable")
-    ]
+    order = np.argsort(-bias, kind="stable")
+    rows = [_clear_of_0(names[i], Interval(bias[i], *intervals[i])) for i in order]
     return canvas.interval_figure({"": rows}, xlabel="grades higher →")
 
 

@@ -21,7 +21,7 @@ from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
 from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement, scores_table
 from srjt.reports.sections import pictures_of, run_name, run_sections
 from srjt.reports.table import Table, between, data_table
@@ -111,15 +111,12 @@ def predictions_page(
             Section("how", "How these answers came about", facts=[*how.items()], closed=True),
             *run_sections(run, sources=sources, command=command),
         ]
-    title, lead = verdict(VERDICT, facts)
     return Page(
         kind=f"Predictions of {run_name(run)}",
-        title=title,
-        lead=lead,
+        **said(facts, VERDICT, remarks=REMARKS),
         key_numbers=_key_numbers(predictions, facts),
         warnings=[*warnings, *details],
         details=details,
-        remarks=sentences(REMARKS, facts),
         sections=sections,
     )
 
@@ -236,7 +233,6 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
     if (alike := found.network_correlation) is not None:
         numbers = [KeyNumber("correlation of the two networks' maps", f"{alike:.2f}".replace("-", "−"))]
     size = f"{found.maps.shape[2]} × {found.maps.shape[3]}"
-    remarks = [EXPLAINED, f"Maps are coarse: the last feature map has {size} places."]
     skipped = f"Files or rows that could not be read: {len(found.skipped):,}."
     tiles = [_image(found, row) for row in range(len(found.images))]
     return Page(
@@ -245,7 +241,7 @@ def explain_page(found: Explanation, *, title: str = "run") -> Page:
         lead=f"{count_of(len(found.images), 'image')}: orange raises the expected grade, blue lowers it.",
         key_numbers=numbers,
         warnings=[skipped] if found.skipped else [],
-        remarks=remarks,
+        remarks=[EXPLAINED, f"Maps are coarse: the last feature map has {size} places."],
         sections=[Section("images", "Images", tiles=tiles, large=True, brief=True)],
     )
 
@@ -255,6 +251,10 @@ def _image(found: Explanation, row: int) -> Tile:
     show = found.grades.show
     probabilities = ", ".join(f"{show(grade)}: {prediction[f'p_{grade}']:.2f}" for grade in found.grades)
     names = ["network"] if len(maps) == 1 else [f"network {k}" for k in range(1, len(maps) + 1)]
+    training: Any = found.training
+    places = () if found.neighbours is None or training is None else found.neighbours[row]
+    labels = [f"labelled {show(training.grades[training.labels[at]])}: {training.ids[at]}" for at in places]
+    pictures = [thumbnail(training, at, size=SIMILAR) for at in places]
     return Tile(
         picture=data_uri(resized_square(image, PICTURE)),
         title=f"grade {show(str(prediction['grade']))}",
@@ -265,23 +265,9 @@ def _image(found: Explanation, row: int) -> Tile:
             (data_uri(overlay(image, heat, side=PICTURE)), f"{name}, ± {np.abs(heat).max():.2g}")
             for name, heat in zip(names, maps, strict=True)
         ],
-        more=_similar(found, row),
+        more=list(zip(pictures, labels, strict=True)),
         more_title="similar training images",
     )
-
-
-def _similar(found: Explanation, row: int) -> list[tuple[str, str]]:
-    """(picture, label) of each similar training image."""
-    if found.neighbours is None or found.training is None:
-        return []
-    training: Any = found.training
-    return [
-        (
-            thumbnail(training, place, size=SIMILAR),
-            f"labelled {found.grades.show(training.grades[training.labels[place]])}: {training.ids[place]}",
-        )
-        for place in found.neighbours[row]
-    ]
 
 
 # How many patients a study needs.
@@ -292,7 +278,7 @@ PLANNED: list[Verdict[Any]] = [
     (lambda f: True, "{f.patients:,} patients give the {f.name} within ± {f.half_width:g}", "More patients do not help "
      "against wrong labels: have images read several times, or verify a random part."),
 ]  # fmt: skip
-NOTES: list[Rule[SamplePlan]] = [
+NOTES: list[Rule[Any]] = [
     (lambda f: 0 < f.pilot < 30, "A pilot of {f.pilot} patients is small: the number may be far off."),
     (lambda f: f.pilot > 0, "The deviation of the pilot is taken for that of all patients; another clinic may "
      "differ."),
@@ -313,9 +299,11 @@ def plan_page(plan: SamplePlan) -> Page:
     sections = [Section("widths", "Other half-widths", tables=[table])]
     if len(plan.readings):
         enough = plan.readings.loc[plan.readings["wrong"] <= plan.half_width, "readings"]
-        few = "Nine readings leave more"
-        if len(enough):
-            few = f"{enough.iloc[0]:.0f} readings of an image leave fewer"
+        few = (
+            f"{enough.iloc[0]:.0f} readings of an image leave fewer"
+            if len(enough)
+            else "Nine readings leave more"
+        )
         readings = data_table(
             plan.readings.rename(columns={"wrong": "wrong medians"}),
             title="Readings of each image",
@@ -325,19 +313,16 @@ def plan_page(plan: SamplePlan) -> Page:
         )
         text = f"{few} wrong grades than the half-width."
         sections.append(Section("readings", "Readings", text=[text], tables=[readings], brief=True))
-    title, lead = verdict(PLANNED, SimpleNamespace(**vars(plan), name=name))
     other = "patients" if plan.metric == "noise-rate" else "images"
     return Page(
         kind="Plan",
-        title=title,
-        lead=lead,
+        **said(SimpleNamespace(**vars(plan), name=name), PLANNED, remarks=NOTES),
         key_numbers=[
             KeyNumber(name, f"{plan.value:.3f}", interval=f"± {plan.half_width:g}", compared=plan.source),
             KeyNumber(other, f"{getattr(plan, other):,}"),
         ],
         figure=_curve(plan, name),
         figure_table=table,
-        remarks=sentences(NOTES, plan),
         sections=sections,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ from srjt.errors import SrjtError, count_of
 from srjt.noise.model import FORMS
 from srjt.reports import sections
 from srjt.reports.figures import canvas
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences
 from srjt.reports.table import Format, between, data_table
 
 WORST = 60  # labels shown
@@ -141,7 +141,11 @@ def _page(
         worst = readings.head(WORST).replace({"grade": shown, "suggested": shown})
         worst = worst.assign(image=worst["id"].map(image_of).fillna(""))
         doubtful.append(doubtful_section(worst, len(readings), "reading", picture, file="readings.csv"))
-    title, lead = verdict(VERDICT, f)
+    noise = []
+    if f.judged or f.identifiable:
+        form = f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}"
+        mean = "a mean over all forms, by how well each explains the labels"
+        noise = [("likeliest form", form), ("matrix", mean)]
     command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
     entries = {name: str(facts[name]) for name in names}
@@ -149,16 +153,13 @@ def _page(
     source = Path(facts["source"]).name or ("labels" if folder is None else folder.resolve().name)
     return Page(
         kind=f"Label audit of {source}",
-        title=title,
-        lead=lead,
+        **said(f, VERDICT, warnings=WARNINGS, remarks=REMARKS),
         key_numbers=_key_numbers(f),
         figure=figures[0] if figures else None,
-        warnings=sentences(WARNINGS, f),
-        remarks=sentences(REMARKS, f),
         sections=[
             *doubtful,
             _rates(f, shown),
-            *_noise(f, figures[1:]),
+            *([Section("noise", "Noise", facts=noise, figures=figures[1:])] if noise or figures[1:] else []),
             Section("method", "Review and method", code=command, facts=[*entries.items()]),
         ],
     )
@@ -314,16 +315,6 @@ RECOGNISED = (
     "Recognised: given to samples with this label more often than to others, beyond two standard errors. Other grades "
     "are neither suggested nor corrected."
 )
-
-
-def _noise(f: SimpleNamespace, figures: Sequence[canvas.CaptionedFigure]) -> Iterator[Section]:
-    entries = []
-    if f.judged or f.identifiable:
-        form = f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}"
-        mean = "a mean over all forms, by how well each explains the labels"
-        entries = [("likeliest form", form), ("matrix", mean)]
-    if entries or figures:
-        yield Section("noise", "Noise", facts=entries, figures=figures)
 
 
 def _noise_figures(

@@ -25,7 +25,7 @@ from srjt.ordinal.metrics import MAIN, METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences, verdict
 from srjt.reports.sections import pictures_of, run_sections
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
@@ -33,10 +33,6 @@ from srjt.training.trained import Trained
 
 EXAMPLES = 6  # of each kind
 POOLS = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}
-
-
-# Sentences.
-
 
 SCORE = "{f.first_words} {f.score:.3f} on {f.samples}"
 BOTH_SCORES = SCORE + "; {f.naive:.3f} for one grade."
@@ -113,9 +109,6 @@ def evaluation_notes(found: Evaluation) -> tuple[list[str], list[str]]:
     return [*filter(None, warnings)], sentences(NOTES, evaluation_facts(found))
 
 
-# The page.
-
-
 @page_of.register(Evaluation)
 def evaluation_page(
     found: Evaluation,
@@ -159,11 +152,10 @@ def evaluation_page(
 
 def key_numbers(found: Evaluation) -> list[KeyNumber]:
     """The usual metrics, and the first numbers of whatever else was asked for."""
-    numbers = []
-    for name in MAIN:
-        naive = getattr(found.naive, name, None)
-        compared = "" if naive is None else f"one grade: {naive:.3f}"
-        numbers.append(KeyNumber.of(metric_heading(name), found.intervals[name], compared=compared))
+    one = {name: f"one grade: {getattr(found.naive, name):.3f}" for name in MAIN if found.naive is not None}
+    numbers = [
+        KeyNumber.of(metric_heading(name), found.intervals[name], compared=one.get(name, "")) for name in MAIN
+    ]
     if found.decision is not None:
         refer = f"refer from {found.grades.show(found.decision.refer_from)}"
         for name in ("sensitivity", "specificity"):
@@ -225,7 +217,7 @@ def captioned_confusion(
     return CaptionedFigure(
         name=name,
         figure=confusion_figure({where: counts}, grades=grades, **more),
-        caption=f"Share of the row, and below it the number of samples{note}.",
+        caption=f"Share of the row, and below it the count{note}.",
         alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
     )
 
@@ -242,43 +234,43 @@ def confusion_table(found: Evaluation) -> Table:
 
 def calibration_section(found: Evaluation) -> Section:
     """Whether probabilities mean what they say, before and after recalibration."""
+    error, figures = f"{found.calibration_error:.3f}", []
+    if found.calibration:
+        panels = {"As the networks give them": found.uncalibrated} if found.uncalibrated else {}
+        panels["Recalibrated" if found.uncalibrated else "Probabilities"] = found.calibration
+        figure = CaptionedFigure(
+            name="reliability",
+            figure=results.reliability_figure(panels),
+            caption="How often answers are right, by how sure they are. Larger points stand for more samples.",
+            alt=f"Reliability diagram. Calibration error {error}.",
+        )
+        figures.append(figure)
     facts = [
-        ("calibration error", f"{found.calibration_error:.3f}"),
+        ("calibration error", error),
         ("ranked probability score", f"{found.ranked_probability_score:.3f}"),
     ]
-    panels = {"Recalibrated" if found.uncalibrated else "Probabilities": found.calibration}
-    if found.uncalibrated:
-        panels = {"As the networks give them": found.uncalibrated, **panels}
-    figure = CaptionedFigure(
-        name="reliability",
-        figure=results.reliability_figure(panels),
-        caption="How often answers are right, by how sure they are. Larger points stand for more samples.",
-        alt=f"Reliability diagram. Calibration error {found.calibration_error:.3f}.",
-    )
-    figures = [figure] if found.calibration else []
     return Section("calibration", "Calibration", facts=facts, figures=figures)
 
 
 def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Section]:
     """Right, near and far answers with their images; none without images. data: where they are, if not in files."""
-    rows, shown = found.answers, found.grades.shown
+    rows, grades = found.answers.reset_index(drop=True), found.grades
     if found.per or rows.empty or found.features:  # a patient is not one picture
         return []
-    files, picture = rows["file" if "file" in rows else "image"].astype(str).tolist(), pictures_of(data)
-    frame = pd.DataFrame({name: rows[name].map(found.grades.index) for name in ("label", "grade")})
-    owner = rows["patient" if "patient" in rows else "image"]
-    frame = frame.assign(id=rows["image"].astype(str), owner=owner)
-    frame = frame.reset_index(drop=True).sample(frac=1, random_state=0)
-    distance = (frame["grade"] - frame["label"]).abs().clip(upper=2)
+    rows = rows.assign(
+        file=rows["file" if "file" in rows else "image"].astype(str),
+        owner=rows["patient" if "patient" in rows else "image"],
+        off=(rows["grade"].map(grades.index) - rows["label"].map(grades.index)).abs().clip(upper=2),
+    ).sample(frac=1, random_state=0)
     tiles: list[Tile] = []
     for off, kind in enumerate(("right", "off by one", "off by more")):
-        own = frame[distance == off]
+        own, picture = rows[rows["off"] == off], pictures_of(data)
         # one of each patient first
-        own = own.iloc[np.argsort(own.duplicated("owner"), kind="stable")][: 4 * EXAMPLES].reset_index()
-        pictures = ((one, image) for one in own.to_dict("records") if (image := picture(files[one["index"]])))
+        own = own.iloc[np.argsort(own.duplicated("owner"), kind="stable")][: 4 * EXAMPLES]
+        pictures = ((one, image) for one in own.to_dict("records") if (image := picture(one["file"])))
         for one, image in itertools.islice(pictures, EXAMPLES):
-            title = " → ".join(dict.fromkeys((shown[one["label"]], shown[one["grade"]])))
-            tiles.append(Tile(picture=image, title=title, number=kind, text=one["id"]))
+            title = " → ".join(dict.fromkeys(map(grades.show, (one["label"], one["grade"]))))
+            tiles.append(Tile(picture=image, title=title, number=kind, text=str(one["image"])))
     text = f"Chosen at random. “A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
     return [Section("examples", "Examples", text=[text], tiles=tiles)] if tiles else []
 
@@ -289,24 +281,21 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
 def _asked(found: Evaluation) -> Iterator[Section]:
     """The decision to refer, the answers left to a person, the ranges."""
     if (decision := found.decision) is not None:
-        grade = found.grades.show(decision.refer_from)
-        referred = (
-            f"{decision.referred:,} of {decision.samples:,} referred, {decision.positives:,} should be."
-        )
+        grade, of = found.grades.show(decision.refer_from), f"of {decision.samples:,} referred"
+        referred = f"{decision.referred:,} {of}, {decision.positives:,} should be."
         # the first screen has sensitivity and specificity
         predictive = {name: n for name, n in decision.operating_point.items() if name.endswith("value")}
         table = _scores({**predictive, **decision.areas}, f"Refer {refer_if(grade, decision.threshold)}")
         figures = results.decision_figures(decision, grade=grade)
-        yield Section("decision", "Decision to refer", text=[f"{referred} {decision.found}"], tables=[table],
-                      figures=figures, brief=True)  # fmt: skip
+        text = [f"{referred} {decision.found}"]
+        yield Section("decision", "Decision to refer", text=text, tables=[table], figures=figures, brief=True)
     if (abstention := found.abstention) is not None:
         text, tables = [], []
         if abstention.wanted is not None:
             left = f"{abstention.errors_left:.0%} of all wrong answers are left to a person. "
             text = [("" if math.isnan(abstention.errors_left) else left) + abstention.found]
-        kept = {name: score for name, score in abstention.kept.items() if name != "accuracy"}
-        if text and kept:
-            tables = [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")]
+            if kept := {name: score for name, score in abstention.kept.items() if name != "accuracy"}:
+                tables = [_scores(kept, f"Without the {abstention.share:.1%} least confident answers")]
         figures = [results.risk_coverage_figure(abstention)]
         yield Section("abstention", "Abstention", text=text, tables=tables, figures=figures, brief=bool(text))
     if (ranges := found.ranges) is not None:
@@ -373,30 +362,26 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
     """What the sentences are about. better, worse: the runs of which neither interval nor corrected p-value allows for
     no difference."""
     rows = [row for row in comparison.differences if row.metric == comparison.purpose]
-    sign = -1 if METRICS[comparison.purpose].lower_is_better else 1
-    gains = {
-        row.run: sign * row.difference.value
-        for row in rows
-        if (row.difference.low > 0 or row.difference.high < 0) and row.adjusted <= 1 - comparison.level
-    }
-    better = [run for run, gain in gains.items() if gain > 0]
-    worse = [run for run, gain in gains.items() if gain < 0]
-    others, trainings = comparison.runs[1:], comparison.trainings or (1,) * len(comparison.runs)
-    groups = {"better": better, "worse": worse, "not shown to differ": {*others} - {*better, *worse}}
+    metric = METRICS[comparison.purpose]
+    groups: dict[str, list[str]] = {"better": [], "worse": [], "not shown to differ": []}
+    for row in rows:
+        value, low, high = row.difference
+        clear = not low <= 0 <= high and row.adjusted <= 1 - comparison.level
+        better = "better" if (value < 0) == metric.lower_is_better else "worse"
+        groups[better if clear else "not shown to differ"].append(row.run)
     patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
     value, low, high = rows[0].difference
-    level, metric = f"{comparison.level:.0%} interval", METRICS[comparison.purpose].long_name
+    interval = f"({comparison.level:.0%} interval {between(low, high, '+.3f')})"
     own = {
+        **groups,
         "first": comparison.runs[0],
-        "others": ", ".join(others),
-        "two": len(others) == 1,
-        "metric": metric,
-        "difference": f"{value:+.3f} ({level} {between(low, high, '+.3f')})".replace("-", "−"),
-        "better": better,
-        "worse": worse,
+        "others": ", ".join(comparison.runs[1:]),
+        "two": len(comparison.runs) == 2,
+        "metric": metric.long_name,
+        "difference": f"{value:+.3f} {interval}".replace("-", "−"),
         "outcome": "; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs),
         "samples": f"{count_of(comparison.samples, 'test sample')}{patients}",
-        "trainings": trainings,
+        "trainings": comparison.trainings or (1,),
     }
     return SimpleNamespace(**{**vars(comparison), **own})
 
@@ -405,13 +390,11 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
 def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
-    title, lead = verdict(COMPARED, facts)
     # of two runs the usual metrics; of several the metric that the grades are for
     usual = MAIN if facts.two else (comparison.purpose,)
     return Page(
         kind="Comparison",
-        title=title,
-        lead=lead,
+        **said(facts, COMPARED, remarks=COMPARED_NOTES),
         key_numbers=[
             KeyNumber.of(
                 metric_heading(row.metric) if facts.two else row.run,
@@ -428,29 +411,25 @@ def comparison_page(comparison: Comparison) -> Page:
             f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good."
             for run, count in comparison.trained_on.items()
         ],
-        remarks=sentences(COMPARED_NOTES, facts),
         sections=[Section("numbers", "All metrics", tables=[_difference_table(comparison, metrics=tuple(METRICS))])],
     )  # fmt: skip
 
 
 def _difference_table(comparison: Comparison, *, metrics: tuple[str, ...]) -> Table:
-    rows = [row for row in comparison.differences if row.metric in metrics]
-    several = len(comparison.runs) > 2
-    frame = pd.DataFrame({
-        "metric": [metric_heading(row.metric) for row in rows],
-        "run": [row.run for row in rows],
-        "difference": [row.difference.value for row in rows],
-        f"{comparison.level:.0%} interval": [between(*row.difference[1:], "+.3f") for row in rows],
-        "p, Holm" if several else "p": [row.adjusted for row in rows],
-        "this run": [row.value for row in rows],
-        comparison.runs[0]: [row.first for row in rows],
-    })  # fmt: skip
+    frame = pd.DataFrame([vars(row) for row in comparison.differences if row.metric in metrics])
+    ends, several, first = frame["difference"].tolist(), len(comparison.runs) > 2, comparison.runs[0]
+    changes = frame["run"] != frame["run"].shift()
+    frame["metric"] = frame["metric"].map(metric_heading)
+    frame["difference"] = [value for value, *_ in ends]
+    frame["interval"] = [between(low, high, "+.3f") for _, low, high in ends]
+    shown = ["metric", *["run"] * several, "difference", "interval", "adjusted", "value", "first"]
+    names = {"adjusted": "p, Holm" if several else "p", "value": "this run", "first": first}
     return data_table(
-        frame if several else frame.drop(columns="run"),
-        title=f"Differences from {comparison.runs[0]}",
+        frame[shown].rename(columns={**names, "interval": f"{comparison.level:.0%} interval"}),
+        title=f"Differences from {first}",
         formats={"difference": "+.3f"},
         slug="differences",
-        rule_before=[place for place in range(1, len(rows)) if rows[place].run != rows[place - 1].run],
+        rule_before=np.flatnonzero(changes)[1:].tolist(),
     )
 
 
@@ -566,20 +545,15 @@ def true_scores_section(found: Evaluation) -> list[Section]:
         names[f"recall_{place}"] = f"recall, {found.grades.show(place)}"
         values[f"recall_{place}"] = counts[place] / sum(counts) if sum(counts) else math.nan
     shown = [name for name, interval in truly.scores.items() if math.isfinite(interval.low)]
-    frame = pd.DataFrame({
-        "score": [names.get(name, name) for name in shown],
-        "by labels": [values[name] for name in shown],
-    })  # fmt: skip
+    rows = [(names.get(name, name), values[name]) for name in shown]
+    frame = pd.DataFrame(rows, columns=["score", "by labels"])
     columns, caption = {"bounds": truly.scores}, ""
     if truly.basis == "verified grades":
         frame["by true grades"] = [truly.scores[name].value for name in shown]
         columns = {"95 % interval": truly.scores}
     if truly.apart and truly.alike:
         columns |= {"apart": truly.apart, "alike": truly.alike}
-        caption = (
-            "Apart: the network errs independently of the labels. Alike: it repeats their errors. Which of "
-            "these is so is not known."
-        )
+        caption = "Apart: the network errs independently of the labels; alike: as they do. Which is so is not known."
     for heading, scores in columns.items():
         frame[heading] = [between(*scores[name][1:]) for name in shown]
     table = data_table(frame, title="Against the true grades", caption=caption, slug="true-scores")
@@ -614,14 +588,12 @@ def external_section(found: Evaluation, *, brief: bool) -> list[Section]:
     if external.recalibrated is not None:
         sets["recalibrated"] = external.recalibrated
     scores = pd.DataFrame({"score": [*map(metric_heading, MAIN), "calibration error ↓"]})
-    grades = pd.DataFrame({"grade": found.grades.shown})
+    shares = {f"share, {name}": sets[name].shares for name in ("home", "here")}
+    grades = pd.DataFrame({"grade": found.grades.shown, **shares})
     for name, one in sets.items():
         intervals = [one.intervals[metric] for metric in MAIN]
         scores[name] = [*(interval.value for interval in intervals), one.calibration_error]
         scores[f"95 %, {name}"] = [*(between(*interval[1:]) for interval in intervals), ""]
-    for name in ("home", "here"):
-        grades[f"share, {name}"] = sets[name].shares
-    for name, one in sets.items():
         grades[f"MAE, {name}"] = one.grade_errors
     samples, patients = external.calibrated_on
     caption = "Home: the run's own test side, by the run as it was trained, as in “here”."
@@ -634,9 +606,9 @@ def external_section(found: Evaluation, *, brief: bool) -> list[Section]:
         caption="How often answers are right, by how sure they are, at home and here.",
         alt="Reliability diagrams of the own test side and of these samples.",
     )
-    shares = dict.fromkeys(("share, home", "share, here"), ".1%")
+    formats = dict.fromkeys(shares, ".1%")
     tables = [
         data_table(scores, title="Scores at home and here", slug="external-scores", caption=caption),
-        data_table(grades, title="Grades at home and here", slug="external-grades", formats=shares),
+        data_table(grades, title="Grades at home and here", slug="external-grades", formats=formats),
     ]
     return [Section("external", heading, text=text, tables=tables, figures=[figure], brief=True)]

@@ -72,9 +72,6 @@ NOTES: list[Rule[Any]] = [
 ]  # fmt: skip
 
 
-# What is read of a run.
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """A run, in memory or in a folder, as far as it is there."""
@@ -86,9 +83,9 @@ class RunRecord:
     sides: Mapping[str, Evaluation]
     folder: Path | None = None
     estimate: NoiseEstimate | None = None
-    show_test: bool = True
-    problem: str = ""
-    messages: Sequence[str] = ()
+    show_test: bool = True  # else there is nothing of the test side
+    problem: str = ""  # why a training has stopped
+    messages: Sequence[str] = ()  # what it has said
 
     @property
     def pooled(self) -> bool:
@@ -115,7 +112,7 @@ def run_page(folder: Path, **options: Any) -> Page:
             title="The training is being prepared",
             lead=messages[-1] if messages else "",
             remarks=[f"Written {datetime.now(timezone.utc):%H:%M:%S} UTC; the page reloads itself."],
-            sections=list(_messages(messages)),
+            sections=_messages(messages),
             progress=0.0,
         )
     return _page(read_record(folder, **options))
@@ -126,21 +123,17 @@ def read_record(
     *,
     grade_names: Mapping[str, str] | None = None,
     live: Literal["training", "stopped"] | None = None,
-    messages: Sequence[str] = (),
-    problem: str = "",
-    show_test: bool = True,
+    **more: Any,
 ) -> RunRecord:
     """What the page of a run shows. grade_names: instead of the run's own.
 
-    live: the training is running, or has just stopped because of ``problem``; messages: what it has said. Without
-    ``show_test`` there is nothing of the test side.
+    live: the training is running, or has just stopped. more: the last fields of the record.
     """
     facts = run_folder.read_facts(folder)
     if grade_names is not None:
         facts = replace(facts, grades=facts.grades.named(grade_names))
     done = live is None and (folder / "summary.json").exists()  # weights may have been deleted to save space
-    file = folder / "metrics.csv"
-    metrics = pd.DataFrame(columns=list(HEADER))
+    metrics, file = pd.DataFrame(columns=list(HEADER)), folder / "metrics.csv"
     if done or file.exists():
         metrics = finished_metrics(folder) if done else read_metrics(file)
     return RunRecord(
@@ -151,9 +144,7 @@ def read_record(
         sides=stored_sides(folder, facts.grades) if done else {},
         folder=folder,
         estimate=run_folder.read_noise_estimate(folder),
-        show_test=show_test,
-        problem=problem,
-        messages=messages,
+        **more,
     )
 
 
@@ -252,8 +243,8 @@ def _realised_noise(record: RunRecord) -> tuple[npt.NDArray[np.float64] | None, 
     if not {"grade", "true_grade"} <= set(history.columns) or history.empty:
         return None, math.nan
     places = range(len(record.facts.grades))
-    joint = pd.crosstab(history["true_grade"], history["grade"]).reindex(places, columns=places, fill_value=0)
-    shares = joint.div(joint.sum(axis=1).clip(lower=1), axis=0)
+    shares = pd.crosstab(history["true_grade"], history["grade"], normalize="index")
+    shares = shares.reindex(places, columns=places, fill_value=0)
     return shares.to_numpy(np.float64), float((history["true_grade"] != history["grade"]).mean())
 
 
@@ -350,12 +341,11 @@ def _sections(record: RunRecord, f: SimpleNamespace, curves: Sequence[CaptionedF
     if not math.isnan(f.wrong):
         rows.append(("wrong labels", f"{f.wrong:.1%} of the training side"))
     labels = facts.data.get("class_counts") or []
-    counts = list(zip(facts.grades.shown, map(int, labels), strict=True)) if any(labels) else []
+    counts = list(zip(facts.grades.shown, labels, strict=True)) if any(labels) else []
     yield Section("data", "Data", facts=rows, counts=counts, counted="training labels")
     yield from _messages(record.messages)
     yield provenance_section(facts, record.metrics)
 
 
-def _messages(messages: Sequence[str]) -> Iterator[Section]:
-    if messages:
-        yield Section("messages", "Messages", text=messages[-MESSAGES:])
+def _messages(messages: Sequence[str]) -> list[Section]:
+    return [Section("messages", "Messages", text=messages[-MESSAGES:])] if messages else []

@@ -18,7 +18,7 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences
 from srjt.reports.sections import listed, settings_section
 from srjt.reports.table import MISSING, Table, TableCell, data_table, metric_heading
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
@@ -43,8 +43,8 @@ VERDICT: list[Verdict[Any]] = [
 ]  # fmt: skip
 # condition, template, the name of the details
 WARNINGS: list[tuple[Callable[[Any], Any], str, str]] = [
-    (lambda f: f.failed, "{f.failed} failed.", "tracebacks"),
-    (lambda f: f.unfinished, "{f.unfinished} to finish; means are over the finished ones.", ""),
+    (lambda f: f.failed, "{f.failed:,} of {f.total} failed.", "tracebacks"),
+    (lambda f: f.unfinished, "{f.unfinished:,} of {f.total} to finish; means are over the finished ones.", ""),
     (lambda f: f.singular, "Garg's loss inverts the noise matrix, which is nearly singular ({f.singular}): its results "
      "do not show how good the method is.", ""),
     (lambda f: f.not_better, "No better than one grade for all: {f.not_better}.", "all_not_better"),
@@ -53,8 +53,8 @@ WARNINGS: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda f: f.folds == 1, "Only one of {f.planned_folds} folds is part of the study: there is no paired test.", ""),
 ]  # fmt: skip
 NOISE: list[Rule[Any]] = [
-    (lambda f: f.injected, "Noise is injected into training and validation labels, never into test labels."),
-    (lambda f: f.as_given, "“Labels as given”: nothing is injected."),
+    (lambda f: f.kinds - {"none"}, "Noise is injected into training and validation labels, never into test labels."),
+    (lambda f: "none" in f.kinds, "“Labels as given”: nothing is injected."),
 ]  # fmt: skip
 NOISE_COLUMNS = {  # those without a value are left out
     "rho": "ρ",
@@ -69,12 +69,9 @@ NOISE_COLUMNS = {  # those without a value are left out
 
 def study_facts(results: StudyResults) -> SimpleNamespace:
     """What the rules know of a study: numbers, and lists that are empty where there is nothing to say."""
-    runs, study = results.runs, results.facts
-    status, noises = Counter(runs["status"]), study_figures.study_noises(results)
+    runs, study, status = results.runs, results.facts, Counter(results.runs["status"])
     purpose: Purpose = study["study"]["train"].get("optimise") or "mae"
-    metric = METRICS[purpose]
-    cells = best_cells(results, purpose)
-    not_better = _not_better(results, purpose)
+    metric, cells, not_better = METRICS[purpose], best_cells(results, purpose), _not_better(results, purpose)
     gains = sorted(
         abs((best.value or 0.0) - others[PLAIN]) for _, best, others in cells.values() if PLAIN in others
     )
@@ -82,13 +79,13 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
     most = max(won.values(), default=0)
     leaders = [name for name, count in won.items() if count == most]
     return SimpleNamespace(
-        name=str(study.get("name") or results.folder.name or "Study"),
         leader=", ".join(leaders),
         won=f" ({most} of {len(cells)} noises{' each' * (len(leaders) > 1)})" if most < len(cells) else "",
         runs=len(runs),
         done=status["done"],
-        failed=_of_runs(status["failed"], len(runs)),
-        unfinished=_of_runs(status["left"] + status["running"], len(runs)),
+        total=count_of(len(runs), "run"),
+        failed=status["failed"],
+        unfinished=status["left"] + status["running"],
         test="test" in set(results.scores["split"]),
         patients=study.get("patients") is not None,
         folds=runs["fold"].nunique(),
@@ -103,13 +100,8 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         all_not_better=[("All of them", "\n".join(not_better))] if len(not_better) > NAMED else [],
         tracebacks=_tracebacks(runs[runs["status"] == "failed"]),
         singular=_singular(results) if "garg" in set(runs["method"]) else "",
-        injected=any(parse_noise(name).kind != "none" for name in noises),
-        as_given=any(parse_noise(name).kind == "none" for name in noises),
+        kinds={parse_noise(name).kind for name in study_figures.study_noises(results)},
     )
-
-
-def _of_runs(number: int, total: int) -> str:
-    return f"{number:,} of {count_of(total, 'run')}" if number else ""
 
 
 def _composition(results: StudyResults) -> str:
@@ -140,13 +132,13 @@ def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, Table
     for table in tables.comparison():
         rows = [row.cells for row in table.rows]
         for place, column in enumerate(table.columns):
-            best = [row for row in rows if row[place].mark == "best"]
-            if not best:
-                continue
-            means = {row[0].text: row[place].value for row in rows if row not in best}
-            others = {label: mean for name, label in beside.items() if (mean := means.get(name)) is not None}
-            names = " and ".join(row[0].text for row in best)
-            cells[column.name.split(" ")[0]] = names, best[0][place], others
+            if best := [row for row in rows if row[place].mark == "best"]:
+                means = {row[0].text: row[place].value for row in rows if row not in best}
+                others = {
+                    label: mean for name, label in beside.items() if (mean := means.get(name)) is not None
+                }
+                names = " and ".join(row[0].text for row in best)
+                cells[column.name.split(" ")[0]] = names, best[0][place], others
     return cells
 
 
@@ -164,11 +156,11 @@ def _not_better(results: StudyResults, purpose: Purpose) -> list[str]:
 
 
 def _tracebacks(failed: pd.DataFrame) -> list[tuple[str, str]]:
-    shown = [
-        (f"{display_name(run['method'], run['variant'])}, {run['noise']}, fold {run['fold']}, seed {run['seed']}",
-         run["error"] if len(run["error"]) <= TRACEBACK else f"… {run['error'][-TRACEBACK:]}")
-        for run in failed.head(TRACEBACKS).to_dict("records")
-    ]  # fmt: skip
+    shown = []
+    for run in failed.head(TRACEBACKS).to_dict("records"):
+        name, error = display_name(run["method"], run["variant"]), run["error"]
+        cut = error if len(error) <= TRACEBACK else f"… {error[-TRACEBACK:]}"
+        shown.append((f"{name}, {run['noise']}, fold {run['fold']}, seed {run['seed']}", cut))
     more = len(failed) - len(shown)
     return [*shown, *([("…", f"and {count_of(more, 'more run')}")] if more else [])]
 
@@ -177,9 +169,8 @@ def _singular(results: StudyResults) -> str:
     """The noises whose matrix is badly inverted; "" if there are none."""
     condition = results.noise["condition_number"].astype(float)
     worst = condition[condition > ILL_CONDITIONED].groupby(results.noise["noise"], sort=False).max()
-    return "; ".join(
-        f"{study_tables.noise_name(str(name))}: condition number {n:.0f}" for name, n in worst.items()
-    )
+    names = map(study_tables.noise_name, worst.index)
+    return "; ".join(f"{name}: condition number {n:.0f}" for name, n in zip(names, worst, strict=True))
 
 
 @page_of.register(StudyResults)
@@ -196,16 +187,14 @@ def study_page(
     facts, noises = study_facts(results), study_figures.study_noises(results)
     curves = (study_figures.score_curves(results, noise, metric="mae") for noise in noises)
     first = [*study_figures.mae_against_rate(results), *filter(None, curves)][:1]
-    warnings, (title, lead) = study_warnings(facts), verdict(VERDICT, facts)
+    warnings = study_warnings(facts)
     return Page(
-        kind=f"Study: {facts.name}",
-        title=title,
-        lead=lead,
+        kind=f"Study: {results.facts.get('name') or results.folder.name or 'Study'}",
+        **said(facts, VERDICT, remarks=NOISE),
         key_numbers=_key_numbers(facts),
         figure=first[0] if first else None,
         warnings=list(warnings),
         details=warnings,
-        remarks=sentences(NOISE, facts),
         sections=[
             *learning_curve_section(results, metric="mae"),
             *(_results(results, metrics) if facts.test else []),
@@ -433,19 +422,16 @@ def _runs(results: StudyResults) -> Section:
         index="key", columns="metric", values="value", aggfunc="last"
     )
     runs, held_out = results.runs, dict(enumerate(results.facts.get("held_out") or []))
-    frame = pd.DataFrame({
-        "method": [display_name(*row) for row in runs[["method", "variant"]].itertuples(index=False)],
-        "noise": runs["noise"].to_numpy(),
-        "fold": runs["fold"].to_numpy(),
-        **({"held out": [held_out.get(fold, "") for fold in runs["fold"]]} if held_out else {}),
-        "seed": runs["seed"].to_numpy(),
-        "status": [STATUSES.get(status, str(status)) for status in runs["status"]],
-        "minutes": pd.to_numeric(runs["seconds"]).to_numpy(float) / 60,
-    })  # fmt: skip
+    seconds = pd.to_numeric(runs["seconds"]).astype(float)
+    frame = runs[["method", "noise", "fold", "seed", "status"]].assign(minutes=seconds / 60)
+    frame["method"] = [display_name(*row) for row in runs[["method", "variant"]].itertuples(index=False)]
+    frame["status"] = frame["status"].replace(STATUSES)
+    if held_out:
+        frame.insert(3, "held out", frame["fold"].map(held_out))
     for metric in study_tables.PAPER_METRICS:
         of_runs = test.reindex(index=runs["key"], columns=[metric])[metric]
         frame[METRICS[metric].short_name] = of_runs.to_numpy(float)
-    total, networks = float(pd.to_numeric(runs["seconds"]).sum()), study_tables.networks_phrase(results.facts)
+    total, networks = float(seconds.sum()), study_tables.networks_phrase(results.facts)
     table = data_table(
         frame,
         title="Every run",
@@ -471,24 +457,15 @@ def _data(results: StudyResults) -> Section:
         "split": split + ("" if patients is None else ", each patient on one side only"),
         "preset": study["study"]["preset"] or "",
     }
-    return Section(
-        "data",
-        "Data",
-        facts=[(term, value) for term, value in entries.items() if value],
-        counts=[(str(grade), count) for grade, count in zip(study["grades"], counts, strict=True)],
-    )
+    facts = [(term, value) for term, value in entries.items() if value]
+    return Section("data", "Data", facts=facts, counts=list(zip(study["grades"], counts, strict=True)))
 
 
 def _reproduce(facts: dict[str, Any]) -> Section:
     entries = [
         ("versions", ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())),
-        ("seeds", ", ".join(str(seed) for seed in facts["study"]["seeds"])),
+        ("seeds", ", ".join(map(str, facts["study"]["seeds"]))),
         ("hash of the splits", str(facts.get("splits_hash") or MISSING)),
     ]
-    return Section(
-        "reproduce",
-        "Reproduce",
-        code=str(facts.get("command") or ""),
-        facts=entries,
-        parts=settings_section(facts["study"]["train"]),
-    )
+    code, settings = str(facts.get("command") or ""), settings_section(facts["study"]["train"])
+    return Section("reproduce", "Reproduce", code=code, facts=entries, parts=settings)
