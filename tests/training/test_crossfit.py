@@ -189,7 +189,9 @@ def test_other_settings_do_not_go_into_the_same_folder(
     noisy: Manifest, fits: TrainConfig, fitted: Fitted
 ) -> None:
     _, out = fitted
-    changed = r"another configuration \(the samples, labels or split are not the same"
+    changed = (
+        r"another configuration \(the samples, labels, patients, verified grades or split are not the same"
+    )
     with pytest.raises(SrjtError, match=changed):
         fit(noisy, fits, folds=4, out=out)
     with pytest.raises(SrjtError, match="epochs was 3 and is now 5"):

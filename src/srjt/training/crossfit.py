@@ -91,7 +91,7 @@ Predicted = dict[str, npt.NDArray[Any]]  # of the held-out samples: probabilitie
 class Folds:
     """What the trainings of a cross-fit have in common."""
 
-    manifest: Manifest  # without true grades
+    manifest: Manifest  # without true and verified grades
     config: TrainConfig
     rows: Ints  # (N,) rows of the samples in the image store
     labels: Ints  # (N,) their given grades
@@ -404,7 +404,7 @@ def cross_fit(
         fetch_weights(config, setup, features=manifest.are_features)
     at_once = 1 if workers is None else folds  # their epochs are counted together
     reporter.begin(title, epochs=config.epochs * at_once, folds=folds // at_once)
-    without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
+    without_truth = replace(manifest, table=manifest.table.drop(columns=TRUTH, errors="ignore"))
     store = setup.open_store(without_truth, config)
     if not store.skipped:  # hash the images only once
         without_truth = store.manifest
