@@ -18,7 +18,7 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences
 from srjt.reports.sections import listed, settings_section
 from srjt.reports.table import MISSING, Table, TableCell, data_table, metric_heading
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
@@ -187,16 +187,14 @@ def study_page(
     facts, noises = study_facts(results), study_figures.study_noises(results)
     curves = (study_figures.score_curves(results, noise, metric="mae") for noise in noises)
     first = [*study_figures.mae_against_rate(results), *filter(None, curves)][:1]
-    warnings, (title, lead) = study_warnings(facts), verdict(VERDICT, facts)
+    warnings = study_warnings(facts)
     return Page(
         kind=f"Study: {results.facts.get('name') or results.folder.name or 'Study'}",
-        title=title,
-        lead=lead,
+        **said(facts, VERDICT, remarks=NOISE),
         key_numbers=_key_numbers(facts),
         figure=first[0] if first else None,
         warnings=list(warnings),
         details=warnings,
-        remarks=sentences(NOISE, facts),
         sections=[
             *learning_curve_section(results, metric="mae"),
             *(_results(results, metrics) if facts.test else []),
