@@ -265,9 +265,8 @@ def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> Run
 
 # what is said about a value that says nothing itself
 _NOT_THE_SAME = {
-    "fingerprint": "the samples, labels or split are not the same",
+    "fingerprint": "the samples, labels, patients, verified grades or split are not the same",
     "images": "the images are not the same",
-    "verified": "the verified grades are not the same",
     "own_network": "only one of them uses a network of your own",
 }
 
@@ -291,7 +290,6 @@ class NoiseFile(BaseModel, extra="forbid"):
     fingerprint: str
     warm_up: dict[str, Any]
     folds: int
-    verified: str | None
     images: str | None
     estimate: Annotated[NoiseEstimate, files.made_by(NoiseEstimate.from_dict)]
 
