@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -166,8 +167,14 @@ def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopp
         train(out=stopped, epochs=4, seed=7)
     labels = data.manifest.labels
     labels[data.split.train[0]] = (labels[data.split.train[0]] + 1) % 4
-    with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
+    with pytest.raises(SrjtError, match="verified grades or split are not the same"):
         train(data.manifest.with_noisy_labels(labels), out=stopped)
+    verified = data.manifest.table.assign(verified_grade=-1)
+    verified.loc[data.split.test[0], "verified_grade"] = 1
+    patients = data.manifest.table.assign(patient=[f"other {row // 2}" for row in range(len(data.manifest))])
+    for table in (verified, patients):
+        with pytest.raises(SrjtError, match="patients, verified grades or split are not the same"):
+            train(replace(data.manifest, table=table), out=stopped)
     with pytest.raises(SrjtError, match="one of them uses a network of your own"):
         train(out=stopped, network=tiny)
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before

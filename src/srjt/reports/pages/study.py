@@ -107,15 +107,9 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
 def _composition(results: StudyResults) -> str:
     """ "5 methods, 2 variants, 2 noises, 3 folds, 1 seed"."""
     runs = results.runs
-    variants = runs.loc[runs["variant"] != "", ["method", "variant"]].drop_duplicates()
-    parts = {
-        "method": runs["method"].nunique(),
-        "variant": len(variants),
-        "noise": runs["noise"].nunique(),
-        "fold": runs["fold"].nunique(),
-        "seed": len(results.facts.get("seeds", [0])),
-    }
-    return ", ".join(count_of(number, noun) for noun, number in parts.items() if number)
+    variants = (runs["method"] + ":" + runs["variant"]).where(runs["variant"] != "")
+    numbers = runs.assign(variant=variants)[["method", "variant", "noise", "fold", "seed"]].nunique()
+    return ", ".join(count_of(number, str(noun)) for noun, number in numbers.items() if number)
 
 
 def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, dict[str, float]]]:
