@@ -13,22 +13,12 @@ from hypothesis import given, strategies as st
 from PIL import Image
 
 import srjt.data.checks as hashing
-from srjt.data import (
-    DuplicateImagesWarning,
-    LeakageWarning,
-    Manifest,
-    check,
-    folds,
-    group_duplicates,
-    official_split,
-    read_splits,
-    write_splits,
-)
+from srjt.data import DuplicateImagesWarning, LeakageWarning, Manifest, check, folds, group_duplicates
 from srjt.data.checks import UNKNOWN, identical, near_pairs, pixel_hash, thumbnails
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.store import open_store
 from srjt.data.manifest import connected
-from srjt.data.splits import Split
+from srjt.data.splits import Split, official_split, read_splits, write_splits
 from srjt.data.synthetic import generate
 from srjt.training.config import TrainConfig
 from srjt.training.trained import Setup

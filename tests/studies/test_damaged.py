@@ -11,15 +11,7 @@ import pytest
 from srjt.errors import SrjtError
 from srjt.inference.options import Execution
 from srjt.studies import plan as plans
-from srjt.studies.plan import (
-    StudyWatcher,
-    error_file,
-    lock_study,
-    open_data,
-    run_folder,
-    run_status,
-    write_plan,
-)
+from srjt.studies.plan import StudyWatcher, error_file, open_data, run_folder, run_status, write_plan
 from srjt.studies.ray import write_files
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
@@ -121,5 +113,8 @@ def test_a_folder_in_which_no_lock_can_be_written(tmp_path: Path, monkeypatch: p
         return real(path, flags, *more, **options)
 
     monkeypatch.setattr(os, "open", read_only)
-    with pytest.raises(SrjtError, match="cannot be written: Read-only file system"), lock_study(tmp_path):
+    with (
+        pytest.raises(SrjtError, match="cannot be written: Read-only file system"),
+        plans.lock_study(tmp_path),
+    ):
         pass

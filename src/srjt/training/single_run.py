@@ -365,15 +365,17 @@ def _check_samples(manifest: Manifest, parts: Split) -> None:
 
 
 def fingerprint(manifest: Manifest, parts: Split) -> str:
-    """A hash of the samples on each side with their labels; for features also of their values; with several readers
-    also of what they say about the true grades."""
-    digest = hashlib.blake2b(digest_size=16)
-    ids, labels, true, posterior = manifest.ids, manifest.labels, manifest.true_labels, manifest.posterior
+    """A hash of the samples on each side with their labels, true and verified grades and patients; for features also of
+    their values; with several readers also of what they say about the true grades."""
+    digest, posterior = hashlib.blake2b(digest_size=16), manifest.posterior
+    about = (manifest.ids, manifest.labels, manifest.true_labels, manifest.verified_labels, manifest.patients)
+    columns = [column for column in about if column is not None]
+    digest.update(bytes(column is not None for column in about))
     for name, rows in parts.sides().items():
         digest.update(name.encode())
         for row in rows:
-            truth = "" if true is None else int(true[row])
-            digest.update(f"{ids[row]}\0{int(labels[row])}\0{truth}\n".encode())
+            line = "\0".join(str(column[row]) for column in columns)
+            digest.update(f"{line}\n".encode("utf-8", "surrogateescape"))
         if manifest.arrays is not None and manifest.are_features:
             digest.update(np.ascontiguousarray(manifest.arrays[rows], dtype=np.float32).data)
         if posterior is not None:
