@@ -6,6 +6,7 @@ import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openpyxl
@@ -228,10 +229,8 @@ def test_excel(tmp_path: Path) -> None:
     reading = read(tmp_path / "labels.xlsx")
     assert reading.manifest.ids == ["a.png", "b.png"]
     assert reading.manifest.labels.tolist() == [0, 1]
-    assert {p.kind: p.where for p in reading.problems} == {
-        "malformed-row": "row 5",
-        "missing-patient": "b.png",
-    }
+    found = {p.kind: p.where for p in reading.problems}
+    assert found == {"malformed-row": "row 5", "missing-patient": "b.png"}
     assert "sheet 'Sheet'; 1 other sheet is not read" in reading.notes
 
 
@@ -239,9 +238,7 @@ def test_excel(tmp_path: Path) -> None:
     ("kind", "reader", "damaged"),
     [("xlsx", "openpyxl", "an Excel file: File is not a zip file"), ("parquet", "pyarrow", "Parquet")],
 )
-def test_a_file_that_is_damaged_or_lacks_its_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reader: str, damaged: str
-) -> None:
+def test_damaged_or_no_reader(tmp_path: Path, monkeypatch: Any, kind: str, reader: str, damaged: str) -> None:
     path = table(tmp_path, "something else", f"labels.{kind}")
     with pytest.raises(SrjtError, match=f"cannot be read as {damaged}"):
         read(path)

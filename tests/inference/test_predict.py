@@ -23,6 +23,7 @@ from srjt.inference.options import Answering
 from srjt.inference.predict import predict
 from srjt.inference.prepare import prepare
 from srjt.ordinal.decisions import decision_confidence
+from srjt.training.checkpoint import read_metrics
 from srjt.training.crossfit import features
 from srjt.training.reporters import BarReporter
 from srjt.training.step import evaluation_batch_size
@@ -74,11 +75,7 @@ def test_an_ordinal_head_decides_by_its_own_rule(data: Any, train: Any) -> None:
     assert table.attrs["how"]["grade"] == "what garg itself decides on"
 
 
-def test_evaluate_agrees_with_the_metrics_of_training(
-    image_run: Trained, image_folder: Path, data: Any
-) -> None:
-    from srjt.training.checkpoint import read_metrics
-
+def test_evaluate_agrees_with_the_training(image_run: Trained, image_folder: Path, data: Any) -> None:
     test = data.manifest.select(data.split.test)
     logged = read_metrics(image_folder / "metrics.csv").query("split == 'test' and epoch == 3")
     for network in ("ensemble", "1", "2"):
@@ -169,14 +166,12 @@ CALLS: dict[str, Callable[..., Any]] = {
 CASES = [(name, {"progress": shown}, shown) for name in CALLS for shown in (True, False)]
 CASES += [
     ("train", {"reporter": BarReporter()}, False),
-    ("evaluate", {"progress": lambda done, total: None}, False),
+    ("evaluate", {"progress": lambda *step: None}, False),
 ]
 
 
 @pytest.mark.parametrize(("name", "how", "shown"), CASES)
-def test_the_bar_over_headers_obeys_the_caller(
-    monkeypatch: Any, tmp_path: Path, name: str, how: dict[str, Any], shown: bool
-) -> None:
+def test_the_bar_obeys_the_caller(monkeypatch: Any, tmp_path: Path, name: str, how: Any, shown: bool) -> None:
     table = tmp_path / "labels.csv"
     table.write_text("image,grade\n" + "".join(f"{grade}.dcm,{grade}\n" for grade in GRADES))
     seen = []
@@ -256,9 +251,7 @@ def test_another_precision_does_not_change_the_run(image_run: Trained, data: Any
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_on_a_gpu_the_flags_are_those_of_the_run(
-    image_run: Trained, precision: str, monkeypatch: Any
-) -> None:
+def test_on_a_gpu_the_flags_are_the_run_s(image_run: Trained, precision: str, monkeypatch: Any) -> None:
     def flags() -> tuple[bool, bool]:
         return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 

@@ -8,6 +8,7 @@ import torch
 
 from srjt.training.checkpoint import MetricRow
 from srjt.training.loop import PATIENCE, starvation_warning
+from srjt.training.reporters import BarReporter
 from srjt.training.step import SMOOTHING, Recorder
 
 
@@ -60,9 +61,8 @@ def test_counts_against_counting_by_hand() -> None:
         assert quality["label_recall"] == pytest.approx(len(both) / len(clean))
         for grade in range(3):
             of_grade = [row for row in chosen_rows if labels[row] == grade]
-            assert quality[f"label_precision[{grade}]"] == pytest.approx(
-                len([row for row in of_grade if row in both]) / len(of_grade)
-            )
+            right = len(set(of_grade) & both)
+            assert quality[f"label_precision[{grade}]"] == pytest.approx(right / len(of_grade))
             share = len(of_grade) / len([row for row, _ in mine if labels[row] == grade])
             assert quality[f"kept[{grade}]"] == pytest.approx(share)
 
@@ -123,7 +123,6 @@ def test_epochs_must_follow_each_other_and_the_grade_be_in_the_data(epochs: list
 @pytest.mark.slow
 def test_a_training_that_starves_a_grade_warns(train: Any) -> None:
     """A network that answers the mildest grade to everything, with nine tenths dropped."""
-    from srjt.training.reporters import BarReporter
 
     class Stubborn(torch.nn.Module):
         def __init__(self) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -130,9 +131,7 @@ def empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip_a_bit, empty])
-def test_a_damaged_checkpoint_is_passed_over(
-    train: Any, uninterrupted: Trained, stopped: Path, damage: Any
-) -> None:
+def test_damage_is_passed_over(train: Any, uninterrupted: Trained, stopped: Path, damage: Any) -> None:
     _, newest = sorted((stopped / "checkpoints").iterdir())
     damage(newest)
     reporter = BarReporter()
@@ -148,39 +147,40 @@ def test_a_damaged_checkpoint_is_passed_over(
 
 
 @pytest.mark.slow
-def test_two_damaged_checkpoints_restart_and_do_not_displace_new_ones(
-    train: Any, uninterrupted: Trained, stopped: Path
-) -> None:
+def test_two_damaged_checkpoints_restart(train: Any, uninterrupted: Trained, stopped: Path) -> None:
     for path in (stopped / "checkpoints").iterdir():
         flip_a_bit(path)
     with pytest.warns(UserWarning, match="damaged") as said, pytest.raises(Interrupted):
         train(out=stopped, reporter=StopAt(1, 3), checkpoint_seconds=0)
-    assert [str(w.message).rpartition(". ")[2] for w in said] == [
-        "Falling back to the previous checkpoint.",
-        "Starting from the beginning.",
-    ]
+    previous, none = (str(w.message).rpartition(". ")[2] for w in said)
+    assert previous == "Falling back to the previous checkpoint."
+    assert none == "Starting from the beginning."
     (left,) = (stopped / "checkpoints").iterdir()
     meta = checkpoint.read(left)[1]
     assert (meta["epoch"], meta["step"]) == (1, 3)
     assert_same(train(out=stopped, checkpoint_seconds=0), uninterrupted)
 
 
-def test_another_configuration_is_refused_and_the_difference_named(
-    data: Any, train: Any, stopped: Path
-) -> None:
+def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopped: Path) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with pytest.raises(SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*another `out`"):
         train(out=stopped, epochs=4, seed=7)
     labels = data.manifest.labels
     labels[data.split.train[0]] = (labels[data.split.train[0]] + 1) % 4
-    with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
+    with pytest.raises(SrjtError, match="verified grades or split are not the same"):
         train(data.manifest.with_noisy_labels(labels), out=stopped)
+    verified = data.manifest.table.assign(verified_grade=-1)
+    verified.loc[data.split.test[0], "verified_grade"] = 1
+    patients = data.manifest.table.assign(patient=[f"other {row // 2}" for row in range(len(data.manifest))])
+    for table in (verified, patients):
+        with pytest.raises(SrjtError, match="patients, verified grades or split are not the same"):
+            train(replace(data.manifest, table=table), out=stopped)
     with pytest.raises(SrjtError, match="one of them uses a network of your own"):
         train(out=stopped, network=tiny)
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
-def test_a_finished_run_is_opened_at_once_and_lost_results_are_written_again(
+def test_a_finished_run_is_opened_or_mended(
     train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(ended, tmp_path / "run")
@@ -248,7 +248,7 @@ def cut_in_half(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lose", [Path.unlink, cut_in_half], ids=["deleted", "cut"])
-def test_lost_metrics_are_restored_from_the_checkpoint(
+def test_lost_metrics_are_restored(
     train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any
 ) -> None:
     with pytest.raises(Interrupted):
@@ -269,9 +269,7 @@ def test_lost_metrics_are_restored_from_the_checkpoint(
         ({"network.0.head.bias": torch.ones(3)}, {}),
     ],
 )
-def test_a_checkpoint_of_another_program_is_one_sentence(
-    train: Any, stopped: Path, tensors: dict[str, Any], meta: dict[str, Any]
-) -> None:
+def test_a_checkpoint_of_another_program(train: Any, stopped: Path, tensors: Any, meta: Any) -> None:
     """Its checksum is right."""
     _, newest = sorted((stopped / "checkpoints").iterdir())
     saved = checkpoint.read(newest)
@@ -296,9 +294,7 @@ def ended(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("metrics.csv", cut_short, r"metrics\.csv does not contain all epochs"),
     ],
 )
-def test_a_finished_run_that_lost_a_file(
-    train: Any, ended: Path, tmp_path: Path, name: str, lose: Any, said: str
-) -> None:
+def test_a_lost_file(train: Any, ended: Path, tmp_path: Path, name: str, lose: Any, said: str) -> None:
     out = shutil.copytree(ended, tmp_path / "run")
     lose(out / name)
     with pytest.raises(SrjtError, match=said + r".* restore the file, or delete summary\.json"):

@@ -179,12 +179,18 @@ def image_hashes(
             stack.enter_context(wait_for_lock(folder, waiting=lambda: None))
         saved = load_arrays(folder / "hashes.npz")  # none if the file is damaged
         shapes = {"pixels": (len(paths), 2), "thumbnails": (len(paths), *THUMBNAILS)}
-        if {name: array.shape for name, array in saved.items()} == shapes:
-            return ImageHashes(**saved)
-        made = _hash_all(len(paths), read, near=True, workers=workers, progress=None if decoded else progress)
-        with contextlib.suppress(OSError):
-            save_arrays(folder / "hashes.npz", {"pixels": made.pixels, "thumbnails": made.thumbnails})
-    return made
+        if {name: array.shape for name, array in saved.items()} != shapes:
+            saved = {"pixels": np.zeros(shapes["pixels"], np.uint64)}
+            saved["thumbnails"] = np.zeros(shapes["thumbnails"], np.uint8)
+        # also what could not be read the last time: a decoder may have been installed
+        todo = np.flatnonzero((saved["pixels"] == UNKNOWN).all(axis=1)).tolist()
+        told = None if decoded else progress
+        made = _hash_all(len(todo), lambda at: read(todo[at]), near=True, workers=workers, progress=told)
+        saved["pixels"][todo], saved["thumbnails"][todo] = made.pixels, made.thumbnails
+        if made.pixels.any():
+            with contextlib.suppress(OSError):
+                save_arrays(folder / "hashes.npz", saved)
+    return ImageHashes(**saved)
 
 
 def file_facts(paths: list[Path]) -> str:
@@ -241,7 +247,7 @@ MIN_FEATURES = 16
 
 
 class DuplicateImagesWarning(LeakageWarning):
-    """Some images are identical; they are kept on one side of every split."""
+    """Some images are identical; they are kept on one side of every split that srjt makes."""
 
 
 def group_duplicates(
@@ -325,7 +331,8 @@ def describe_duplicates(manifest: Manifest, *, near: bool = False) -> str:
     what = "rows of features" if manifest.are_features else "images"
     same = "identical or nearly identical" if near else "identical"
     groups = count_of(len(sizes), "group")
-    return f"{sizes.sum():,} {what} are {same} to another: they make {groups}, and a group is never split."
+    count = f"{sizes.sum():,} {what} are {same} to another"
+    return f"{count}: they make {groups}, and the folds that srjt makes never split a group."
 
 
 def same_pixels(manifest: Manifest) -> Ints:

@@ -59,7 +59,7 @@ def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
 
 
 def nearest(
-    vectors: npt.ArrayLike, queries: Ints, labels: npt.ArrayLike, *, num_classes: int, count: int = 4
+    vectors: npt.ArrayLike, queries: Ints, labels: Ints, *, num_classes: int, count: int = 4
 ) -> npt.NDArray[np.int32]:
     """(N, F) features, (M,) positions of the queries, (N,) grades → (M, C, count) positions, the most similar first.
 
@@ -68,10 +68,9 @@ def nearest(
     array = np.asarray(vectors, dtype=np.float32)
     length = np.linalg.norm(array, axis=1, keepdims=True)
     unit = array / np.maximum(length, np.finfo(np.float32).tiny)
-    grades = np.asarray(labels)
     neighbours = np.full((len(queries), num_classes, count), -1, dtype=np.int32)
     for grade in range(num_classes):
-        members = np.flatnonzero(grades == grade)
+        members = np.flatnonzero(labels == grade)
         for start in range(0, len(queries), BLOCK):
             block = queries[start : start + BLOCK]
             distance = -(unit[block] @ unit[members].T)
@@ -91,7 +90,7 @@ Predicted = dict[str, npt.NDArray[Any]]  # of the held-out samples: probabilitie
 class Folds:
     """What the trainings of a cross-fit have in common."""
 
-    manifest: Manifest  # without true grades
+    manifest: Manifest  # without true and verified grades
     config: TrainConfig
     rows: Ints  # (N,) rows of the samples in the image store
     labels: Ints  # (N,) their given grades
@@ -404,7 +403,9 @@ def cross_fit(
         fetch_weights(config, setup, features=manifest.are_features)
     at_once = 1 if workers is None else folds  # their epochs are counted together
     reporter.begin(title, epochs=config.epochs * at_once, folds=folds // at_once)
-    without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
+    # no fold sees what is true or verified: grades that are verified later train nothing anew
+    table = manifest.table.drop(columns=["true_grade", "verified_grade"], errors="ignore")
+    without_truth = replace(manifest, table=table)
     store = setup.open_store(without_truth, config)
     if not store.skipped:  # hash the images only once
         without_truth = store.manifest
