@@ -79,6 +79,7 @@ def test_a_declared_name_may_look_like_no_value() -> None:
     ("values", "names", "sentence"),
     [
         (["1", "1"], None, "Only one grade"),
+        (["2", "2"], None, "Only one grade"),
         (["", ""], None, "No sample has a grade"),
         (["a"], ["b", "c"], "None of a is among"),
         (["a"], ["a"], "at least two grades"),

@@ -271,7 +271,8 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
         for one, image in itertools.islice(pictures, EXAMPLES):
             title = " → ".join(dict.fromkeys(map(grades.show, (one["label"], one["grade"]))))
             tiles.append(Tile(picture=image, title=title, number=kind, text=str(one["image"])))
-    text = f"Chosen at random. “A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
+    arrow = f"“A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
+    text = f"Up to {EXAMPLES} of each kind, chosen at random. {arrow}"
     return [Section("examples", "Examples", text=[text], tiles=tiles)] if tiles else []
 
 
