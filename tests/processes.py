@@ -72,9 +72,7 @@ class Launcher:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(
-        self, *argv: object, says: Path, setup: list[str] | None = None, env: dict[str, str] | None = None
-    ) -> int:
+    def start(self, *argv: object, says: Path, setup: list[str] | None = None, env: Any = None) -> int:
         """The process id of ``srjt argv…``; ``says`` gets its output. setup: Python lines run in it before."""
         environment = {"SRJT_CACHE": str(self.cache), "COLUMNS": "80", **(env or {})}
         where = {"cwd": str(says.parent), "says": str(says), "env": environment}

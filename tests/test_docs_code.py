@@ -108,9 +108,8 @@ def _other_sources(folder: Path, data: Manifest) -> None:
     table.to_csv(folder / "other_labels.csv", index=False)
     write_splits(folder / "splits.csv", data, folds(data))
     lines = ["image,level"]
-    for number, (image, grade, patient) in enumerate(
-        zip(data.table["image"], data.labels, data.table["patient"], strict=True)
-    ):
+    rows = zip(data.table["image"], data.labels, data.table["patient"], strict=True)
+    for number, (image, grade, patient) in enumerate(rows):
         named = folder / "by-grade" / ("none", "mild", "moderate", "severe")[grade] / f"{number}.png"
         limuc = folder / "limuc" / str(int(patient[1:]) + 1) / f"Mayo {grade}" / f"{number}.bmp"
         eye = folder / "dr" / "train" / f"{number // 2}_{('left', 'right')[number % 2]}.jpeg"
@@ -199,11 +198,8 @@ def test_blocks_are_left_out_for_a_reason_only() -> None:
 def test_these_tests_see_blocks_and_their_notes() -> None:
     text = "<!-- not run: opens a page -->\n```bash\nsrjt review a\n```\n\n```python\nx = 1\n```\n"
     text += "```\nplain\n```\n```\nsrjt methods\n```\n"
-    assert [(b.language, b.note, b.line) for b in blocks(text)] == [
-        ("bash", "not run: opens a page", 2),
-        ("python", "", 6),
-        ("bash", "", 12),
-    ]
+    found = [(b.language, b.note, b.line) for b in blocks(text)]
+    assert found == [("bash", "not run: opens a page", 2), ("python", "", 6), ("bash", "", 12)]
     assert commands("srjt train a.csv --epochs 9 \\\n  --out r  # a comment\n")[0][:6] == [
         "train", "a.csv", "--epochs", "9", "--out", "r",
     ]  # fmt: skip

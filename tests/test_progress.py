@@ -27,9 +27,7 @@ def pretend_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
 
-def test_a_terminal_gets_a_bar_and_a_file_nothing(
-    data: Data, train: Any, capfd: Any, monkeypatch: Any
-) -> None:
+def test_a_terminal_gets_a_bar_a_file_nothing(data: Data, train: Any, capfd: Any, monkeypatch: Any) -> None:
     train(epochs=1).predict(data.manifest)
     assert "".join(capfd.readouterr()) == ""
     pretend_terminal(monkeypatch)

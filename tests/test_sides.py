@@ -96,10 +96,8 @@ def make_table(kind: str, folder: Path) -> tuple[Path, list[str]]:
             table["true_grade"] = true
             table.to_csv(path, index=False)
             return path, []
-        readings = [
-            table.assign(reader=reader, grade=np.where(random.random(90) < 0.3, (true + 1) % 4, true))
-            for reader in ("a", "b", "c")
-        ]
+        read = [np.where(random.random(90) < 0.3, (true + 1) % 4, true) for _ in "abc"]
+        readings = [table.assign(reader=who, grade=said) for who, said in zip("abc", read, strict=True)]
         pd.concat(readings).to_csv(path, index=False)
         return path, ["--several-readings", "consensus"]
     features = np.eye(4)[true] @ random.normal(size=(4, 18)) + random.normal(size=(90, 18))

@@ -27,7 +27,6 @@ Config = TypeVar("Config")
 LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
 BY_OPTION = "name the modules on the command line, with `imports`."
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
-INDENTED: dict[str, Any] = {"initial_indent": "    ", "subsequent_indent": "    ", "break_on_hyphens": False}
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
 
 
@@ -51,6 +50,8 @@ def setting(default: Any, help: str = "", **metadata: Any) -> Any:
 def shown_default(field: dataclasses.Field[Any]) -> str:
     """The default of a field in words; "" if there is none."""
     default = "" if field.default in (None, (), dataclasses.MISSING) else f"{field.default}"
+    if isinstance(field.default, bool):
+        default = "yes" if field.default else "no"
     return field.metadata.get("shown") or default
 
 
@@ -61,7 +62,8 @@ def documented(config: type[Config]) -> type[Config]:
         about, kind = field.metadata, inspect.formatannotation(hints[field.name]).replace("typing.", "")
         default = f"Default: {shown_default(field)}." if shown_default(field) else ""
         text = " ".join(filter(None, (about.get("help"), about.get("more"), default)))
-        lines += [f"{field.name} : {kind}", *textwrap.wrap(text.replace("`", "``"), 111, **INDENTED)]
+        wrapped = textwrap.fill(text.replace("`", "``"), 111, break_on_hyphens=False)
+        lines += [f"{field.name} : {kind}", textwrap.indent(wrapped, "    ")]
     head, examples, rest = inspect.cleandoc(config.__doc__ or "").partition("Examples\n---")
     config.__doc__ = "\n".join([head.rstrip(), "", *lines]) + (f"\n\n{examples}{rest}" if examples else "")
     return config

@@ -86,9 +86,7 @@ def with_verified(noisy: Manifest, count: int) -> Manifest:
 
 
 @pytest.mark.parametrize("method", ["sord", pytest.param("co-teaching+ours", marks=pytest.mark.slow)])
-def test_a_second_run_and_verified_grades_train_nothing_anew(
-    noisy: Manifest, tmp_path: Path, method: str
-) -> None:
+def test_a_second_run_and_verified_grades_train_nothing(noisy: Manifest, tmp_path: Path, method: str) -> None:
     """The same command again, as it was and after 80 labels were verified: an unbiased rate, and known qualities."""
     given: dict[str, Any] = {"out": tmp_path / "audit", "folds": 2, "epochs": 4, "method": method, **HERE}
     first, written = audit(noisy, **given), tmp_path / "audit" / "audit.csv"

@@ -17,13 +17,7 @@ from fixtures.audit_folders import make_audit
 from srjt.auditing import review_log
 from srjt.auditing.folder import read_audit
 from srjt.auditing.review_app import CANNOT_TELL, BlindSession
-from srjt.auditing.review_log import (
-    Decisions,
-    draw_sample,
-    new_readings,
-    read_verified_grades,
-    worklist_lines,
-)
+from srjt.auditing.review_log import Decisions, draw_sample, new_readings, read_verified_grades
 from srjt.data import read, read_readings
 from srjt.data.sources.readers_folder import read_readers_folder
 from srjt.errors import SrjtError
@@ -105,9 +99,7 @@ def test_metadata_and_the_reason_of_a_failure_are_not_sent(session: BlindSession
     assert content.endswith(b"The image cannot be read.")
 
 
-def test_answers_are_kept_as_verified_grades(
-    session: BlindSession, client: Client, audit_folder: Path
-) -> None:
+def test_answers_become_verified_grades(session: BlindSession, client: Client, audit_folder: Path) -> None:
     audit, decisions = session.audit, session.decisions
     for position, grade in enumerate([0, 3, CANNOT_TELL, 1, 1]):
         assert client.post("/api/answer", {"position": position, "grade": grade})[0] == 200
@@ -197,9 +189,8 @@ def test_a_sample_is_verified_in_the_browser(serve: Any, browser: Browser, tmp_p
     wrong = sum(int(audit.labels[line]) != grade for line, grade in zip(lines, grades, strict=True))
     assert f"Wrong among 5 verified labels: {wrong}, " in said
     assert "run the same srjt audit command again" in said
-    assert read_verified_grades(folder) == {
-        audit.ids[line]: audit.grades[grade] for line, grade in zip(lines, grades, strict=True)
-    }
+    expected = {audit.ids[line]: audit.grades[grade] for line, grade in zip(lines, grades, strict=True)}
+    assert read_verified_grades(folder) == expected
 
 
 # A worklist of srjt readers: each reader's own images, blind, and the answers as readings.
@@ -218,9 +209,8 @@ def readers(tmp_path: Path) -> Path:
     for shade, name in enumerate(NAMES):
         Image.new("RGB", (8, 8), (60 * shade, 0, 0)).save(tmp_path / name)
     (folder / "readers.json").write_text(facts("mild", "moderate", "severe"))
-    pd.DataFrame({"id": NAMES, "image": [str(tmp_path / name) for name in NAMES]}).to_csv(
-        folder / "consensus.csv", index=False
-    )
+    images = pd.DataFrame({"id": NAMES, "image": [str(tmp_path / name) for name in NAMES]})
+    images.to_csv(folder / "consensus.csv", index=False)
     (folder / "readings.csv").write_text(
         "image,reader,grade,date,patient,consensus,probability\n"
         "a.png,anna,mild,2024-05-01,p,mild,0.9\nb.png,bo,severe,,q,severe,0.8\nc.png,bo,mild,,q,mild,0.6\n"
@@ -231,10 +221,10 @@ def readers(tmp_path: Path) -> Path:
 
 def test_each_reviewer_sees_their_own_images_in_the_order_of_the_list(readers: Path) -> None:
     source = read_readers_folder(readers)
-    assert worklist_lines(readers / "worklist.csv", source, reviewer="anna") == [2, 1]
-    assert worklist_lines(readers / "worklist.csv", source, reviewer="bo") == [0]
+    assert review_log.worklist_lines(readers / "worklist.csv", source, reviewer="anna") == [2, 1]
+    assert review_log.worklist_lines(readers / "worklist.csv", source, reviewer="bo") == [0]
     with pytest.raises(SrjtError, match="nothing for the reviewer 'kim'; it is for anna, bo"):
-        worklist_lines(readers / "worklist.csv", source, reviewer="kim")
+        review_log.worklist_lines(readers / "worklist.csv", source, reviewer="kim")
 
 
 @pytest.mark.parametrize(
@@ -247,7 +237,7 @@ def test_each_reviewer_sees_their_own_images_in_the_order_of_the_list(readers: P
 def test_other_tables_are_refused(readers: Path, text: str, message: str) -> None:
     (readers / "other.csv").write_text(text)
     with pytest.raises(SrjtError, match=message):
-        worklist_lines(readers / "other.csv", read_readers_folder(readers), reviewer="anna")
+        review_log.worklist_lines(readers / "other.csv", read_readers_folder(readers), reviewer="anna")
 
 
 def test_answers_become_readings_and_no_verified_grades(readers: Path) -> None:
@@ -277,14 +267,13 @@ def test_an_audit_takes_a_worklist_too(audit_folder: Path, tmp_path: Path) -> No
     worklist = tmp_path / "worklist.csv"
     wanted = pd.DataFrame({"item": audit.ids[:3], "reader": ["anna", "bo", "anna"], "gain": 0.1})
     wanted.to_csv(worklist, index=False)
-    assert worklist_lines(worklist, audit, reviewer="anna") == [0, 2]
+    assert review_log.worklist_lines(worklist, audit, reviewer="anna") == [0, 2]
     decisions = Decisions(audit_folder / "decisions.sqlite")
     decisions.add_answer(audit.ids[0], purpose="read", reviewer="=cmd()", grade=audit.grades[1])
     table, _ = new_readings(audit, decisions.answers("read"))
     decisions.close()
-    assert table.drop(columns="date").to_dict("records") == [
-        {"image": audit.ids[0], "reader": "'=cmd()", "grade": audit.grades[1]}
-    ]
+    (row,) = table.drop(columns="date").to_dict("records")
+    assert row == {"image": audit.ids[0], "reader": "'=cmd()", "grade": audit.grades[1]}
 
 
 def test_the_export_appends_and_says_what_is_next(readers: Path, srjt: Any) -> None:

@@ -242,9 +242,7 @@ def test_it_prints_the_address_serves_and_prints_a_summary(audit_folder: Path, s
         (["../no/folder"], "is not the folder of an audit"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    options: list[str], says: str, shared_audit_folder: Path, srjt: Command
-) -> None:
+def test_bad_input(options: list[str], says: str, shared_audit_folder: Path, srjt: Command) -> None:
     words = [str(shared_audit_folder) if word == "FOLDER" else word for word in options]
     code, said = srjt("review", *words, "--no-open")
     assert (code, says in said) == (2, True)

@@ -67,9 +67,7 @@ def serious(tab: Tab) -> list[Any]:
     return [c for c in tab.complaints() if "409" not in json.dumps(c)]
 
 
-def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
-    browser: Browser, serve: Any, tmp_path: Path
-) -> None:
+def test_fifty_images_by_keyboard_undo_reload_kill_9(browser: Browser, serve: Any, tmp_path: Path) -> None:
     folder = make_audit(tmp_path / "audit", images=56)
     audit: AuditFolder = read_audit(folder)
     served = serve(folder, "--reviewer", "anna", "--limit", 50)
@@ -145,9 +143,7 @@ def folder(tmp_path: Path) -> Path:
     return make_audit(tmp_path / "audit", images=24)
 
 
-def test_a_conflict_with_a_second_tab_or_reviewer_is_resolved_by_the_user(
-    browser: Browser, folder: Path, serve: Any
-) -> None:
+def test_the_user_resolves_conflicts_of_tabs_or_reviewers(browser: Browser, folder: Path, serve: Any) -> None:
     audit = read_audit(folder)
     mine, theirs = serve(folder, "--reviewer", "anna"), serve(folder, "--reviewer", "ben")
     one, two, other = (visit(browser.tab(), where.address) for where in (mine, mine, theirs))
@@ -184,9 +180,7 @@ def test_a_conflict_with_a_second_tab_or_reviewer_is_resolved_by_the_user(
         assert serious(tab) == []
 
 
-def test_one_button_if_suggestion_and_label_agree_and_a_true_filter_name(
-    browser: Browser, folder: Path, serve: Any
-) -> None:
+def test_one_button_if_both_agree_and_a_true_filter_name(browser: Browser, folder: Path, serve: Any) -> None:
     """Accept and keep are two buttons only where suggestion and label differ; the filter says what it selects."""
     audit = read_audit(folder)
     served = serve(folder, "--limit", 20)
@@ -204,9 +198,8 @@ def test_one_button_if_suggestion_and_label_agree_and_a_true_filter_name(
         differing = [f"Accept {suggested} Enter", f"Keep {label} K"]
         assert visible == ([f"Keep {label} Enter"] if line == same else differing)
     press(tab, "Enter")
-    assert [(e.id, e.action, e.to_grade) for e in log(folder)] == [
-        (audit.ids[same], "keep", audit.grades[audit.labels[same]])
-    ]
+    (e,) = log(folder)
+    assert (e.id, e.action, e.to_grade) == (audit.ids[same], "keep", audit.grades[audit.labels[same]])
     scopes = tab.js("[...document.querySelector('[name=scope]').options].map((o) => o.textContent)")
     assert scopes == ["20 most doubtful", "all 24"]
     assert audit.quality[19] > 0.5  # so "likely wrong" would not be true
@@ -337,9 +330,7 @@ def test_networks_that_do_not_beat_a_naive_prediction_preselect_nothing(
     assert ("remaining noise" in served.interrupt()) == judged
 
 
-def test_a_network_that_differs_a_missing_map_and_a_key_held_down(
-    browser: Browser, folder: Path, serve: Any
-) -> None:
+def test_networks_differ_a_map_is_missing_a_key_is_held(browser: Browser, folder: Path, serve: Any) -> None:
     scores = pd.read_csv(folder / "audit.csv", dtype=str)
     scores["network_2"] = scores["suggested"]
     scores.loc[0, "network_2"] = next(grade for grade in scores["grade"] if grade != scores["suggested"][0])
@@ -361,9 +352,7 @@ def test_a_network_that_differs_a_missing_map_and_a_key_held_down(
     assert len(log(folder)) == 1
 
 
-def test_an_unreadable_image_is_explained_and_can_be_skipped(
-    browser: Browser, serve: Any, tmp_path: Path
-) -> None:
+def test_an_unreadable_image_is_explained_and_skipped(browser: Browser, serve: Any, tmp_path: Path) -> None:
     folder = make_audit(tmp_path / "audit", images=24, table=False)
     audit = read_audit(folder)
     (folder / audit.images[0]).unlink()
@@ -382,9 +371,7 @@ def test_an_unreadable_image_is_explained_and_can_be_skipped(
 HOSTILE = "<img src=x onerror=evil()>"
 
 
-def test_hostile_names_are_shown_as_text_and_scripts_are_blocked(
-    browser: Browser, serve: Any, tmp_path: Path
-) -> None:
+def test_hostile_names_are_text_and_scripts_are_blocked(browser: Browser, serve: Any, tmp_path: Path) -> None:
     grades = (HOSTILE, "'\"><script>evil()</script>", "c", "d")
     folder = make_audit(tmp_path / "audit", images=24, grades=grades)
     table = (folder / "audit.csv").read_text().replace("images/p", f"{HOSTILE}/p")

@@ -33,9 +33,8 @@ class Client:
     def __post_init__(self) -> None:
         self.cookie = f"{self.server.cookie}={self.server.token}"
 
-    def ask(
-        self, path: str, *, method: str = "GET", body: Any = None, **headers: str | None
-    ) -> tuple[int, dict[str, str], bytes]:
+    def ask(self, path: str, *, method: str = "GET", body: Any = None, **headers: str | None) -> Any:
+        """Status, headers and content of the answer."""
         host = f"127.0.0.1:{self.server.port}"
         sent = {"host": host, "cookie": self.cookie}
         if method == "POST":

@@ -80,10 +80,8 @@ def test_patients_are_counted_per_grade(tmp_path: Path) -> None:
         Problem("few-patients", "grade 2", "0 patients for 3 folds"),
     ]
     problems = check(manifest(tmp_path, grades), images=False, folds=2)
-    assert [(problem.kind, problem.where) for problem in problems] == [
-        ("missing-patient", "all samples"),
-        ("few-patients", "grade 2"),
-    ]
+    found = {problem.kind: problem.where for problem in problems}
+    assert found == {"missing-patient": "all samples", "few-patients": "grade 2"}
 
 
 def test_sizes_are_read_from_the_files_that_can_be(tmp_path: Path) -> None:
@@ -113,6 +111,12 @@ def test_unusable_samples_stop_or_are_left_out_and_listed(tmp_path: Path) -> Non
         drop_unusable(whole, PROBLEMS, on_bad_image="skp")
     with pytest.raises(SrjtError, match="No sample can be used"):
         drop_unusable(whole.select([1]), PROBLEMS, on_bad_image="skip")
+
+
+def test_a_bad_row_does_not_take_a_good_row_of_its_image_along(tmp_path: Path) -> None:
+    whole = manifest(tmp_path, {"a": 0, "b": 1, "c": 2})
+    bad = [Problem("invalid-grade", "a", "line 5: 'x' is not one of 0, 1, 2"), Problem("empty-image", "b")]
+    assert drop_unusable(whole, bad, on_bad_image="skip").ids == ["a", "c"]
 
 
 def test_warnings_alone_change_nothing(tmp_path: Path) -> None:

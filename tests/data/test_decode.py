@@ -59,6 +59,15 @@ def test_every_exif_orientation_is_undone(tmp_path: Path, suffix: str) -> None:
         assert np.abs(picture.astype(int) - upright).max() <= 12  # JPEG is not exact
 
 
+@pytest.mark.parametrize("levels", [np.uint8, np.uint16])
+def test_an_uncompressed_grey_tiff_is_turned(tmp_path: Path, levels: type[np.integer]) -> None:
+    grey = np.arange(60, dtype=levels).reshape(6, 10) * (levels(np.iinfo(levels).max) // levels(255))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(grey).save(tmp_path / "a.tif", exif=exif)
+    assert np.array_equal(read_image(tmp_path / "a.tif")[..., 0], np.rot90(to_8bit(grey), -1))
+
+
 def test_cmyk(tmp_path: Path) -> None:
     cmyk = np.zeros((8, 8, 4), np.uint8)
     cmyk[:, :, 1:3] = 255  # magenta and yellow ink: red
@@ -115,6 +124,7 @@ def test_sixteen_bit_colour_png(tmp_path: Path) -> None:
     ("values", "expected"),
     [
         (np.float32([[0, 0.5, 1]]), [0, 128, 255]),
+        (np.float32([[0, 0.3, np.nan]]), [0, 76, 0]),
         (np.float32([[-100, 0, 100]]), [0, 128, 255]),
         (np.int32([[-1000, 0, 1000]]), [0, 128, 255]),
         (np.int32([[0, 1_000_000, 500_000]]), [0, 255, 128]),

@@ -13,22 +13,12 @@ from hypothesis import given, strategies as st
 from PIL import Image
 
 import srjt.data.checks as hashing
-from srjt.data import (
-    DuplicateImagesWarning,
-    LeakageWarning,
-    Manifest,
-    check,
-    folds,
-    group_duplicates,
-    official_split,
-    read_splits,
-    write_splits,
-)
+from srjt.data import DuplicateImagesWarning, LeakageWarning, Manifest, check, folds, group_duplicates
 from srjt.data.checks import UNKNOWN, identical, near_pairs, pixel_hash, thumbnails
-from srjt.data.images.decode import read_image
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.store import open_store
 from srjt.data.manifest import connected
-from srjt.data.splits import Split
+from srjt.data.splits import Split, official_split, read_splits, write_splits
 from srjt.data.synthetic import generate
 from srjt.training.config import TrainConfig
 from srjt.training.trained import Setup
@@ -176,6 +166,21 @@ def test_unreadable_images_have_no_twin(files: Manifest, tmp_path: Path) -> None
         store = Setup(cache=tmp_path / "cache", on_bad_image="skip").open_store(files, TrainConfig())
     assert len(store.manifest) == 28
     assert store.manifest.groups[-1] == "s0"
+
+
+def test_an_image_that_can_be_read_now_is_hashed(files: Manifest, monkeypatch: Any, tmp_path: Path) -> None:
+    def lacks_a_decoder(path: Path, **how: Any) -> np.ndarray:
+        if path.name == "29.png":
+            raise BadImageError(path, "its decoder is missing")
+        return read_image(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hashing, "read_image", lacks_a_decoder)
+        assert group_duplicates(files, cache=tmp_path / "cache").groups is None
+    for _ in range(2):
+        with pytest.warns(DuplicateImagesWarning, match="2 images"):
+            assert group_duplicates(files, cache=tmp_path / "cache").groups[29] == "s0"
+        monkeypatch.setattr(hashing, "read_image", None)
 
 
 def test_nearly_identical_images_are_grouped_on_request(files: Manifest, tmp_path: Path) -> None:

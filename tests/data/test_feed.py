@@ -27,9 +27,8 @@ def pixels(tmp_path: Path) -> np.ndarray:
 
 
 def feed_of(pixels: np.ndarray, kind: str) -> feeds.Feed:
-    return (
-        feeds.open_feed(pixels, device=CPU) if kind == "resident" else feeds.StreamedFeed(pixels, device=CPU)
-    )
+    make = feeds.open_feed if kind == "resident" else feeds.StreamedFeed
+    return make(pixels, device=CPU)
 
 
 def random_rows(steps: int, batch: int) -> Tensor:
@@ -196,10 +195,8 @@ def test_offsets_and_flips_are_uniform_and_independent() -> None:
 
 
 def test_draws_depend_on_the_seed_alone() -> None:
-    first, again, other = (
-        feeds.draw_crops((4, 8), margin=32, generator=torch.Generator().manual_seed(seed))
-        for seed in (5, 5, 6)
-    )
+    generators = (torch.Generator().manual_seed(seed) for seed in (5, 5, 6))
+    first, again, other = (feeds.draw_crops((4, 8), margin=32, generator=one) for one in generators)
     assert first.offsets.shape == (4, 8, 2)
     assert first.flips.shape == (4, 8)
     assert torch.equal(first.offsets, again.offsets)

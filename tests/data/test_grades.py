@@ -69,9 +69,7 @@ def test_names_can_be_listed_for_numbers() -> None:
     assert grade_values(["1", "3", "2"], names=names).codes.tolist() == [0, 2, 1]
     with pytest.raises(SrjtError, match="start at 0 or 1"):
         grade_values(["1", "2"], names=names)
-
-
-def test_a_declared_name_may_look_like_no_value() -> None:
+    # a name may look like no value
     assert grade_values(["NA", "mild", ""], names=["NA", "mild"]).codes.tolist() == [0, 1, -1]
 
 

@@ -17,12 +17,9 @@ def manifest(**columns: object) -> Manifest:
     return Manifest(table=table, grades=("mild", "moderate", "severe"))
 
 
-def test_select_takes_positions_in_their_order_and_masks() -> None:
+def test_select_takes_positions_masks_and_the_images_along() -> None:
     assert manifest().select([2, 0]).ids == ["c", "a"]
     assert manifest().select(np.array([False, True, True])).ids == ["b", "c"]
-
-
-def test_select_takes_the_images_along() -> None:
     pixels = np.arange(3, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), dtype=np.uint8)
     whole = Manifest(table=manifest().table, grades=("0", "1", "2"), arrays=pixels)
     chosen = whole.select([2, 1]).arrays

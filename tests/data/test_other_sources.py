@@ -41,10 +41,8 @@ def test_images_without_a_suffix_are_known_by_their_content(tmp_path: Path) -> N
     pipe = next(problem for problem in check(reading.manifest) if problem.where == "1/pipe.png")
     assert (pipe.kind, pipe.severity) == ("missing-image", "error")
     assert "it is a pipe, a socket or a device, not a regular file" in pipe.detail
-    assert {problem.where: problem.detail for problem in reading.problems} == {
-        "1/DICOMDIR": "not an image",
-        "1/README": "not an image",
-    }
+    left_out = {problem.where: problem.detail for problem in reading.problems}
+    assert left_out == dict.fromkeys(("1/DICOMDIR", "1/README"), "not an image")
 
 
 def test_named_folders_need_an_order(tmp_path: Path) -> None:

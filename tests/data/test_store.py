@@ -17,7 +17,7 @@ from PIL import Image
 
 from data.stores import SIZE, expected_pixels, manifest_of, opened, the_folder
 from srjt.data.images import decode, store, store as build
-from srjt.data.images.decode import read_image
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
@@ -38,7 +38,7 @@ def test_pixels_are_the_decoded_files(images: Manifest, tmp_path: Path, workers:
 
 @pytest.mark.parametrize("program", ["", "import sys; sys.exit(1)", "print('n\\n7')"])
 def test_processes_decode_the_same(
-    images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch, program: str
+    images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: Any, program: str
 ) -> None:
     for name in ("PROCESSES", "MANY"):
         monkeypatch.setattr(store, name, 2)
@@ -85,9 +85,7 @@ def test_a_changed_file_a_size_and_a_rule_each_make_another_store(images: Manife
     assert open_store(images, size=8, cache=tmp_path).pixels.shape == (40, 8, 8, 3)
 
 
-def test_the_cache_folder_comes_from_the_environment(
-    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_folder_of_the_environment(images: Manifest, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "here"))
     result = open_store(images, size=SIZE)
     assert result.path.parent == tmp_path / "here" / "images"
@@ -102,13 +100,10 @@ def test_an_empty_manifest(tmp_path: Path) -> None:
     assert result.pixels.shape == (0, SIZE, SIZE, 3)
 
 
-def test_a_cache_that_cannot_be_made(images: Manifest, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_made_and_a_misspelt_choice(images: Manifest, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SrjtError, match="SRJT_CACHE"):
         opened(images, tmp_path / "file")
-
-
-def test_misspelt_choices(images: Manifest, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="did you mean 'skip'"):
         opened(images, tmp_path, on_bad_image="skipp")
 
@@ -136,9 +131,7 @@ def test_only_the_first_few_are_named(images: Manifest, tmp_path: Path) -> None:
         opened(images, tmp_path)
 
 
-def test_after_an_error_only_the_bad_ones_are_tried_again(
-    broken: Manifest, tmp_path: Path, decoded: list[str]
-) -> None:
+def test_after_an_error_only_bad_ones_are_tried(broken: Manifest, tmp_path: Path, decoded: list[str]) -> None:
     with pytest.raises(SrjtError):
         opened(broken, tmp_path)
     decoded.clear()
@@ -164,7 +157,26 @@ def test_skipping_keeps_manifest_and_pixels_aligned(
     assert again.skipped == result.skipped
     with pytest.raises(SrjtError, match="3 of 40 images"):  # a store with gaps is not what "error" asks for
         opened(broken, tmp_path, on_bad_image="error")
-    assert decoded == []
+    assert set(decoded) == {"03.png", "11.png", "39.png"}  # only what could not be read is tried again
+
+
+@pytest.mark.parametrize("on_bad_image", ["skip", "error"])
+def test_a_skipped_image_that_can_be_read_now_is_taken(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_bad_image: str
+) -> None:
+    def lacks_a_decoder(path: Path, **how: Any) -> np.ndarray:
+        if path.name == "11.png":
+            raise BadImageError(path, "its decoder is missing")
+        return read_image(path, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "read_image", lacks_a_decoder)
+        first = opened(images, tmp_path, on_bad_image="skip")
+    assert [name for name, _ in first.skipped] == ["id-11.png"]
+    again = opened(images, tmp_path, on_bad_image=on_bad_image)
+    assert again.skipped == []
+    assert np.array_equal(again.pixels, expected_pixels(images))
+    assert np.array_equal(first.pixels, expected_pixels(first.manifest))  # it is still open
 
 
 def test_no_image_at_all_is_an_error_even_when_skipping(images: Manifest, tmp_path: Path) -> None:
@@ -181,7 +193,7 @@ import sys, time
 import pandas as pd, numpy as np
 from pathlib import Path
 from srjt.data.images import store, store as build
-from srjt.data.images.decode import read_image
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 
 root, cache, delay = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
@@ -236,9 +248,7 @@ def test_kill_and_resume(images: Manifest, tmp_path: Path, decoded: list[str]) -
     assert (the_folder(tmp_path / "fresh") / "pixels").read_bytes() == (folder / "pixels").read_bytes()
 
 
-def test_a_mark_never_precedes_its_pixels(
-    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mark_never_precedes_its_pixels(images: Manifest, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(build, "CHUNK", 4)
     truth = expected_pixels(images)
     seen = []
@@ -308,9 +318,7 @@ def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: st
     assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
 
 
-def test_disk_full_midway(
-    images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_full_midway(images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(build, "CHUNK", 4)
     row, room, write_at = 3 * SIZE * SIZE, [15], build._write_at
 

@@ -59,14 +59,10 @@ def test_table(data: Manifest) -> None:
     assert (folders == data.table["patient"]).all()
 
 
-def test_mild_grades_are_common_and_severe_ones_rare() -> None:
-    _, severity = _population(1200, 120, 4, 0)
+def test_mild_grades_are_common_and_images_of_a_patient_alike() -> None:
+    patient, severity = _population(1200, 120, 4, 0)
     shares = np.bincount(severity.astype(int)) / 1200
     assert shares == pytest.approx([0.54, 0.27, 0.11, 0.08], abs=0.03)
-
-
-def test_images_of_a_patient_are_alike_in_severity() -> None:
-    patient, severity = _population(1200, 120, 4, 0)
     within = pd.Series(severity).groupby(patient).std().mean()
     assert 0.3 * severity.std() < within < 0.7 * severity.std()
 

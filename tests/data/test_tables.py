@@ -229,10 +229,8 @@ def test_excel(tmp_path: Path) -> None:
     reading = read(tmp_path / "labels.xlsx")
     assert reading.manifest.ids == ["a.png", "b.png"]
     assert reading.manifest.labels.tolist() == [0, 1]
-    assert {p.kind: p.where for p in reading.problems} == {
-        "malformed-row": "row 5",
-        "missing-patient": "b.png",
-    }
+    found = {p.kind: p.where for p in reading.problems}
+    assert found == {"malformed-row": "row 5", "missing-patient": "b.png"}
     assert "sheet 'Sheet'; 1 other sheet is not read" in reading.notes
 
 

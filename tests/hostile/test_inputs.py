@@ -154,11 +154,7 @@ def command_for(path: Path, labels: Path) -> list[object]:
 
 @pytest.mark.parametrize(("name", "make"), COMMAND_CASES)
 def test_commands_end_without_a_traceback(
-    tmp_path: Path,
-    name: str,
-    make: Callable[[], bytes],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, name: str, make: Callable[[], bytes], monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()

@@ -36,11 +36,8 @@ def folder(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def with_validation(run: Trained, copies: int) -> Trained:
     """The same run with each validation sample several times: enough of them to fit thresholds."""
     side = run.held_out["validation"]
-    many = HeldOut(
-        ids=side.ids * copies,
-        probabilities=np.tile(side.probabilities, (1, copies, 1)),
-        labels=np.tile(side.labels, copies),
-    )
+    p, labels = np.tile(side.probabilities, (1, copies, 1)), np.tile(side.labels, copies)
+    many = HeldOut(ids=side.ids * copies, probabilities=p, labels=labels)
     return replace(run, held_out={**run.held_out, "validation": many})
 
 

@@ -154,9 +154,7 @@ def test_one_training_per_method_says_so() -> None:
     assert found.trainings == (1, 1)
     note = "One training per method: the interval does not contain the variation between trainings."
     assert note in found.report().remarks
-
-
-def test_seeds_of_one_method_are_compared_and_other_labels_are_another_method() -> None:
+    # seeds of one method are compared, and other labels are another method
     assert compare(trained(1.0, 1), trained(1.0, 2), resamples=20).trainings == (1, 1)
     corrected = replace(trained(1.0, 2), history=pd.DataFrame({"id": ["a", "b"], "grade": [0, 2]}))
     assert compare(trained(1.0, 1), corrected, trained(1.0, 3), resamples=20).trainings == (2, 1)

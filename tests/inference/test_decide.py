@@ -128,10 +128,7 @@ def only_mild() -> Any:
         ({"threshold": "median"}, "threshold takes a probability from 0 to 1, or 'grade'"),
         ({"threshold": 0.5, "sensitivity": 0.9}, "not both"),
         ({"sensitivity": 1.2}, "A sensitivity lies between 0 and 1"),
-        (
-            {"refer_from": None, "sensitivity": 0.9},
-            "sensitivity needs the grade from which to refer: `refer_from`",
-        ),
+        ({"refer_from": None, "sensitivity": 0.9}, "needs the grade from which to refer: `refer_from`"),
         ({"abstain": 1.0}, "abstain lies in (0, 1)"),
         ({"pool": "max"}, "Unknown pool 'max'"),
         ({"coverage": 1.0}, "coverage lies in (0, 1)"),

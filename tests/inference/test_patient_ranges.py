@@ -27,9 +27,7 @@ HIGHEST = Answering(per="patient", coverage=0.8)
 
 
 @cache
-def clinic(
-    patients: int, *, seed: int, images: tuple[int, int], together: bool = False
-) -> tuple[HeldOut, np.ndarray]:
+def clinic(patients: int, *, seed: int, images: Any, together: bool = False) -> tuple[HeldOut, np.ndarray]:
     """Patients with similar images and the patient of each. together: all labels of a patient are wrong by the same."""
     rng = np.random.default_rng(seed)
     units = np.repeat(np.arange(patients), rng.integers(images[0], images[1] + 1, patients))
@@ -56,9 +54,7 @@ def known(side: HeldOut) -> NoiseBounds:
     return given_noise(MATRIX, np.bincount(side.labels, minlength=CLASSES) / len(side))
 
 
-def coverages(
-    label_noise: LabelNoise, *, images: tuple[int, int], together: bool = False
-) -> tuple[np.ndarray, float]:
+def coverages(label_noise: LabelNoise, *, images: Any, together: bool = False) -> tuple[np.ndarray, float]:
     """The coverage of new patients in each of CLINICS clinics, and the mean width."""
     found, widths = [], []
     for seed in range(CLINICS):

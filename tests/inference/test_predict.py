@@ -74,9 +74,7 @@ def test_an_ordinal_head_decides_by_its_own_rule(data: Any, train: Any) -> None:
     assert table.attrs["how"]["grade"] == "what garg itself decides on"
 
 
-def test_evaluate_agrees_with_the_metrics_of_training(
-    image_run: Trained, image_folder: Path, data: Any
-) -> None:
+def test_evaluate_agrees_with_the_training(image_run: Trained, image_folder: Path, data: Any) -> None:
     from srjt.training.checkpoint import read_metrics
 
     test = data.manifest.select(data.split.test)
@@ -169,7 +167,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 CASES = [(name, {"progress": shown}, shown) for name in CALLS for shown in (True, False)]
 CASES += [
     ("train", {"reporter": BarReporter()}, False),
-    ("evaluate", {"progress": lambda done, total: None}, False),
+    ("evaluate", {"progress": lambda *step: None}, False),
 ]
 
 
@@ -256,9 +254,7 @@ def test_another_precision_does_not_change_the_run(image_run: Trained, data: Any
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
-def test_on_a_gpu_the_flags_are_those_of_the_run(
-    image_run: Trained, precision: str, monkeypatch: Any
-) -> None:
+def test_on_a_gpu_the_flags_are_the_run_s(image_run: Trained, precision: str, monkeypatch: Any) -> None:
     def flags() -> tuple[bool, bool]:
         return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
 

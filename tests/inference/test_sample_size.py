@@ -77,10 +77,8 @@ def test_a_pilot_counts_patients_and_agrees_with_the_design_effect() -> None:
 def test_the_planned_number_reaches_the_half_width() -> None:
     """Of studies of the planned size, 95 % of the values lie within the half-width."""
     wanted = plan(judged(answers(300, seed=1)), metric="mae", half_width=0.04)
-    values = [
-        (rows["label"] != rows["grade"]).mean()
-        for rows in (answers(wanted.patients, seed=seed) for seed in range(100, 300))
-    ]
+    studies = (answers(wanted.patients, seed=seed) for seed in range(100, 300))
+    values = [(rows["label"] != rows["grade"]).mean() for rows in studies]
     reached = 1.96 * float(np.std(values))
     assert reached == pytest.approx(0.04, rel=0.12)
 

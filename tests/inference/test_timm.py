@@ -31,9 +31,7 @@ def trained(network: str, data: Any, folder: Path) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("network", ["vit_small", "clip"])
-def test_a_run_feeds_the_network_as_it_was_trained(
-    network: str, data: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_run_feeds_the_network_alike(network: str, data: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "timm", FakeTimm())
     run, images, expected = trained(network, data, tmp_path / "run")
     assert run.probabilities(images)[0][0] == pytest.approx(expected, abs=1e-5)

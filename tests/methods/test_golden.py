@@ -36,9 +36,8 @@ def test_golden(key: str, measured: dict) -> None:
 
 
 def test_the_golden_cases_tell_the_conventions_and_the_methods_apart() -> None:
-    joint = [
-        v for k, v in STORED["methods"].items() if not k.startswith("srjt")
-    ]  # the same for every convention
+    # srjt is the same for every convention
+    joint = [v for k, v in STORED["methods"].items() if not k.startswith("srjt")]
     seen = [(v["keep"], v["total"]) for v in joint if len(v["selected"]) == 2]
     assert len(set(seen)) == len(seen)
 
@@ -91,9 +90,7 @@ def test_three_steps_of_a_small_network(name: str) -> None:
             for place, weight in ((0, w1), (2, w2)):
                 learns = np.abs(weight * gradients[place]) >= smallest
                 gradients[place] = np.where(learns, (1 - NOISE) * gradients[place], 0.0)
-        w1, b1, w2, b2 = (
-            value - RATE * (gradient + DECAY * value)
-            for value, gradient in zip((w1, b1, w2, b2), gradients, strict=True)
-        )
+        pairs = zip((w1, b1, w2, b2), gradients, strict=True)
+        w1, b1, w2, b2 = (value - RATE * (gradient + DECAY * value) for value, gradient in pairs)
     for parameter, value in zip(network.parameters(), (w1, b1, w2, b2), strict=True):
         assert parameter.detach().numpy() == pytest.approx(value, rel=1e-6, abs=1e-7)

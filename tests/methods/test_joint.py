@@ -70,9 +70,8 @@ def reference(host, convention, select, update, tau, lam, logits, labels, keep, 
         if host == "codis":
             d = jeffreys if convention == "paper" else codis_d
             return ranking_loss(n, i) - lam * d(*both(i, tau))
-        return share * (ranking_loss(0, i) + ranking_loss(1, i)) + lam * jeffreys(
-            *both(i, 1.0 if convention == "published-code" else tau)
-        )
+        sharp = 1.0 if convention == "published-code" else tau
+        return share * (ranking_loss(0, i) + ranking_loss(1, i)) + lam * jeffreys(*both(i, sharp))
 
     chosen = []
     for n in (0, 1):
@@ -83,11 +82,8 @@ def reference(host, convention, select, update, tau, lam, logits, labels, keep, 
             taken += sorted(group, key=lambda i: score(n, i))[: math.ceil(keep * len(group) / size)]
         chosen.append(sorted(taken))
 
-    own = [
-        sum(learning_loss(n, i) for i in chosen[n if host == "jocor" else 1 - n])
-        / len(chosen[n if host == "jocor" else 1 - n])
-        for n in (0, 1)
-    ]
+    learnt = chosen if host == "jocor" else chosen[::-1]
+    own = [sum(learning_loss(n, i) for i in learnt[n]) / len(learnt[n]) for n in (0, 1)]
     if host == "jocor":
         total = sum(
             share * (learning_loss(0, i) + learning_loss(1, i)) + lam * jeffreys(*both(i, 1.0))

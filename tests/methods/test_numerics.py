@@ -10,9 +10,8 @@ from srjt import methods, noise
 
 LABELS = torch.tensor([0, 3, 1, 2, 2, 0])
 JOINT = [n for n in methods.names() if issubclass(methods.lookup(n).method, methods.JointTraining)]
-CASES = [(n, {}) for n in methods.names()] + [
-    (n, {"select": "soft", "update": "soft"}) for n in ("co-teaching", "jocor", "codis")
-]
+SOFT = {"select": "soft", "update": "soft"}
+CASES = [(n, {}) for n in methods.names()] + [(n, SOFT) for n in ("co-teaching", "jocor", "codis")]
 
 
 PATTERNS = ("certain and right", "certain and wrong", "certain of opposites", "undecided", "mixed")

@@ -67,10 +67,8 @@ def test_label_smoothing_forward_correction_and_reweighting() -> None:
     "name", ["standard", "sord", "label-smooth", "mixup", "cdr", "f-correction", "reweight", "garg"]
 )
 def test_all_conventions_are_the_paper(name: str, convention: str) -> None:
-    made = [
-        methods.create(name, num_classes=3, noise_rate=0.4, transition=P3, convention=one)
-        for one in ("paper", convention)
-    ]
+    known = {"num_classes": 3, "noise_rate": 0.4, "transition": P3}
+    made = [methods.create(name, convention=one, **known) for one in ("paper", convention)]
     logits = LOGITS[..., : made[0].outputs]
     _, targets = made[0].prepare(logits[0], LABELS, generator=torch.Generator().manual_seed(0))
     assert torch.equal(*(method.loss(logits, targets).total for method in made))

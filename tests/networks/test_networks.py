@@ -317,10 +317,8 @@ class Backbone(nn.Module):
 @pytest.fixture
 def state() -> dict[str, Tensor]:
     torch.manual_seed(0)
-    return {
-        key: torch.randn(value.shape) if value.is_floating_point() else value + 5
-        for key, value in Backbone().state_dict().items()
-    }
+    state = Backbone().state_dict()
+    return {k: torch.randn(v.shape) if v.is_floating_point() else v + 5 for k, v in state.items()}
 
 
 def classified(state: dict[str, Tensor], name: str = "head.fc") -> dict[str, Tensor]:

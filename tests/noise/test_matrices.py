@@ -1,5 +1,6 @@
 """Noise matrices in closed form, draws against their matrix, draws keyed by sample, and the report."""
 
+import itertools
 import math
 
 import numpy as np
@@ -67,12 +68,9 @@ def test_rho_for_rate_solves_the_rate_on_the_class_mix(kind: str, counts: list[i
     c = len(counts)
 
     def rate_at(rho: float) -> float:  # written out, cell by cell
-        wrong = sum(
-            counts[i] * (rho / abs(i - j) if kind == "quasi" else rho * (abs(i - j) == 1))
-            for i in range(c)
-            for j in range(c)
-            if i != j
-        )
+        wrong = 0.0
+        for i, j in itertools.permutations(range(c), 2):
+            wrong += counts[i] * (rho / abs(i - j) if kind == "quasi" else rho * (abs(i - j) == 1))
         return wrong / sum(counts)
 
     rate = part * rate_at(noise.largest_rho(kind, num_classes=c))

@@ -16,12 +16,7 @@ from srjt.noise import quality as judging
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.matrices import corrupt, transition_matrix, transition_of
 from srjt.noise.model import bayes, by_grade, by_severity
-from srjt.noise.quality import (
-    highest_grade_posterior,
-    highest_grade_weights,
-    label_quality,
-    true_grade_posterior,
-)
+from srjt.noise.quality import highest_grade_posterior, label_quality, suggestion_shares, true_grade_posterior
 
 GRADES = 4
 
@@ -188,9 +183,7 @@ def judged(rate: float, *, verified: int = 0) -> noise.NoiseEstimate:
 def test_the_share_of_right_suggestions_in_closed_form(agreement: float, rate: float, verified: int) -> None:
     said = np.tile([0.9, 0.1], (20_000, 1))  # over-confident
     labels = (np.arange(20_000) // 100 % 10 >= 10 * agreement).astype(np.int64)
-    share = judging.suggestion_shares(
-        labels, said, np.zeros(20_000), estimate=judged(rate, verified=verified)
-    )
+    share = suggestion_shares(labels, said, np.zeros(20_000), estimate=judged(rate, verified=verified))
     # without verified labels readers err no more often than the networks: (1 − e)² agree
     used = rate if verified else min(rate, 1 - agreement**0.5)
     assert share == pytest.approx(min(1, agreement * used / ((1 - agreement) * (1 - used))), abs=2e-3)
@@ -203,12 +196,8 @@ def test_a_patient_does_not_calibrate_itself() -> None:
     patients = np.arange(100) // 4
     other = labels.copy()
     other[:2] = 1 - other[:2]  # of the first patient
-    changed = judging.suggestion_shares(
-        other, p, p.argmax(axis=1), estimate=judged(0.1, verified=1), groups=patients
-    )
-    before = judging.suggestion_shares(
-        labels, p, p.argmax(axis=1), estimate=judged(0.1, verified=1), groups=patients
-    )
+    changed = suggestion_shares(other, p, p.argmax(axis=1), estimate=judged(0.1, verified=1), groups=patients)
+    before = suggestion_shares(labels, p, p.argmax(axis=1), estimate=judged(0.1, verified=1), groups=patients)
     assert np.array_equal(changed[:4], before[:4])
     assert not np.array_equal(changed[4:], before[4:])
     assert ((before >= 0) & (before <= 1)).all()
@@ -339,15 +328,15 @@ def test_the_mean_of_the_weights_is_the_truth(true: list[int], certain: bool) ->
     for labels in product(range(4), repeat=images):
         chance = np.prod([matrix[t, y] for matrix, t, y in zip(matrices, true, labels, strict=True)])
         if chance > 0:
-            weights = highest_grade_weights(labels, [0] * images, NOISE, certain=right)
+            weights = judging.highest_grade_weights(labels, [0] * images, NOISE, certain=right)
             mean += chance * weights[0]
     assert mean == pytest.approx(np.eye(4)[max(true)], abs=1e-9)
 
 
 def test_weights_of_single_images_are_rows_of_the_inverse_matrix() -> None:
-    found = highest_grade_weights([3, 0, 1], [0, 1, 2], NOISE)
+    found = judging.highest_grade_weights([3, 0, 1], [0, 1, 2], NOISE)
     assert found == pytest.approx(np.linalg.inv(NOISE)[[3, 0, 1]])
-    assert highest_grade_weights([0], [0], np.full((4, 4), 0.25)) is None
+    assert judging.highest_grade_weights([0], [0], np.full((4, 4), 0.25)) is None
 
 
 def test_many_images_of_one_patient_and_bad_input() -> None:
@@ -360,4 +349,4 @@ def test_many_images_of_one_patient_and_bad_input() -> None:
         highest_grade_posterior([1], [0], [[1.0, 0.0], [1.0, 0.0]])
     many = np.zeros(20_000, dtype=int)
     matrix = np.array([[0.6, 0.4], [0.4, 0.6]])
-    assert highest_grade_weights(many, many, matrix) is None
+    assert judging.highest_grade_weights(many, many, matrix) is None

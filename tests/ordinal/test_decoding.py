@@ -232,9 +232,8 @@ def test_closed_forms() -> None:
     # the geometric mean; twice it: independent images, whose highest grade is 0 with probability 0.9 · 0.4
     for weight, mildest in ((1.0, np.sqrt(0.9 * 0.4)), (2.0, 0.9 * 0.4)):
         learned = LearnedPooling(exponent=1.0, weight=weight)
-        assert decoding.pool_probabilities(p, [0, 0], how="learned", learned=learned)[0, 0] == pytest.approx(
-            mildest
-        )
+        pooled = decoding.pool_probabilities(p, [0, 0], how="learned", learned=learned)
+        assert pooled[0, 0] == pytest.approx(mildest)
     assert decoding.highest_per_unit([0, 3, 1, 0], [1, 1, 0, 2]).tolist() == [1, 3, 0]
 
 
@@ -279,10 +278,8 @@ def test_a_thousand_images_of_one_patient() -> None:
         assert pooled[0, 0] > 0.99
         assert np.isfinite(pooled).all()
     extreme = np.tile([[0.0, 0.0, 1.0]], (1000, 1))
-    assert (
-        decoding.pool_probabilities(extreme, np.zeros(1000, int), how="learned", learned=LEARNED)[0, 2]
-        > 0.999
-    )
+    pooled = decoding.pool_probabilities(extreme, np.zeros(1000, int), how="learned", learned=LEARNED)
+    assert pooled[0, 2] > 0.999
 
 
 def test_bad_input() -> None:

@@ -31,9 +31,8 @@ def test_a_good_network_is_not_inferior_and_a_bad_one_is_not_shown_to_be() -> No
     bad = compare_network(readings, np.random.default_rng(1).integers(0, 4, size=200), resamples=100)
     assert not bad.not_inferior
     assert "not shown" in bad.sentence
-    assert good.by_reader["network_kappa"].tolist() == pytest.approx(
-        [cohen_kappa_score(row, true, weights="quadratic") for row in table]
-    )
+    kappas = [cohen_kappa_score(row, true, weights="quadratic") for row in table]
+    assert good.by_reader["network_kappa"].tolist() == pytest.approx(kappas)
 
 
 def test_a_copy_of_a_reader_equals_that_reader() -> None:
@@ -87,13 +86,10 @@ def least_error(posterior: np.ndarray) -> np.ndarray:
 
 def test_the_gain_is_the_mean_over_all_possible_readings(found: Consensus) -> None:
     items = np.arange(5)
-    known = [
-        weight * fit.by_state(found.variants.evidence, items)
-        for weight, fit in zip(found.variants.weights, found.variants.fits, strict=True)
-    ]
-    before = least_error(
-        sum(by_state @ fit.states.of_grade for by_state, fit in zip(known, found.variants.fits, strict=True))
-    )
+    evidence, fits = found.variants.evidence, found.variants.fits
+    weighted = zip(found.variants.weights, fits, strict=True)
+    known = [weight * fit.by_state(evidence, items) for weight, fit in weighted]
+    before = least_error(sum(p @ fit.states.of_grade for p, fit in zip(known, fits, strict=True)))
     gain = expected_gain(found, items)
     for reader in range(4):
         for item in items:
@@ -101,7 +97,7 @@ def test_the_gain_is_the_mean_over_all_possible_readings(found: Consensus) -> No
             for said in range(4):
                 joint = sum(
                     (by_state[item] * fit.matrices[reader, :, said]) @ fit.states.of_grade
-                    for by_state, fit in zip(known, found.variants.fits, strict=True)
+                    for by_state, fit in zip(known, fits, strict=True)
                 )
                 after += joint.sum() * least_error((joint / joint.sum())[None])[0]
             assert gain[item, reader] == pytest.approx(max(before[item] - after, 0.0), abs=1e-9)

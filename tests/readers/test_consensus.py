@@ -172,19 +172,13 @@ def test_names_and_order_do_not_matter(seed: int) -> None:
     readings, _ = make(seed, items=25, readers=3, count=2, classes=3)
     rng = np.random.default_rng(seed)
     items, readers, rows = rng.permutation(25), rng.permutation(3), rng.permutation(len(readings))
-    mixed = replace(
-        readings,
-        items=[readings.items[i] for i in np.argsort(items)],
-        readers=[readings.readers[r] for r in np.argsort(readers)],
-        item=items[readings.item][rows],
-        reader=readers[readings.reader][rows],
-        grade=readings.grade[rows],
-    )
+    mixed = replace(readings, item=items[readings.item][rows], reader=readers[readings.reader][rows])
+    names = {"items": np.array(readings.items)[np.argsort(items)].tolist()}
+    names["readers"] = np.array(readings.readers)[np.argsort(readers)].tolist()
+    mixed = replace(mixed, grade=readings.grade[rows], **names)
     # which readings are held out depends on their order: compare fits of the same variant
-    one, other = (
-        next(model._path(evidence_of(r, repeats="one reading"), alike=False, tolerance=1e-4))
-        for r in (readings, mixed)
-    )
+    evidence = (evidence_of(one, repeats="one reading") for one in (readings, mixed))
+    one, other = (next(model._path(given, alike=False, tolerance=1e-4)) for given in evidence)
     assert other.posterior[items] == pytest.approx(one.posterior, abs=1e-8)
     assert other.matrices[readers] == pytest.approx(one.matrices, abs=1e-8)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from reports.html_tree import Tree
@@ -121,6 +122,12 @@ def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     shown = study_facts(study(**{**singular, "methods": ("standard", "garg")})).singular
     assert shown.startswith("Truncated-Gaussian noise, rate 0.4: condition number 2")
     assert "Quasi" not in shown
+
+
+def test_what_a_study_is_made_of_is_counted_by_its_runs(study) -> None:
+    made = study(**{**FEW, "methods": ("standard", "sord:a", "sord:b")})
+    made = replace(made, runs=pd.concat([made.runs, made.runs.assign(seed=1)]))
+    assert study_facts(made).composition == "2 methods, 2 variants, 1 noise, 2 folds, 2 seeds"
 
 
 def test_a_study_that_has_not_begun_is_a_page_too(study) -> None:

@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from srjt.errors import SrjtError
+from srjt.inference.options import Execution
 from srjt.studies import plan as plans
-from srjt.studies.plan import (
-    StudyWatcher,
-    error_file,
-    lock_study,
-    open_data,
-    run_folder,
-    run_status,
-    write_plan,
-)
+from srjt.studies.plan import StudyWatcher, error_file, open_data, run_folder, run_status, write_plan
 from srjt.studies.ray import write_files
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
@@ -106,7 +99,7 @@ def test_a_disk_that_cannot_be_written(tmp_path: Path, monkeypatch: Any, number:
 
     monkeypatch.setattr(os, "replace", fail)
     monkeypatch.setattr(Path, "replace", fail)
-    execute, data = choose_executor("local", jobs=1, device="cpu"), open_data(small(only_folds=(0,)))
+    execute, data = choose_executor(Execution(jobs=1, device="cpu")), open_data(small(only_folds=(0,)))
     with pytest.raises(SrjtError, match=f"The study cannot be written to .*: {os.strerror(number)}"):
         run_study(data, tmp_path / "study", command="srjt study", execute=execute, watcher=StudyWatcher())
 
@@ -120,5 +113,8 @@ def test_a_folder_in_which_no_lock_can_be_written(tmp_path: Path, monkeypatch: p
         return real(path, flags, *more, **options)
 
     monkeypatch.setattr(os, "open", read_only)
-    with pytest.raises(SrjtError, match="cannot be written: Read-only file system"), lock_study(tmp_path):
+    with (
+        pytest.raises(SrjtError, match="cannot be written: Read-only file system"),
+        plans.lock_study(tmp_path),
+    ):
         pass

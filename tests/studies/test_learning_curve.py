@@ -91,10 +91,8 @@ def results_of(values: dict[str, list[float]], *, metric: str = "mae", one_grade
     ]  # fmt: skip
     columns = ["method", "variant", "noise", "fold", "seed", "split", "metric", "value"]
     naive = [(noise, metric, one_grade) for noise in values]
-    return SimpleNamespace(
-        scores=pd.DataFrame(rows, columns=columns),
-        naive=pd.DataFrame(naive, columns=["noise", "metric", "value"]),
-    )
+    always = pd.DataFrame(naive, columns=["noise", "metric", "value"])
+    return SimpleNamespace(scores=pd.DataFrame(rows, columns=columns), naive=always)
 
 
 @pytest.mark.parametrize(

@@ -112,14 +112,11 @@ def test_every_registered_method_of_the_paper_has_its_name() -> None:
     assert {name for name in modules if modules[name].startswith("srjt.")} == set(DISPLAY_NAMES)
 
 
-def test_a_recipe_is_ours_but_not_the_papers() -> None:
+def test_names_and_order_and_a_recipe_that_is_ours_but_not_the_papers() -> None:
     ours = {"srjt": True, "jocor+ours": True, "jocor": False, "nobody's": False}
     assert {name: is_ours(name) for name in ours} == ours
     assert display_name("srjt") == "srjt"
     assert paper_order(["srjt", "codis+ours", "sord"]) == ["sord", "codis+ours", "srjt"]
-
-
-def test_names_and_order() -> None:
     assert [paper.host_of(name) for name in ("jocor+ours", "jocor")] == ["jocor", None]
     assert display_name("co-teaching+ours") == "Co-teaching + Ours"
     assert display_name("mine+ours", "tau=0.2,co_lambda=0.3") == "mine + Ours (tau=0.2, co_lambda=0.3)"

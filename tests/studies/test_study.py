@@ -22,9 +22,7 @@ from srjt.studies.plan import (
     PlannedRun,
     StudyWatcher,
     error_file,
-    lock_study,
     open_data,
-    read_study,
     run_folder,
     run_status,
     write_plan,
@@ -118,7 +116,7 @@ def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(finished: Pat
     _, _, outcome = run(finished, small(**same), witness)
     assert set(outcome.values()) == {"done"}
     assert witness.begun == []
-    planned = read_study(finished)
+    planned = worker.read_study(finished)
     more = small(methods=("standard", "garg", "co-teaching+ours", "sord"), **same)
     _, planned_runs, outcome = run(finished, more, witness)
     assert witness.begun == [planned_runs[-1].key]
@@ -128,11 +126,11 @@ def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(finished: Pat
     run(finished, small(**same))  # the former plan again: the fourth run stays where it is
     assert len(collect_results(finished).runs) == 3
     assert len(weights(finished)) == 4
-    assert read_study(finished) == planned
+    assert worker.read_study(finished) == planned
 
 
 def test_a_study_folder_says_what_was_asked(finished: Path) -> None:
-    facts = read_study(finished)
+    facts = worker.read_study(finished)
     data = open_data(small(only_folds=(0,), train={"epochs": 12}))
     assert StudyConfig.from_dict(facts["study"]) == data.config
     assert facts["class_counts"] == data.manifest.class_counts.tolist()
@@ -150,9 +148,7 @@ def test_a_study_folder_says_what_was_asked(finished: Path) -> None:
         np.testing.assert_array_equal(history["true_grade"], data.manifest.labels[data.splits[0].train])
 
 
-def test_a_run_knows_the_grade_names_of_its_study_and_a_warning_names_the_fold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_knows_its_grade_names_and_a_warning_its_fold(tmp_path: Path, monkeypatch: Any) -> None:
     names = {str(grade): name for grade, name in enumerate(("none", "mild", "moderate", "severe"))}
     data = open_data(small(only_folds=(0, 1), methods=("standard",), noises=("none",), grade_names=names))
     monkeypatch.setattr(worker, "train", lambda manifest, **options: warn(str(options["grade_names"])))
@@ -180,10 +176,8 @@ def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_resu
 
 
 def same_scores(folder: Path, undisturbed: Path) -> None:
-    found, expected = (
-        collect_results(where).scores.set_index(["key", "split", "metric"])["value"]
-        for where in (folder, undisturbed)
-    )
+    both = (collect_results(where).scores for where in (folder, undisturbed))
+    found, expected = (scores.set_index(["key", "split", "metric"])["value"] for scores in both)
     assert len(found) == 2 * 18
     pd.testing.assert_series_equal(found, expected[found.index], check_exact=True)
 
@@ -328,13 +322,13 @@ def test_a_run_that_somebody_works_on_has_its_turn_later(tmp_path: Path) -> None
 
 def test_one_study_at_a_time_in_a_folder(tmp_path: Path) -> None:
     study = tmp_path / "study"
-    second = lock_study(study)
-    with lock_study(study), pytest.raises(SrjtError, match="Another process is working on"):
+    second = worker.lock_study(study)
+    with worker.lock_study(study), pytest.raises(SrjtError, match="Another process is working on"):
         second.__enter__()
-    with lock_study(study):
+    with worker.lock_study(study):
         assert study.is_dir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(SrjtError, match=r"cannot be written to .*file"), lock_study(tmp_path / "file"):
+    with pytest.raises(SrjtError, match=r"cannot be written to .*file"), worker.lock_study(tmp_path / "file"):
         pass
 
 
@@ -364,7 +358,7 @@ def test_killed_while_planning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             with pytest.raises(Killed):
                 write_plan(tmp_path, data, command="srjt study")
     assert len(write_plan(tmp_path, data, command="srjt study")) == 9
-    with lock_study(tmp_path):  # sweeps what was left
+    with worker.lock_study(tmp_path):  # sweeps what was left
         assert sorted(p.name for p in tmp_path.glob("[!.]*")) == ["splits.csv", "study.json"]
 
 

@@ -66,9 +66,7 @@ def fitted(noisy: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     return fit(noisy, TrainConfig(method="sord", **FITS), out=out, neighbours=2), out
 
 
-def test_each_sample_is_held_out_once_from_a_run_that_saw_nothing_of_its_patient(
-    noisy: Manifest, fitted: Fitted
-) -> None:
+def test_each_sample_is_held_out_once_with_its_patient(noisy: Manifest, fitted: Fitted) -> None:
     found, out = fitted
     ids, patients = np.array(noisy.ids), np.array(noisy.patients)
     assert sorted(set(found.fold.tolist())) == [0, 1, 2]
@@ -97,9 +95,7 @@ def test_what_is_gathered_has_the_shapes_that_are_promised(noisy: Manifest, fitt
         assert (close != np.arange(240)[:, None]).all()
 
 
-def test_a_second_call_only_reads_and_returns_the_same(
-    noisy: Manifest, fits: TrainConfig, fitted: Fitted
-) -> None:
+def test_a_second_call_reads_and_returns_the_same(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
     found, out = fitted
     written = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
     watching = Counting()
@@ -114,9 +110,7 @@ def test_a_second_call_only_reads_and_returns_the_same(
     np.testing.assert_array_equal(mended.by_network, found.by_network)
 
 
-def test_memory_alone_gives_the_same_and_folds_are_one_row_of_epochs(
-    noisy: Manifest, fits: TrainConfig, fitted: Fitted
-) -> None:
+def test_memory_gives_the_same_in_a_row_of_epochs(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
     watching = Counting()
     found = fit(noisy, fits, reporter=watching)
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
@@ -132,9 +126,7 @@ def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: Fi
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
 
 
-def test_an_interrupted_fold_is_resumed(
-    noisy: Manifest, fits: TrainConfig, fitted: Fitted, tmp_path: Path
-) -> None:
+def test_interrupted_folds_resume(noisy: Manifest, fits: TrainConfig, fitted: Fitted, tmp_path: Path) -> None:
     class Stop(Counting):
         def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
             super().finished_epoch(epoch, rows)
@@ -185,9 +177,7 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
 
 
-def test_other_settings_do_not_go_into_the_same_folder(
-    noisy: Manifest, fits: TrainConfig, fitted: Fitted
-) -> None:
+def test_other_settings_need_another_folder(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
     _, out = fitted
     changed = r"another configuration \(the samples, labels or split are not the same"
     with pytest.raises(SrjtError, match=changed):
@@ -245,9 +235,7 @@ def images() -> Manifest:
 
 
 @pytest.mark.slow
-def test_folds_at_the_same_time_have_the_same_bits(
-    images: Manifest, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_folds_at_one_time_have_the_same_bits(images: Manifest, tmp_path: Path, monkeypatch: Any) -> None:
     limit = Limit(tmp_path / "limit", epoch=1)
     (tmp_path / "pause.py").write_text(limit.code)  # for the workers: this process does not import it
     monkeypatch.chdir(tmp_path)

@@ -142,9 +142,7 @@ def test_garbage_collection_is_paused_and_then_as_before(enabled: bool) -> None:
 CPU = torch.device("cpu")
 
 
-def test_backward_kernels_are_torchs_own_on_arm_and_the_flag_is_restored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_backward_kernels_are_torchs_own_on_arm_and_the_flag_is_restored(monkeypatch: Any) -> None:
     mkldnn = torch.backends.mkldnn
     grouped = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4))
     for arm in (False, True):
@@ -193,9 +191,7 @@ def test_the_layout_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         assert devices.uses_channels_last(grouped, torch.device("cuda"), own_network=True)
 
 
-def test_a_run_and_its_images_are_laid_out_alike_also_when_it_is_opened(
-    data: Any, train: Any, tmp_path: Path
-) -> None:
+def test_a_run_and_its_images_are_laid_out_alike_when_opened(data: Any, train: Any, tmp_path: Path) -> None:
     run = train(out=tmp_path / "run", epochs=1, network="tiny")
     opened = srjt.load_run(tmp_path / "run", device="cpu")
     for each in (run, opened):
@@ -215,9 +211,7 @@ def command(labels: Path, out: Path, *more: object) -> list[object]:
     ]  # fmt: skip
 
 
-def start_two(
-    launcher: Any, arguments: list[object], folder: Path, *, setup: list[str] | None = None
-) -> list[int]:
+def start_two(launcher: Any, arguments: list[object], folder: Path, *, setup: Any = None) -> list[int]:
     """As torchrun starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -239,9 +233,7 @@ def alone(launcher: Any, labels: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.slow
-def test_the_same_weights_selection_and_metrics(
-    launcher: Any, labels: Path, alone: Path, tmp_path: Path
-) -> None:
+def test_the_same_weights_and_metrics(launcher: Any, labels: Path, alone: Path, tmp_path: Path) -> None:
     codes = [launcher.wait(pid) for pid in start_two(launcher, command(labels, tmp_path / "run"), tmp_path)]
     assert codes == [0, 0], (tmp_path / "says1").read_text() + (tmp_path / "says0").read_text()
     ours, _ = checkpoint.read(tmp_path / "run" / "weights.safetensors")
@@ -253,18 +245,15 @@ def test_the_same_weights_selection_and_metrics(
     keys = ["epoch", "split", "network", "metric"]
     assert mine[keys].equals(other[keys])  # written once, by one
     compared = ~mine["metric"].isin(["seconds", "images_per_second", "peak_memory_mb"])
-    assert mine.loc[compared, "value"].to_numpy() == pytest.approx(
-        other.loc[compared, "value"].to_numpy(), abs=1e-5, nan_ok=True
-    )
+    values, expected = (table.loc[compared, "value"].to_numpy() for table in (mine, other))
+    assert values == pytest.approx(expected, abs=1e-5, nan_ok=True)
     assert (tmp_path / "says0").read_text().count("epoch 2/3") == 1
     assert (tmp_path / "says1").read_text() == ""
     assert list((tmp_path / "run").rglob("*.tmp")) == []
 
 
 @pytest.mark.slow
-def test_two_processes_stop_together_and_one_resumes(
-    launcher: Any, labels: Path, alone: Path, tmp_path: Path
-) -> None:
+def test_two_processes_stop_and_one_resumes(launcher: Any, labels: Path, alone: Path, tmp_path: Path) -> None:
     """One process gets the signal; both stop after the epoch. The checkpoint is like any other."""
     out = tmp_path / "run"
     paused = Limit(tmp_path / "limit", epoch=1)

@@ -252,11 +252,8 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
         np.testing.assert_allclose(probabilities, side.probabilities, rtol=0, atol=1e-5)
         assert (side.labels == samples.labels).all()
         assert side.patients == samples.patients
-        assert side.columns == {
-            "reader": ["A"] * len(rows),
-            "p1_0": [str(row // 4) for row in rows],
-            "side": ["left"] * len(rows),
-        }
+        numbers = [str(row // 4) for row in rows]
+        assert side.columns == {"reader": ["A"] * len(rows), "p1_0": numbers, "side": ["left"] * len(rows)}
         # as `per` and `coverage_by` name them
         assert list(side.table) == ["id", "patient", "reader", "p1_0", "side"]
 
@@ -343,9 +340,7 @@ def test_a_run_is_not_resumed_with_another_image(files: Manifest, settings: Any,
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_not_opened_with_another_image(
-    files: Manifest, settings: Any, tmp_path: Path
-) -> None:
+def test_a_finished_run_refuses_another_image(files: Manifest, settings: Any, tmp_path: Path) -> None:
     srjt.train(files, out=tmp_path / "run", **settings)
     row = int(settings["split"].test[0])
     invert(files.paths[row])

@@ -88,19 +88,15 @@ def test_the_training_itself_is_that_of_keep_last(contrary: Any, whole: Path) ->
 @pytest.mark.parametrize(
     "at", [(2, 1), pytest.param((1, 2), marks=pytest.mark.slow), pytest.param((6, 2), marks=pytest.mark.slow)]
 )
-def test_a_resumed_run_keeps_the_same_networks(
-    contrary: Any, whole: Path, tmp_path: Path, at: tuple[int, int]
-) -> None:
+def test_a_resumed_run_keeps_them(contrary: Any, whole: Path, tmp_path: Path, at: tuple[int, int]) -> None:
     with pytest.raises(Interrupted):
         trained(contrary, out=tmp_path / "run", reporter=StopAt(*at))
     trained(contrary, out=tmp_path / "run")
     for name in ("weights.safetensors", "summary.json", "held_out.csv", "history.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
-    kept = [
-        [line for line in (folder / "metrics.csv").read_text().splitlines() if "best_epoch" in line]
-        for folder in (tmp_path / "run", whole)
-    ]
-    assert kept[0] == kept[1]
+    metrics = ((folder / "metrics.csv").read_text().splitlines() for folder in (tmp_path / "run", whole))
+    ours, theirs = ([line for line in lines if "best_epoch" in line] for lines in metrics)
+    assert ours == theirs
 
 
 @pytest.mark.slow

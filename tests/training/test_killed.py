@@ -73,9 +73,7 @@ def test_killed_while_the_best_epoch_is_sought(launcher: Any, labels: Path, tmp_
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_killed_at_random_times(
-    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, seed: int
-) -> None:
+def test_killed_anytime(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     out = tmp_path / "run"
     unfinished = Limit(tmp_path / "limit", epoch=EPOCHS - 1)
@@ -142,9 +140,7 @@ def test_asked_twice_to_stop_it_stops_at_once(launcher: Any, labels: Path, tmp_p
     assert launcher.wait(pid) == -signal.SIGTERM
 
 
-def test_after_a_full_disk_it_resumes(
-    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_and_resumed(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path) -> None:
     """A limit on the size of files, set after a few checkpoints, refuses the next one as a full disk would."""
     out = tmp_path / "run"
     full = (

@@ -70,13 +70,10 @@ def test_a_network_that_uses_view(train: Any) -> None:
     assert run.networks.members[0].head.in_features == 3 * 28 * 28  # type: ignore[union-attr]
 
 
-def test_one_module_for_two_networks_is_refused(train: Any) -> None:
+def test_one_module_for_two_networks_or_a_wrong_option_is_refused(train: Any) -> None:
     shared = tiny()
     with pytest.raises(SrjtError, match="returned the same module twice"):
         train(network=lambda: shared)
-
-
-def test_an_option_of_the_wrong_kind(train: Any) -> None:
     with pytest.raises(SrjtError, match=r"temperature takes a number"):
         train(method="co-teaching+ours", method_options={"temperature": "hot"})
     with pytest.raises(SrjtError, match="did you mean 'temperature'"):

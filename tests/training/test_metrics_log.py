@@ -95,12 +95,8 @@ def test_the_papers_average_over_ten_epochs_and_both_networks() -> None:
     table = pd.DataFrame(rows, columns=list(MetricRow._fields))
     (found,) = last_epochs(table).to_dict("records")
     per_epoch = np.arange(6, 16) + 50.0
-    assert found == {
-        "split": "test",
-        "metric": "accuracy",
-        "value": pytest.approx(per_epoch.mean()),
-        "std": pytest.approx(per_epoch.std()),
-    }
+    numbers = {"value": pytest.approx(per_epoch.mean()), "std": pytest.approx(per_epoch.std())}
+    assert found == {"split": "test", "metric": "accuracy", **numbers}
     (pooled,) = last_epochs(table, pooled=True).to_dict("records")
     assert pooled["value"] == pytest.approx(10 * np.arange(6, 16).mean())
 

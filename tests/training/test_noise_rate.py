@@ -59,9 +59,7 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "cross_fit", refuse)
 
 
-def test_the_run_uses_the_estimate_and_logs_it(
-    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
-) -> None:
+def test_the_run_uses_the_estimate(noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path) -> None:
     watching, asked = BarReporter(), asked.replace(epochs=9)
     run = srjt.train(noisy, split=split, config=asked, out=tmp_path / "run", device="cpu", reporter=watching)
     estimate = read_noise_estimate(tmp_path / "run")
@@ -99,9 +97,7 @@ def test_a_resumed_run_reuses_the_estimate(
         srjt.train(noisy, epochs=9, **given)  # long enough for other short trainings
 
 
-def test_an_interrupted_warm_up_is_resumed(
-    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
-) -> None:
+def test_a_warm_up_is_resumed(noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path) -> None:
     class Rest(BarReporter):
         first = 99
 
@@ -129,9 +125,7 @@ def test_only_the_training_side_is_used(noisy: Manifest, split: Split, asked: Tr
 
 
 @pytest.mark.usefixtures("forbidden")
-def test_what_a_method_does_not_need_is_not_estimated(
-    noisy: Manifest, fits: TrainConfig, tmp_path: Path
-) -> None:
+def test_what_is_not_needed_is_not_estimated(noisy: Manifest, fits: TrainConfig, tmp_path: Path) -> None:
     asked = fits.replace(method="standard", noise_rate="auto")
     config, estimate = resolve_noise_rate(noisy, config=asked, out=tmp_path)
     assert (config.noise_rate, estimate) == (None, None)
@@ -169,9 +163,7 @@ def test_the_training_itself_refuses_an_unresolved_noise_rate(noisy: Manifest, a
 
 
 @pytest.mark.parametrize("method", ["co-teaching+ours", "f-correction"])
-def test_an_undetermined_rate_warns_and_is_used(
-    noisy: Manifest, fits: TrainConfig, monkeypatch: Any, method: str
-) -> None:
+def test_an_unknown_rate_warns(noisy: Manifest, fits: TrainConfig, monkeypatch: Any, method: str) -> None:
     real = auto.estimate_noise
 
     def pretend(*given: Any, **how: Any) -> Any:

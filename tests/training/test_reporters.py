@@ -26,9 +26,7 @@ ROWS = [
 ]
 
 
-def test_the_headline_averages_the_networks_and_test_scores_are_shown_on_request_only(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_headline_averages_the_networks_and_test_scores_are_shown_on_request_only(capsys: Any) -> None:
     shown = headline(ROWS, show_test=True)
     assert shown == pytest.approx({"loss": 1.5, "val.acc": 0.4, "test.acc": 0.6, "samples/s": 1234.5})
     assert headline(ROWS) == pytest.approx({"loss": 1.5, "val.acc": 0.4, "samples/s": 1234.5})

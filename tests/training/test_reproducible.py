@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import srjt
 from srjt.training.step import draw_plan, generator, subseed, weights
 from srjt.training.trained import Trained
 
@@ -18,43 +17,32 @@ def bits(run: Trained) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def first(data: Any) -> Trained:
-    return srjt.train(data.manifest, split=data.split, **quick())
+def first(train: Any) -> Trained:
+    return train(epochs=2)
 
 
-def quick(**more: Any) -> dict[str, Any]:
-    return {
-        "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2, "batch_size": 16, "learning_rate": 1e-3,
-        "noise_rate": 0.4, "device": "cpu", **more,
-    }  # fmt: skip
-
-
-def test_the_same_seed_gives_the_same_bits(data: Any, first: Trained) -> None:
+def test_the_same_seed_gives_the_same_bits_and_another_others(train: Any, first: Trained) -> None:
     torch.rand(3)  # whatever the caller drew before
-    again = srjt.train(data.manifest, split=data.split, **quick())
+    again = train(epochs=2)
     assert bits(again) == bits(first)
     assert again.history.equals(first.history)
-
-
-def test_another_seed_gives_other_weights(data: Any, first: Trained) -> None:
-    other = srjt.train(data.manifest, split=data.split, **quick(seed=1))
+    other = train(epochs=2, seed=1)
     assert not set(bits(other).values()) & {v for k, v in bits(first).items() if "num_batches" not in k}
 
 
-def test_the_callers_random_states_do_not_change(data: Any) -> None:
+def test_the_callers_random_states_do_not_change(train: Any) -> None:
     torch.manual_seed(5)
     np.random.seed(5)
     random.seed(5)
     before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
-    srjt.train(data.manifest, split=data.split, **quick(epochs=1, method="mixup"))
+    train(epochs=1, method="mixup")
     assert torch.equal(torch.get_rng_state(), before[0])
     assert np.random.get_state()[1].tolist() == before[1]  # type: ignore[index]
     assert random.getstate() == before[2]
 
 
-def test_the_two_networks_differ_from_the_start(data: Any) -> None:
-    settings = quick(epochs=1, learning_rate=1e-12, weight_decay=0.0)
-    run = srjt.train(data.manifest, split=data.split, **settings)
+def test_the_two_networks_differ_from_the_start(train: Any) -> None:
+    run = train(epochs=1, learning_rate=1e-12, weight_decay=0.0)
     both = zip(*(member.parameters() for member in run.networks.members), strict=True)
     drawn = [(a, b) for a, b in both if a.ndim > 1 or a.shape == (4,)]  # not norms' 1 and 0
     assert len(drawn) >= 4
@@ -79,9 +67,9 @@ class Witness(nn.Module):
         return features
 
 
-def test_both_networks_see_the_same_augmented_batches(data: Any) -> None:
+def test_both_networks_see_the_same_augmented_batches(data: Any, train: Any) -> None:
     Witness.seen = []
-    srjt.train(data.manifest, split=data.split, **quick(network=Witness))
+    train(epochs=2, network=Witness)
     one, two = Witness.seen
     assert len(one) == len(two) == 2 * (len(data.split.train) // 16)
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))

@@ -130,9 +130,7 @@ def empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [flip_a_bit, empty])
-def test_a_damaged_checkpoint_is_passed_over(
-    train: Any, uninterrupted: Trained, stopped: Path, damage: Any
-) -> None:
+def test_damage_is_passed_over(train: Any, uninterrupted: Trained, stopped: Path, damage: Any) -> None:
     _, newest = sorted((stopped / "checkpoints").iterdir())
     damage(newest)
     reporter = BarReporter()
@@ -148,26 +146,21 @@ def test_a_damaged_checkpoint_is_passed_over(
 
 
 @pytest.mark.slow
-def test_two_damaged_checkpoints_restart_and_do_not_displace_new_ones(
-    train: Any, uninterrupted: Trained, stopped: Path
-) -> None:
+def test_two_damaged_checkpoints_restart(train: Any, uninterrupted: Trained, stopped: Path) -> None:
     for path in (stopped / "checkpoints").iterdir():
         flip_a_bit(path)
     with pytest.warns(UserWarning, match="damaged") as said, pytest.raises(Interrupted):
         train(out=stopped, reporter=StopAt(1, 3), checkpoint_seconds=0)
-    assert [str(w.message).rpartition(". ")[2] for w in said] == [
-        "Falling back to the previous checkpoint.",
-        "Starting from the beginning.",
-    ]
+    previous, none = (str(w.message).rpartition(". ")[2] for w in said)
+    assert previous == "Falling back to the previous checkpoint."
+    assert none == "Starting from the beginning."
     (left,) = (stopped / "checkpoints").iterdir()
     meta = checkpoint.read(left)[1]
     assert (meta["epoch"], meta["step"]) == (1, 3)
     assert_same(train(out=stopped, checkpoint_seconds=0), uninterrupted)
 
 
-def test_another_configuration_is_refused_and_the_difference_named(
-    data: Any, train: Any, stopped: Path
-) -> None:
+def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopped: Path) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with pytest.raises(SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*another `out`"):
         train(out=stopped, epochs=4, seed=7)
@@ -296,9 +289,7 @@ def ended(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("metrics.csv", cut_short, r"metrics\.csv does not contain all epochs"),
     ],
 )
-def test_a_finished_run_that_lost_a_file(
-    train: Any, ended: Path, tmp_path: Path, name: str, lose: Any, said: str
-) -> None:
+def test_a_lost_file(train: Any, ended: Path, tmp_path: Path, name: str, lose: Any, said: str) -> None:
     out = shutil.copytree(ended, tmp_path / "run")
     lose(out / name)
     with pytest.raises(SrjtError, match=said + r".* restore the file, or delete summary\.json"):

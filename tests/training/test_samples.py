@@ -86,12 +86,9 @@ def drawn(balance: float, *, epochs: int = 1) -> torch.Tensor:
     return torch.bincount(torch.cat(rows), minlength=100)
 
 
-def test_without_balance_every_sample_comes_once() -> None:
+def test_without_balance_every_sample_comes_once_with_it_every_grade_as_often() -> None:
     assert balancing_weights(LABELS, balance=0.0) is None
     assert drawn(0.0).tolist() == [1] * 100
-
-
-def test_full_balance_draws_all_grades_equally_often() -> None:
     counts = torch.stack([drawn(1.0, epochs=30)[grade == LABELS].sum() for grade in range(3)])
     assert (counts - 1000).abs().max() <= 30  # one comb per epoch: never more than one off
 
@@ -106,19 +103,15 @@ def test_each_comes_as_often_as_expected_rounded_up_or_down(balance: float, epoc
     assert (counts <= expected.ceil() + 1e-9).all()
 
 
-def test_a_balanced_training_sees_rare_grades_more_often(data: Any) -> None:
-    how = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 2, "batch_size": 16, "noise_rate": 0.2,
-           "device": "cpu"}  # fmt: skip
-    run = srjt.train(data.manifest, split=data.split, balance=1.0, **how)
+def test_a_balanced_training_sees_rare_grades_more_often(train: Any) -> None:
+    run = train(balance=1.0, epochs=2, noise_rate=0.2)
     seen = run.history.groupby("grade")["seen"].agg(["sum", "size"])
     assert seen["sum"].max() - seen["sum"].min() <= 2 * 16 + 8  # but for the dropped last batches
     assert seen["size"].max() > 1.5 * seen["size"].min()  # else this means nothing
 
 
 # What a method remembers of its samples is part of the training: saved, restored, and undone after a warm-up.
-def test_the_loop_says_how_far_the_training_is(
-    data: Any, train: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loop_says_how_far_the_training_is(data: Any, train: Any, monkeypatch: Any) -> None:
     seen: list[tuple[float, int]] = []
 
     @dataclass(frozen=True, kw_only=True)
@@ -138,16 +131,10 @@ def test_the_loop_says_how_far_the_training_is(
 
 
 # How many of the wrong training labels the networks repeat, epoch by epoch.
-SETTINGS: dict[str, Any] = {
-    "method": "co-teaching", "noise_rate": 0.4, "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2,
-    "batch_size": 16, "learning_rate": 3e-3, "device": "cpu",
-}  # fmt: skip
-
-
 @pytest.mark.slow
-def test_the_last_epoch_is_what_the_networks_say(data: Any, tmp_path: Path) -> None:
-    common = {"split": data.split, **SETTINGS}
-    run = srjt.train(data.manifest, out=tmp_path / "run", track_wrong_labels=True, **common)
+def test_the_last_epoch_is_what_the_networks_say(data: Any, train: Any, tmp_path: Path) -> None:
+    common = {"method": "co-teaching", "epochs": 2, "learning_rate": 3e-3}
+    run = train(out=tmp_path / "run", track_wrong_labels=True, **common)
     given, true = data.manifest.labels, data.manifest.true_labels
     wrong = data.split.train[given[data.split.train] != true[data.split.train]]
     _, answers = run.probabilities(data.manifest.arrays[wrong])
@@ -157,7 +144,7 @@ def test_the_last_epoch_is_what_the_networks_say(data: Any, tmp_path: Path) -> N
         last = tracked[(tracked["epoch"] == 2) & (tracked["network"] == str(network))]["value"].item()
         assert last == pytest.approx(np.mean(answers[network - 1] == given[wrong]))
     # nothing else of the run changes
-    plain = srjt.train(data.manifest, **common)
+    plain = train(**common)
     others = run.metrics[run.metrics["split"] != "wrong_labels"].reset_index(drop=True)
     timed = ["images_per_second", "seconds", "peak_memory_mb"]
     pd.testing.assert_frame_equal(*(one[~one["metric"].isin(timed)] for one in (others, plain.metrics)))
@@ -166,4 +153,4 @@ def test_the_last_epoch_is_what_the_networks_say(data: Any, tmp_path: Path) -> N
     assert set(summary["confusion"]) == {"validation", "test"}
     # the same folder is not resumed with other rows in its metrics
     with pytest.raises(SrjtError, match="track_wrong_labels"):
-        srjt.train(data.manifest, out=tmp_path / "run", **common)
+        train(out=tmp_path / "run", **common)

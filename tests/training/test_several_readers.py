@@ -48,9 +48,8 @@ def test_the_noise_of_known_probabilities_is_a_sum() -> None:
 @pytest.mark.parametrize(("method", "matrix"), [("co-teaching", False), ("f-correction", True)])
 def test_the_rate_comes_from_readers_of_the_training_side(data: Manifest, method: str, matrix: bool) -> None:
     split = srjt.data.folds(data)[0]
-    config, estimate = resolve_noise_rate(
-        data, config=TrainConfig(method=method, noise_rate="auto", **_settings()), setup=Setup(split=split)
-    )
+    asked = TrainConfig(method=method, noise_rate="auto")
+    config, estimate = resolve_noise_rate(data, config=asked, setup=Setup(split=split))
     assert estimate is None
     wrong = 1 - data.posterior[split.train, data.labels[split.train]]
     assert config.noise_rate == pytest.approx(float(wrong.mean()))
@@ -132,10 +131,8 @@ def test_targets_that_a_method_does_not_take(data: Manifest, method: str, target
 
 def test_targets_change_what_is_learnt(data: Manifest) -> None:
     """Each kind of targets leads to other weights; without several readers the setting is an error."""
-    runs = [
-        srjt.train(data, method="standard", reader_targets=targets, **SETTINGS)
-        for targets in ("consensus", "auto", "resample", "certainty")
-    ]
+    kinds = ("consensus", "auto", "resample", "certainty")
+    runs = [srjt.train(data, method="standard", reader_targets=kind, **SETTINGS) for kind in kinds]
     weights = [next(iter(run.networks.parameters())) for run in runs]
     assert not any(torch.equal(one, other) for one, other in combinations(weights, 2))
     one_reader = replace(data, table=data.table[["id", "image", "grade", "patient"]])
@@ -174,7 +171,3 @@ def test_probabilities_that_are_none_are_an_error(data: Manifest) -> None:
     for wrong in ("?", -1.0):
         with pytest.raises(SrjtError, match="must hold probabilities"):
             _ = replace(data, table=data.table.assign(p_true_0=wrong)).posterior
-
-
-def _settings() -> dict[str, Any]:
-    return {name: value for name, value in SETTINGS.items() if name != "device"}

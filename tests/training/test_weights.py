@@ -59,9 +59,7 @@ def test_a_missing_file_a_cross_fit_and_a_study_stop_first(labels: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_finished_run_opens_without_them(
-    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_opens_without_them(data: Any, tmp_path: Path, monkeypatch: Any) -> None:
     from srjt.training import trained
 
     calls: list[Any] = []

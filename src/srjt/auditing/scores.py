@@ -134,7 +134,7 @@ def score(
     the one grade or the other. ``right`` is that share. What readings suggest does not rest on the networks alone.
     """
     manifest, names = fitted.manifest, np.array(fitted.manifest.grades, dtype=object)
-    labels = manifest.labels
+    labels, true, verified = manifest.labels, manifest.true_labels, manifest.verified_labels
     twins = contradictory_twins(manifest)
     together: dict[str, Any] = {}
     if twins.any():
@@ -142,19 +142,20 @@ def score(
     right, withheld = None, np.zeros(len(labels), dtype=bool)
     if posterior is None:
         p, groups = fitted.probabilities, manifest.groups
-        together |= {"groups": groups, "verified": manifest.verified_labels, "rate": estimate.rate}
+        together |= {"groups": groups, "verified": verified, "rate": estimate.rate}
         posterior = true_grade_posterior(labels, p, **together)
         best = posterior.argmax(axis=1)
         right = suggestion_shares(labels, p, best, estimate=estimate, groups=groups)
         seen = network_scores(labels, list(fitted.grades), grades=manifest.grades)["grades"]
         known = np.array([row["recognised"] for row in seen])
         certain = twins > 0  # one label of a pair is wrong for certain, and a verified grade is known
-        if (verified := manifest.verified_labels) is not None:
+        if verified is not None:
             certain |= verified >= 0
         withheld = ~certain & (best != labels) & ((right < 0.5) | ~known[best] | ~known[labels])
         right = np.where(certain, posterior.max(axis=1), right)
     suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
+    readers = None if reader is None else ["" if pd.isna(who) else str(who) for who in manifest.table[reader]]
     columns: dict[str, Any] = {
         "id": manifest.ids,
         "image": list(images),
@@ -162,21 +163,17 @@ def score(
         "suggested": np.where(withheld, "", names[suggested]),
         "quality": posterior[np.arange(len(labels)), labels],
         "distance": np.abs(suggested - labels),
+        "right": None if right is None else right.round(DIGITS),
+        **{f"p_{grade}": posterior[:, grade] for grade in range(manifest.num_classes)},
+        **{f"network_{k + 1}": names[answer] for k, answer in enumerate(fitted.grades)},
+        "fold": fitted.fold,
+        "selected": fitted.selected.round(DIGITS),
+        "patient": manifest.patients,
+        "reader": readers,
+        "true_grade": None if true is None else names[true],
+        "verified_grade": None if verified is None else np.where(verified >= 0, names[verified], ""),
     }
-    if right is not None:
-        columns["right"] = right.round(DIGITS)
-    columns |= {f"p_{grade}": posterior[:, grade] for grade in range(manifest.num_classes)}
-    columns |= {f"network_{k + 1}": names[answer] for k, answer in enumerate(fitted.grades)}
-    columns |= {"fold": fitted.fold, "selected": fitted.selected.round(DIGITS)}
-    if manifest.patients is not None:
-        columns["patient"] = manifest.patients
-    if reader is not None:
-        columns["reader"] = ["" if pd.isna(name) else str(name) for name in manifest.table[reader]]
-    if manifest.true_labels is not None:
-        columns["true_grade"] = names[manifest.true_labels]
-    if (verified := manifest.verified_labels) is not None:
-        columns["verified_grade"] = np.where(verified >= 0, names[verified], "")
-    table = pd.DataFrame(columns)
+    table = pd.DataFrame({name: cells for name, cells in columns.items() if cells is not None})
     # the pairs first, by their more doubtful label
     table["lowest"] = table.groupby(twins)["quality"].transform("min").where(twins > 0, np.inf)
     table["pair"] = np.where(twins > 0, twins, twins.max() + 1)

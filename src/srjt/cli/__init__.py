@@ -301,7 +301,7 @@ class Command(TyperCommand):
 class App(typer.Typer):
     """Commands whose help is drawn by typer as plain text: rich would take longer than all the rest of it."""
 
-    def __init__(self, *, add_completion: bool = False, **settings: Any) -> None:
+    def __init__(self, *verbs: Any, add_completion: bool = False, **settings: Any) -> None:
         super().__init__(
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
@@ -309,11 +309,9 @@ class App(typer.Typer):
             no_args_is_help=True,
             **settings,
         )
-
-    def add(self, *verbs: Any) -> None:
-        from srjt.cli.options import expand  # the help of all verbs does without
-
         for verb in verbs:
+            from srjt.cli.options import expand  # the help of all verbs does without
+
             summary = " ".join(verb.__doc__.partition("\n\n")[0].split())
             self.command(verb.__name__, cls=Command, short_help=summary)(expand(verb))
 
@@ -341,8 +339,7 @@ class LazyVerbs(TyperGroup):
         module = importlib.import_module(f"srjt.cli.{MODULES.get(name, name)}")
         verb = getattr(module, f"{name}_app", None)
         if verb is None:
-            verb = App()
-            verb.add(getattr(module, name))
+            verb = App(getattr(module, name))
         self.commands[name] = typer.main.get_command(verb)
         self.commands[name].name = name
 

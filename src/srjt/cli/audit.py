@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import getpass
 import shlex
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import App, OptionsReporter, RunByDefault, check_outputs, options, say, show
+from srjt.cli import SUMMARIES, App, OptionsReporter, RunByDefault, check_outputs, options, say, show
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import READING, ReadOptions
 from srjt.errors import SrjtError, count_of
@@ -240,14 +240,12 @@ def readers(
         tables.write_readers_folder(out, facts=facts, tables=contents, overwrite=force)
     if listed is not None and worklist is not None:
         write_output(worklist, as_csv(listed))
-    page = readers_page(facts, out)
+    page, written = readers_page(facts, out), "--out DIR writes the page, the consensus and every reading."
     if out is not None:
         write_page(page, out / "report.html", write=write_atomically)
+        written = f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}"
     show(page)
-    if out is None:
-        typer.echo("--out DIR writes the page, the consensus and every reading.")
-    else:
-        typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
+    typer.echo(written)
     if listed is not None and file is None:
         typer.echo("--worklist FILE, or --out DIR, writes the list.")
     elif listed is not None:
@@ -303,7 +301,9 @@ def run(
     from srjt.auditing.review_app import BlindSession, ReviewSession, listen
     from srjt.auditing.review_log import Decisions, draw_sample, review_progress, worklist_lines
 
-    name = _login() if reviewer is None else reviewer.strip()
+    name = "reviewer"
+    with suppress(OSError, KeyError):  # a container without accounts
+        name = getpass.getuser() if reviewer is None else reviewer.strip()
     if not name or not name.isprintable():
         raise SrjtError(
             "The reviewer's name is empty or contains characters that cannot be printed: use --reviewer NAME."
@@ -384,13 +384,6 @@ def _print_verified(audit: AuditFolder, answers: list[Answer]) -> None:
         "Next: run the same srjt audit command again: it combines the verified grades with the networks' "
         "probabilities, and repeats no training."
     )
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container without accounts
-        return "reviewer"
 
 
 def export(
@@ -483,9 +476,5 @@ def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | N
         say(f"{path}: {count_of(len(samples), 'sample')} graded differently.")
 
 
-review_app = App(
-    cls=RunByDefault,
-    help="Review doubtful labels in the browser, and export the corrected table.\n\n"
-    "Example: srjt review audit/, then srjt review export audit/.",
-)
-review_app.add(run, export)
+EXAMPLE = "Example: srjt review audit/, then srjt review export audit/."
+review_app = App(run, export, cls=RunByDefault, help=f"{SUMMARIES['review']}\n\n{EXAMPLE}")

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import srjt
-from srjt.cli import App, check_outputs, options, print_table, say
+from srjt.cli import SUMMARIES, App, check_outputs, options, print_table, say
 from srjt.cli.options import Fields, argument, option
 from srjt.errors import SrjtError, count_of
-from srjt.files import download, extract, write_output
 from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -115,6 +114,8 @@ def _replaced(path: Path) -> str:
 
 def _write_picture(picture: Image, path: Path, what: str) -> None:
     """Write a PNG file, and say where it is."""
+    from srjt.files import write_output
+
     replaced, png = _replaced(path), io.BytesIO()
     picture.save(png, format="PNG")
     write_output(path, png.getvalue())
@@ -175,22 +176,16 @@ def split(
     training. Images are read once to keep identical ones on one side; their hashes
     stay in the cache. srjt data inspect finds bad images.
     """
-
-    check_outputs(out, force=force)  # other folds under this name: results would not be comparable
-    manifest = options.grouped(data.usable(data.read()), near=group_near_duplicates)
-    splits = srjt.data.folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
-    srjt.data.write_splits(out, manifest, splits)
-    _print_folds(manifest, splits)
-    typer.echo(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
-
-
-def _print_folds(manifest: srjt.data.Manifest, splits: list[srjt.data.Split]) -> None:
     import pandas as pd
 
     def shown(rows: Any) -> str:
         part = manifest.select(rows)
         return f"{len(part):,}" + ("" if part.patients is None else f" ({len(set(part.patients)):,})")
 
+    check_outputs(out, force=force)  # other folds under this name: results would not be comparable
+    manifest = options.grouped(data.usable(data.read()), near=group_near_duplicates)
+    splits = srjt.data.folds(manifest, folds=folds, seed=seed, by=by, hold_out=hold_out)
+    srjt.data.write_splits(out, manifest, splits)
     rows = [
         {
             "fold": f"{fold} {split.held_out}".strip(),
@@ -201,6 +196,7 @@ def _print_folds(manifest: srjt.data.Manifest, splits: list[srjt.data.Split]) ->
     ]
     title = "" if manifest.patients is None else "Images, and patients in brackets"
     print_table(pd.DataFrame(rows), title=title)
+    typer.echo(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
 
 
 def corrupt(
@@ -230,7 +226,7 @@ def corrupt(
     import numpy as np
     import pandas as pd
 
-    from srjt import noise as noises
+    from srjt import files, noise as noises
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
     from srjt.data.splits import corrupt_sides
@@ -267,7 +263,7 @@ def corrupt(
     matrix = noises.transition_matrix(noise, num_classes=clean.num_classes, rho=float(rho or 0.0))
     noisy, report = corrupt_sides(clean, train_on(rows), matrix, seed=seed)
     if clean.are_features and out.suffix == ".npz":
-        write_output(out, pack_features(noisy))
+        files.write_output(out, pack_features(noisy))
     else:  # for features, the labels alone: to be given as --labels
         write_table(noisy, out)
 
@@ -332,13 +328,24 @@ def limuc(
     Repeat the command to resume an interrupted download.
     Exit status 1 if the counts differ from the published ones.
     """
+    from srjt import files
     from srjt.data.sources import folders as source
 
     def differences() -> list[str]:
         return source.limuc_differences(srjt.data.read(directory, kind="limuc").manifest)
 
     if download and not (source.find_patients(directory) and not differences()):
-        _download(url or source.LIMUC_URL, directory / source.LIMUC_ARCHIVE)
+        archive = directory / source.LIMUC_ARCHIVE
+        if not archive.exists():
+            with progress_bar("Downloading", True) as progress:
+                files.download(
+                    url or source.LIMUC_URL,
+                    archive,
+                    progress=lambda done, total: progress(done, total or done),
+                )
+        with progress_bar("Unpacking", True) as progress:
+            files.extract(archive, directory, progress=progress)
+        archive.unlink()  # its contents are beside it now
     if not directory.is_dir():
         raise SrjtError(f"{directory} does not exist; --download downloads the data into it.")
     _check(srjt.data.read(directory, kind="limuc"), differences(), directory)
@@ -358,16 +365,6 @@ def _check(
         raise typer.Exit(1)
     typer.echo(f"All counts are as {counted}.")
     typer.echo(f"Next: srjt data inspect {shlex.quote(str(directory))}")
-
-
-def _download(url: str, archive: Path) -> None:
-    """Download and unpack an archive into its folder."""
-    if not archive.exists():
-        with progress_bar("Downloading", True) as progress:
-            download(url, archive, progress=lambda done, total: progress(done, total or done))
-    with progress_bar("Unpacking", True) as progress:
-        extract(archive, archive.parent, progress=progress)
-    archive.unlink()  # its contents are beside it now
 
 
 def dr(
@@ -397,5 +394,4 @@ def dr(
     _check(reading, differences, directory, counted=counted)
 
 
-data_app = App(help="Inspect, check, split and corrupt data; make or download a data set.")
-data_app.add(inspect, split, corrupt, synthetic, limuc, dr)
+data_app = App(inspect, split, corrupt, synthetic, limuc, dr, help=SUMMARIES["data"])

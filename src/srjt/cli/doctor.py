@@ -225,7 +225,8 @@ def methods(
     families: dict[str, list[RegisteredMethod]] = {}
     papers: dict[str, list[str]] = {}
     for row in map(lookup, names()):
-        families.setdefault(_family(row), []).append(row)
+        joint = "Two, self-relaxed" if row.defaults.get("update") == "soft" else "Two networks"
+        families.setdefault("One network" if row.networks == 1 else joint, []).append(row)
         papers.setdefault(row.paper, []).append(row.name)
     longest = max(map(len, names()))
     typer.secho(f"{'name':{longest + 4}}needs   learns from", bold=True)
@@ -245,10 +246,3 @@ def _wrapped(start: str, text: str) -> str:
     """The text after ``start``; lines that do not fit into the terminal continue below it."""
     lines = textwrap.wrap(text, max(20, shutil.get_terminal_size().columns - len(start)))
     return start + f"\n{' ' * len(start)}".join(lines)
-
-
-def _family(row: RegisteredMethod) -> str:
-    """A heading no longer than the longest name."""
-    if row.networks == 1:
-        return "One network"
-    return "Two, self-relaxed" if row.defaults.get("update") == "soft" else "Two networks"

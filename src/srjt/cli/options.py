@@ -25,7 +25,7 @@ from srjt.errors import SrjtError, count_of, few, printable, unknown_name, warn
 from srjt.inference.options import CALIBRATION, COMPUTING, EVALUATION, Answering
 from srjt.methods import import_modules, lookup
 from srjt.progress import progress_bar
-from srjt.settings import load_config, parse_overrides, setting, shown_default
+from srjt.settings import load_config, parse_overrides, required_type, setting, shown_default
 from srjt.training.config import TrainConfig
 
 
@@ -131,15 +131,15 @@ def expand(command: Command) -> Command:
 
 def _option(field: Field[Any], hint: Any, help: str, *, panel: str | None, hidden: bool) -> Any:
     """The option of the command line for a field: its kind, flag and metavar."""
-    metadata, kinds = field.metadata, {hint, *get_args(hint)}
+    metadata, kinds, choice = field.metadata, {hint, *get_args(hint)}, required_type(hint)
     metavar, flag = metadata.get("metavar"), metadata.get("flag") or f"--{field.name.replace('_', '-')}"
     if metavar == "SOURCE" and "argument" in metadata:
         return Annotated[Path, typer.Argument(metavar=metavar, help=help)]
     kind: Any = str
     if bool in kinds:
         kind, flag = bool, flag if "flag" in metadata else f"{flag}/--no-{flag[2:]}"
-    elif metavar is None and get_origin(hint) is Literal and "auto" not in kinds:
-        metavar = "|".join(get_args(hint))
+    elif metavar is None and get_origin(choice) is Literal and "auto" not in get_args(choice):
+        metavar = "|".join(get_args(choice))
     elif metavar in ("DIR", "FILE", "SOURCE", "FILE|RUN"):
         kind = Path
     elif metavar != "LIST" and any(get_origin(one) is tuple for one in kinds):

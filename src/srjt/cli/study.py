@@ -10,17 +10,17 @@ import shutil
 import sys
 import webbrowser
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import srjt
-from srjt.cli import App, RunByDefault, check_outputs, is_terminal, options, print_table, say
+from srjt.cli import SUMMARIES, App, RunByDefault, check_outputs, is_terminal, options, print_table, say
 from srjt.cli.options import Fields, argument, option
 from srjt.data.options import ReadOptions
 from srjt.errors import SrjtError, count_of, duration, missing_extra
-from srjt.files import write_output
 from srjt.inference.options import COMPUTING, Execution
 from srjt.progress import Bar, Lines, TerminalBar, progress_bar
 from srjt.settings import parse_overrides
@@ -46,7 +46,7 @@ def run(
     *,
     grid: Annotated[dict[str, Any], Fields(StudyConfig)],
     settings: Annotated[dict[str, Any], options.settings_of_a_run(shown=SHOWN, without=RESERVED, panel=RUNS)],
-    computing: Annotated[dict[str, Any], Fields(Execution, panel=COMPUTING)],
+    computing: Annotated[Execution, Fields(Execution, panel=COMPUTING)],
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     dry_run: bool = option(False, "Count the runs, and stop."),
@@ -66,11 +66,16 @@ def run(
         raise SrjtError("--time is an option of --dry-run: add --dry-run.")
     preset, assignments = settings.pop("preset", None), settings.pop("set_", ())
     if "methods" in grid:
-        grid["methods"] = _names(" ".join(grid["methods"]))
+        parts = " ".join(
+            grid["methods"]
+        ).split()  # or separated by commas, which options of a method use themselves
+        grid["methods"] = [
+            name for one in parts for name in ([one] if ":" in one else one.split(",")) if name
+        ]
     grid |= {"source": source, "grade_names": grade_names, "reading": how or None}
     train = {**settings, **parse_overrides(assignments)}
     study = resolve_config(grid, train=train, preset=preset, file=config)
-    execute = choose_executor(**computing)
+    execute = choose_executor(computing)
     with progress_bar("Decoding", not quiet) as progress:
         data = open_data(study, progress=progress, quiet=quiet)
     planned_runs = list(data.planned_runs())
@@ -79,20 +84,16 @@ def run(
     if not quiet:
         _print_plan(study, data, runs=len(planned_runs), left=len(left))
     if dry_run:
-        device = str(computing.get("device", "")).split(",")[0]
         if time_:
-            print_study_times(data, left, device=device or None)
+            print_study_times(data, left, device=(computing.device or "").split(",")[0] or None)
         _print_runs(planned_runs, states)
         return
     bar = Bar() if quiet else Lines()
     if not quiet and is_terminal(err=False):
         bar = TerminalBar("study", lasting=True, stderr=False)
-    try:
-        outcome = run_study(
-            data, out, command=shlex.join(["srjt", *sys.argv[1:]]), execute=execute, watcher=StudyWatcher(bar)
-        )
-    finally:
-        bar.close()
+    command = shlex.join(["srjt", *sys.argv[1:]])
+    with closing(bar):
+        outcome = run_study(data, out, command=command, execute=execute, watcher=StudyWatcher(bar))
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
         say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
@@ -103,11 +104,6 @@ def run(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
             "command again."
         )
-
-
-def _names(text: str) -> list[str]:
-    """Methods separated by spaces, or by commas where none has options (those use commas themselves)."""
-    return [name for part in text.split() for name in ([part] if ":" in part else part.split(",")) if name]
 
 
 def _print_plan(config: StudyConfig, data: StudyPlan, *, runs: int, left: int) -> None:
@@ -171,6 +167,7 @@ def export(
     import_: options.Import = None,
 ) -> None:
     """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
+    from srjt.files import write_output
     from srjt.studies.results import collect_results, problem_lines
 
     results = collect_results(folder)
@@ -189,12 +186,8 @@ def export(
         say(line, fg=typer.colors.YELLOW, err=True)
 
 
-study_app = App(
-    cls=RunByDefault,
-    help="Compare methods over noises and folds, as the paper does.\n\n"
-    "Example: srjt study labels.csv --noise quasi:0.2 --out DIR.",
-)
-study_app.add(run, status, export)
+EXAMPLE = "Example: srjt study labels.csv --noise quasi:0.2 --out DIR."
+study_app = App(run, status, export, cls=RunByDefault, help=f"{SUMMARIES['study']}\n\n{EXAMPLE}")
 
 
 def report(

@@ -18,7 +18,6 @@ import srjt
 from srjt.cli import OptionsReporter, check_outputs, options, print_table, say, show, typed_command
 from srjt.cli.options import Fields, option
 from srjt.errors import SrjtError, count_of, duration, unknown_name
-from srjt.files import write_output
 from srjt.inference.options import EVALUATION
 from srjt.progress import Reporter, progress_bar
 from srjt.settings import setting
@@ -238,6 +237,7 @@ def features(
     """
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.folders import read_images
+    from srjt.files import write_output
     from srjt.inference.embed import embed
 
     if out.suffix != ".npz":

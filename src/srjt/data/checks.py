@@ -179,12 +179,18 @@ def image_hashes(
             stack.enter_context(wait_for_lock(folder, waiting=lambda: None))
         saved = load_arrays(folder / "hashes.npz")  # none if the file is damaged
         shapes = {"pixels": (len(paths), 2), "thumbnails": (len(paths), *THUMBNAILS)}
-        if {name: array.shape for name, array in saved.items()} == shapes:
-            return ImageHashes(**saved)
-        made = _hash_all(len(paths), read, near=True, workers=workers, progress=None if decoded else progress)
-        with contextlib.suppress(OSError):
-            save_arrays(folder / "hashes.npz", {"pixels": made.pixels, "thumbnails": made.thumbnails})
-    return made
+        if {name: array.shape for name, array in saved.items()} != shapes:
+            saved = {"pixels": np.zeros(shapes["pixels"], np.uint64)}
+            saved["thumbnails"] = np.zeros(shapes["thumbnails"], np.uint8)
+        # also what could not be read the last time: a decoder may have been installed
+        todo = np.flatnonzero((saved["pixels"] == UNKNOWN).all(axis=1)).tolist()
+        told = None if decoded else progress
+        made = _hash_all(len(todo), lambda at: read(todo[at]), near=True, workers=workers, progress=told)
+        saved["pixels"][todo], saved["thumbnails"][todo] = made.pixels, made.thumbnails
+        if made.pixels.any():
+            with contextlib.suppress(OSError):
+                save_arrays(folder / "hashes.npz", saved)
+    return ImageHashes(**saved)
 
 
 def file_facts(paths: list[Path]) -> str:

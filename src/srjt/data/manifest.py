@@ -349,6 +349,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
 
 
 LEFT_OUT = ("duplicate-row", "ignored-file")  # warnings about rows and files that are not used
+OF_IMAGES = ("missing-image", "empty-image", "unreadable-image")  # errors about the image of a sample
 
 
 @dataclass(frozen=True)
@@ -487,7 +488,8 @@ def drop_unusable(
             f"{count_of(len(bad), 'unusable sample')} ({counts}; the first: {bad[0].where}: {bad[0].detail}). "
             f"Correct the source, or leave such samples out with `on_bad_image='skip'`.{full_list}"
         )
-    unusable = {problem.where for problem in bad}
+    # Other errors are about rows that the source has left out: another row of the same image may be usable.
+    unusable = {problem.where for problem in bad if problem.kind in OF_IMAGES}
     usable = manifest.select([row for row, sample in enumerate(manifest.ids) if sample not in unusable])
     if not len(usable):
         raise SrjtError("No sample can be used: all of them have problems.")

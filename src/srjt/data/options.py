@@ -59,7 +59,6 @@ class ReadOptions:
         more="They are rows of a table, or a column of grades per reader; see `read_readings`. The manifest of a "
         "consensus has the columns `readings`, `certainty` and `p_true_0` …, the probabilities of the true grades.",
         shown="error",
-        metavar="error|consensus",
     )
     reader_column: str | None = _column("Column of readers.")
     reference_column: str | None = _column("Column of trusted grades, for several readings.")

@@ -260,9 +260,7 @@ def _ulcers(rng: np.random.Generator, size: int, *, amount: float, zoom: float) 
         dy, dx = (y - float(where[i, 0])) / float(radius[0]), (x - float(where[i, 1])) / float(radius[1])
         height = np.maximum(height, 1 - (dy * dy + dx * dx))
     height += 0.7 * noise(rng, size, 9) + 0.4 * noise(rng, size, 18)
-    floor = np.clip(height * 2.5, 0, 1)
-    rim = np.clip(1 - np.abs(height + 0.25) * 1.6, 0, 1)
-    return floor, rim
+    return np.clip(height * 2.5, 0, 1), np.clip(1 - np.abs(height + 0.25) * 1.6, 0, 1)
 
 
 def _mucus(rng: np.random.Generator, size: int) -> Floats:

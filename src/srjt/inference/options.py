@@ -38,13 +38,9 @@ class Grading:
         None,
         "Metric that the grades are for: it decides how they follow from the probabilities.",
         shown="the run's; mae if it was trained with none",
-        metavar="mae|accuracy|qwk|macro_f1",
     )
     decoding: Literal["argmax", "median", "expected"] | None = setting(
-        None,
-        "Most likely grade, median or rounded mean, whatever `optimise` says.",
-        flag="--decode",
-        metavar="argmax|median|expected",
+        None, "Most likely grade, median or rounded mean, whatever `optimise` says.", flag="--decode"
     )
 
     def __post_init__(self) -> None:
@@ -71,7 +67,6 @@ class Answering(Grading):
         "bf16 needs a GPU.",
         more="It computes with 8 significant bits.",
         shown="that of the run",
-        metavar="fp32|bf16",
         panel=COMPUTING,
     )
 
@@ -103,9 +98,7 @@ class Answering(Grading):
         "What wrong labels among them depend on: not known; on the true grade alone, not on the image; none is wrong.",
     )
     recalibrate: bool = setting(
-        True,
-        "Recalibrate the probabilities on at least 100 of these samples, if it is worth it.",
-        shown="yes",
+        True, "Recalibrate the probabilities on at least 100 of these samples, if it is worth it."
     )
 
     refer_from: str | int | None = setting(

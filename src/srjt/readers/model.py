@@ -42,16 +42,13 @@ def item_states(classes: int, *, alike: bool) -> States:
     cells = len(_POSITIONS)
     number = 1 if alike else cells + 2
     within = np.array([0.0, *_POSITIONS, 0.0])[:number]
-    effort = np.array([1.0, *[1.0] * cells, _HARD])[:number]
-    kind = np.array([0, *[1] * cells, 2])[:number]
-    share = np.array([1.0, *[1.0 / cells] * cells, 1.0])[:number]
     grade = np.repeat(np.arange(classes), len(within))
     return States(
         grade=grade,
         severity=grade.astype(np.float64) + np.tile(within, classes),
-        effort=np.tile(effort, classes),
-        kind=np.tile(kind, classes),
-        share=np.tile(share, classes),
+        effort=np.tile([1.0, *[1.0] * cells, _HARD][:number], classes),
+        kind=np.tile([0, *[1] * cells, 2][:number], classes),
+        share=np.tile([1.0, *[1.0 / cells] * cells, 1.0][:number], classes),
         of_grade=np.eye(classes)[grade],
     )
 

@@ -248,9 +248,8 @@ class Evidence:
         read.sum_duplicates()
         item, reader = read.nonzero()
         third = np.asarray(read.sum(axis=1)).ravel()[item] > 2.5
-        items = np.bincount(reader, minlength=self.readers)
         telling = np.bincount(reader, third | (read.data > 1.5), minlength=self.readers)
-        return np.asarray(telling >= np.clip(items, 1, ENOUGH))
+        return np.asarray(telling >= np.clip(np.bincount(reader, minlength=self.readers), 1, ENOUGH))
 
     def disagreement(self) -> tuple[Floats, Floats]:
         """Of each reader (R,): the share of other readings of the same items that differ, and on how many items."""

@@ -159,6 +159,12 @@ def verdict(rules: Iterable[Verdict[Facts]], facts: Facts) -> tuple[str, str]:
     return title.format(f=facts), lead.format(f=facts)
 
 
+def said(facts: Facts, verdicts: Iterable[Verdict[Facts]], **more: Iterable[Rule[Facts]]) -> dict[str, Any]:
+    """The fields of a page that are sentences. more: the rules of its ``warnings`` and ``remarks``."""
+    title, lead = verdict(verdicts, facts)
+    return {"title": title, "lead": lead} | {name: sentences(rules, facts) for name, rules in more.items()}
+
+
 # HTML: a whole file, or the part of it that a notebook shows.
 
 

@@ -230,7 +230,7 @@ class StudyConfig(Plain):
         False,
         "Also train on a quarter and half of the training patients; and with better labels: half of the injected "
         "noise, or the true or verified grades.",
-        more="These then judge the test side.", shown="no", flag="--learning-curve", takes="true or false",
+        more="These then judge the test side.", flag="--learning-curve", takes="true or false",
     )  # fmt: skip
     noise_rate: float | Literal["auto"] | None = setting(
         None, "ε, the share of wrong labels of data that are noisy already (`noises='none'`); auto estimates it.",
@@ -258,7 +258,7 @@ class StudyConfig(Plain):
     )  # fmt: skip
     group_near_duplicates: bool = setting(
         False, "Keep nearly identical images on one side of a split, as identical ones always are.",
-        shown="no", flag="--group-near-duplicates", takes="true or false",
+        flag="--group-near-duplicates", takes="true or false",
     )  # fmt: skip
     seeds: tuple[int, ...] = setting(
         (0,), "Seed of the noise and the networks. Repeatable.", shown="0", flag="--seed", metavar="N",

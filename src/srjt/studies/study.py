@@ -5,6 +5,7 @@ this machine, or on a Ray cluster, and return the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from srjt.files import is_locked
 from srjt.inference.options import Execution
 from srjt.methods import import_modules
 from srjt.progress import show_bar
-from srjt.settings import from_names, load_config
+from srjt.settings import load_config
 from srjt.studies import plan as plans
 from srjt.studies.config import StudyConfig
 from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, Work, longest_first, open_data
@@ -203,23 +204,19 @@ def study(
     if "noise" in settings:
         settings["noises"] = settings.pop("noise")
     grid = {name: settings.pop(name) for name in GRID & settings.keys()} | {"source": source}
-    where = {name: settings.pop(name) for name in COMPUTE & settings.keys()}
-    if where.get("cache") is not None:
-        where["cache"] = Path(where["cache"])
+    where = Execution(**{name: settings.pop(name) for name in COMPUTE & settings.keys()})
     file = None if config is None else Path(config)
     resolved = resolve_config(grid, train=settings, preset=preset, file=file)
-    execute = choose_executor(**where)
+    execute = choose_executor(where)
     folder = Path(out)
     shown = progress and watcher is None
-    data = open_data(resolved, cache=where.get("cache"), quiet=not shown)
+    data = open_data(resolved, cache=where.cache, quiet=not shown)
     warn_of_duplicates(data.manifest, near=resolved.group_near_duplicates)
     bar = show_bar("study", shown=shown)
-    try:
+    with closing(bar):
         outcome = run_study(
             data, folder, command=f"srjt.study({call})", execute=execute, watcher=watcher or StudyWatcher(bar)
         )
-    finally:
-        bar.close()
     if failed := [key for key, status in outcome.items() if status != "done"]:
         warn(f"{len(failed)} of {len(outcome)} runs failed: see the column error of results.runs.")
     return collect_results(folder)
@@ -266,9 +263,8 @@ def resolve_config(
     return StudyConfig.from_dict(merged)
 
 
-def choose_executor(executor: str = "local", **options: Any) -> Executor:
-    """A function that trains the runs. options: the other fields of ``Execution``."""
-    where = from_names(Execution, {"executor": executor, **options}, kind="option of a study")
+def choose_executor(where: Execution) -> Executor:
+    """A function that trains the runs."""
     if where.executor == "ray":
         from srjt.studies.ray import run_on_ray
 

@@ -129,7 +129,7 @@ class TrainConfig(Plain):
         panel="Network",
         shown="resnet18; mlp for features",
     )
-    pretrained: bool = setting(True, "Start from ImageNet weights.", shown="yes")
+    pretrained: bool = setting(True, "Start from ImageNet weights.")
     weights: str | None = setting(None, "Start from a local file of weights instead.", metavar="FILE")
 
     # the images
@@ -138,7 +138,7 @@ class TrainConfig(Plain):
     )
     crop: int = setting(224, "Side of the random crop from them, and of the centre crop in evaluation.", gt=0)
     resize: Literal["squash", "crop"] = setting("squash", "Resize to a square, or the short side, then crop.")
-    flip: bool = setting(True, "Mirror training images at random.", shown="yes")
+    flip: bool = setting(True, "Mirror training images at random.")
 
     # the optimisation; None: chosen by for_data
     epochs: int = setting(PAPER_EPOCHS, "Passes over the samples.", panel="Optimisation", gt=0, le=MANY)
@@ -146,13 +146,11 @@ class TrainConfig(Plain):
     optimizer: Literal["adam", "adamw"] | None = setting(
         None,
         "Adam with L2 regularisation, or with decoupled weight decay.",
-        metavar="adam|adamw",
         shown="adamw for srjt on images, else adam",
     )
     schedule: Literal["steps", "cosine"] | None = setting(
         None,
         "The learning rate falls at the milestones, or along a cosine to 1 %.",
-        metavar="steps|cosine",
         shown="cosine for srjt on images, else steps",
     )
     warmup_epochs: int | None = setting(
@@ -213,7 +211,6 @@ class TrainConfig(Plain):
         "If true grades are known: how many wrong labels the networks repeat.",
         more="`metrics.csv` then has the split `wrong_labels`, the training samples whose labels are wrong: their "
         "accuracy is the share of wrong labels that the networks repeat.",
-        shown="no",
     )
 
     # how it is computed
@@ -226,10 +223,8 @@ class TrainConfig(Plain):
         more="The fastest is compiled and captured in a CUDA graph where possible.",
         shown="the fastest",
     )
-    deterministic: bool = setting(False, "Same bits on a GPU too (slower).", shown="no")
-    sync_batchnorm: bool = setting(
-        False, "Synchronise batch normalisation over distributed processes.", shown="no"
-    )
+    deterministic: bool = setting(False, "Same bits on a GPU too (slower).")
+    sync_batchnorm: bool = setting(False, "Synchronise batch normalisation over distributed processes.")
     memory_share: float = setting(0.5, "Share of the free GPU memory that the images may fill.", gt=0, le=1)
     eval_batch_size: int = setting(1024, "Samples per step of an evaluation.", gt=0, le=MANY)
     checkpoint_seconds: float = setting(30.0, "Least time between two checkpoints.", ge=0, le=1e9)

@@ -59,7 +59,7 @@ def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
 
 
 def nearest(
-    vectors: npt.ArrayLike, queries: Ints, labels: npt.ArrayLike, *, num_classes: int, count: int = 4
+    vectors: npt.ArrayLike, queries: Ints, labels: Ints, *, num_classes: int, count: int = 4
 ) -> npt.NDArray[np.int32]:
     """(N, F) features, (M,) positions of the queries, (N,) grades → (M, C, count) positions, the most similar first.
 
@@ -68,10 +68,9 @@ def nearest(
     array = np.asarray(vectors, dtype=np.float32)
     length = np.linalg.norm(array, axis=1, keepdims=True)
     unit = array / np.maximum(length, np.finfo(np.float32).tiny)
-    grades = np.asarray(labels)
     neighbours = np.full((len(queries), num_classes, count), -1, dtype=np.int32)
     for grade in range(num_classes):
-        members = np.flatnonzero(grades == grade)
+        members = np.flatnonzero(labels == grade)
         for start in range(0, len(queries), BLOCK):
             block = queries[start : start + BLOCK]
             distance = -(unit[block] @ unit[members].T)

@@ -276,12 +276,10 @@ class Process:
         """The networks with gradients averaged over processes, and with common batch statistics if requested."""
         if self.world_size == 1:
             return networks
-        wrapped: nn.Module = networks
         device = next(networks.parameters()).device
         if sync_batchnorm and device.type != "cuda":
             raise SrjtError("`sync_batchnorm` works on GPUs only: leave it out.")
-        if sync_batchnorm:
-            wrapped = nn.SyncBatchNorm.convert_sync_batchnorm(networks)
+        wrapped = nn.SyncBatchNorm.convert_sync_batchnorm(networks) if sync_batchnorm else networks
         ids = [device.index] if device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(wrapped, device_ids=ids)
 
@@ -302,9 +300,7 @@ class Process:
         """The largest signal number that any process has received: all processes stop together."""
         if self.world_size == 1:
             return signal
-        number = torch.tensor(signal)
-        if dist.get_backend() == "nccl":
-            number = number.cuda()
+        number = torch.tensor(signal, device="cuda" if dist.get_backend() == "nccl" else "cpu")
         dist.all_reduce(number, op=dist.ReduceOp.MAX)
         return int(number)
 

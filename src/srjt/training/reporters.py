@@ -118,12 +118,11 @@ def reporter_in_python(reporter: Reporter | None, *, progress: bool) -> Abstract
     return BarReporter(show_bar("training", shown=progress, lasting=True))
 
 
-class FoldReporter(Forwarding):
+class FoldReporter:
     """Reports the epochs of one fold as epochs of the whole cross-fit, after ``before`` epochs of other folds."""
 
     def __init__(self, inner: Reporter, *, before: int, title: str = "") -> None:
-        super().__init__(inner)
-        self.before, self.title = before, title
+        self.inner, self.before, self.title = inner, before, title
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         pass

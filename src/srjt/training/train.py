@@ -290,9 +290,8 @@ def _estimate_once(
         note_once = once(lambda: reporter.note(f"Waiting for another process that works on {folder}."))
         with wait_for_lock(folder, waiting=note_once):
             if not file.exists():
-                estimate = estimate_in(folder / "warmup")
                 made_by = {"format": run_folder.FORMAT, "srjt": __version__}
-                write_json(file, {**made_by, **facts, "estimate": estimate.to_dict()})
+                write_json(file, {**made_by, **facts, "estimate": estimate_in(folder / "warmup").to_dict()})
     saved = read_json(file, run_folder.NoiseFile)
     # a run that has begun compares its own settings and samples next
     names = ["verified"] if (folder / "run.json").exists() else list(facts)

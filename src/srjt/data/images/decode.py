@@ -31,7 +31,7 @@ def to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
 
     - uint8 is unchanged, booleans become 0 and 255
     - uint16 is scaled by its full range (65535 → 255), so that brightness is comparable between files
-    - floats in [0, 1] are multiplied by 255
+    - floats in [0, 1] are multiplied by 255; NaN becomes 0
     - anything else (signed, 32-bit, other floats) has no defined white and goes through ``stretch_to_8bit``
     """
     if values.dtype == np.uint8:
@@ -40,8 +40,10 @@ def to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
         return values.astype(np.uint8) * np.uint8(255)
     if values.dtype.kind == "u" and values.dtype.itemsize == 2:  # of either byte order
         return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    if values.dtype.kind == "f" and values.size and values.min() >= 0 and values.max() <= 1:
-        return np.rint(values * 255.0).astype(np.uint8)
+    if values.dtype.kind == "f":
+        known = values[~np.isnan(values)]
+        if known.size and known.min() >= 0 and known.max() <= 1:
+            return np.asarray(np.rint(np.nan_to_num(values) * 255.0), dtype=np.uint8)
     return stretch_to_8bit(values)
 
 
@@ -143,7 +145,7 @@ DICOM = frozenset({".dcm", ".dicom"})
 IMAGE_SUFFIXES = DICOM | {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
 # Part of the key of every store: raise it when the same file gives other pixels.
-DECODER_VERSION = 2
+DECODER_VERSION = 3
 
 # Only these are tried: some other Pillow readers start programs (EPS) or do not read photographs.
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF", "JPEG2000", "PPM")
@@ -258,7 +260,8 @@ def is_dicom(path: Path) -> bool:
 def _read(path: Path, size: int | None) -> Image.Image:
     if is_dicom(path):
         return Image.fromarray(read_dicom(path)).convert("RGB")
-    with Image.open(path, formats=_FORMATS) as image:
+    # not by its path: Pillow maps such a file, and turns uncompressed grey TIFFs with the wrong row length
+    with path.open("rb") as file, Image.open(file, formats=_FORMATS) as image:
         if size is not None:
             # A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size, at least twice the target size.
             image.draft(None, (2 * size, 2 * size))

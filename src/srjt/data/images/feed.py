@@ -42,8 +42,7 @@ def draw_crops(shape: tuple[int, ...], *, margin: int, generator: torch.Generato
     ``margin`` is the stored side minus the cropped side: 32 for 224 out of 256.
     """
     offsets = torch.randint(0, margin + 1, (*shape, 2), generator=generator)
-    flips = torch.randint(0, 2, shape, generator=generator).bool()
-    return Crops(offsets=offsets, flips=flips)
+    return Crops(offsets=offsets, flips=torch.randint(0, 2, shape, generator=generator).bool())
 
 
 def centre_crops(n: int, margin: int) -> Crops:

@@ -79,13 +79,23 @@ class Build:
         return np.memmap(self.folder / name, mode="r", shape=shape) if count else np.empty(shape, np.uint8)
 
     def finished(self) -> StoreFile | None:
-        """What the folder holds; None unless it is complete, and has not been changed since."""
+        """What the folder holds; None unless it is complete, has not been changed since, and lacks only images that
+        cannot be read now either: a decoder may have been installed."""
         with suppress(OSError, SrjtError):
             store = files.read_json(self.folder / "store.json", StoreFile)
             facts, rows = (self.folder / store.pixels).stat(), self.count - len(store.skipped)
-            whole = facts.st_size == rows * self.row_bytes
-            return store if whole and facts.st_mtime_ns == store.modified else None
+            if facts.st_size == rows * self.row_bytes and facts.st_mtime_ns == store.modified:
+                skipped = [(row, self.why_bad(row)) for row, _ in store.skipped]
+                return store.model_copy(update={"skipped": skipped}) if all(dict(skipped).values()) else None
         return None
+
+    def why_bad(self, row: int) -> str:
+        """Why an image cannot be read; "" if it can be."""
+        try:
+            self.read(row)
+        except SrjtError as error:
+            return error.reason if isinstance(error, BadImageError) else str(error)
+        return ""
 
     def marks(self) -> npt.NDArray[np.bool_]:
         """(N,) the rows whose pixels are safely in the file."""
@@ -176,6 +186,7 @@ class Build:
     def _prepare_files(self) -> npt.NDArray[np.bool_]:
         """(N,) which rows are done. Files that are missing or have the wrong size are created."""
         (self.folder / "store.json").unlink(missing_ok=True)  # a damaged store must not look complete
+        (self.folder / "trimmed").unlink(missing_ok=True)  # whoever has it open keeps the old file
         pixels, total = self.folder / "pixels", self.count * self.row_bytes
         if not pixels.exists() or pixels.stat().st_size != total:
             (self.folder / "done").unlink(missing_ok=True)

@@ -340,18 +340,15 @@ ACROSS = 4  # panels in a row
 LONGEST_NAME = 20  # letters of a grade beside a matrix: "4 (proliferative DR)"
 PALE = 0.8  # up to this share dark text is legible on the blue, on a light page and on a dark one
 
+Panels = Mapping[str, npt.ArrayLike]  # title → (C, C) counts or probabilities
 Write = Callable[[float, float], str]
 
 
 @house_style
 def matrix_figure(
-    panels: Mapping[str, npt.ArrayLike],
-    *,
-    grades: Sequence[str],
-    emphasised: Sequence[str] = (),
-    **options: Any,
+    panels: Panels, *, grades: Sequence[str], emphasised: Sequence[str] = (), **options: Any
 ) -> ShownFigure:
-    """panels: title → (C, C) counts or probabilities. emphasised: titles in bold. options: as for ``draw_shares``."""
+    """One matrix beside the other. emphasised: titles in bold. options: as for ``draw_shares``."""
     across = min(ACROSS, max(len(panels), 1))
     down = -(-len(panels) // across)
     longest = min(max(map(len, grades), default=1), LONGEST_NAME)
@@ -421,15 +418,13 @@ def _share_and_count(count: float, share: float) -> str:
 CONFUSION: dict[str, Any] = {"rows": "true grade", "columns": "predicted grade", "write": _share_and_count}
 
 
-def confusion_figure(
-    panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str], **more: Any
-) -> ShownFigure:
+def confusion_figure(panels: Panels, *, grades: Sequence[str], **more: Any) -> ShownFigure:
     """Confusion matrices: each cell shows its share of the row and its count. more: as for ``matrix_figure``."""
     return matrix_figure(panels, grades=grades, **{**CONFUSION, **more})
 
 
 def transition_figure(
-    panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str], digits: int = 3, columns: str = "label"
+    panels: Panels, *, grades: Sequence[str], digits: int = 3, columns: str = "label"
 ) -> Figure:
     """Transition matrices: the probability of each label (column) for each true grade (row)."""
 

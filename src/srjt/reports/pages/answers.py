@@ -21,7 +21,7 @@ from srjt.inference.predict import Predictions
 from srjt.inference.sample_size import SamplePlan
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import CaptionedFigure, Curve, chart
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said
 from srjt.reports.pages.evaluation import answered, evaluation_facts, judgement, scores_table
 from srjt.reports.sections import pictures_of, run_name, run_sections
 from srjt.reports.table import Table, between, data_table
@@ -111,15 +111,12 @@ def predictions_page(
             Section("how", "How these answers came about", facts=[*how.items()], closed=True),
             *run_sections(run, sources=sources, command=command),
         ]
-    title, lead = verdict(VERDICT, facts)
     return Page(
         kind=f"Predictions of {run_name(run)}",
-        title=title,
-        lead=lead,
+        **said(facts, VERDICT, remarks=REMARKS),
         key_numbers=_key_numbers(predictions, facts),
         warnings=[*warnings, *details],
         details=details,
-        remarks=sentences(REMARKS, facts),
         sections=sections,
     )
 
@@ -281,7 +278,7 @@ PLANNED: list[Verdict[Any]] = [
     (lambda f: True, "{f.patients:,} patients give the {f.name} within ± {f.half_width:g}", "More patients do not help "
      "against wrong labels: have images read several times, or verify a random part."),
 ]  # fmt: skip
-NOTES: list[Rule[SamplePlan]] = [
+NOTES: list[Rule[Any]] = [
     (lambda f: 0 < f.pilot < 30, "A pilot of {f.pilot} patients is small: the number may be far off."),
     (lambda f: f.pilot > 0, "The deviation of the pilot is taken for that of all patients; another clinic may "
      "differ."),
@@ -316,19 +313,16 @@ def plan_page(plan: SamplePlan) -> Page:
         )
         text = f"{few} wrong grades than the half-width."
         sections.append(Section("readings", "Readings", text=[text], tables=[readings], brief=True))
-    title, lead = verdict(PLANNED, SimpleNamespace(**vars(plan), name=name))
     other = "patients" if plan.metric == "noise-rate" else "images"
     return Page(
         kind="Plan",
-        title=title,
-        lead=lead,
+        **said(SimpleNamespace(**vars(plan), name=name), PLANNED, remarks=NOTES),
         key_numbers=[
             KeyNumber(name, f"{plan.value:.3f}", interval=f"± {plan.half_width:g}", compared=plan.source),
             KeyNumber(other, f"{getattr(plan, other):,}"),
         ],
         figure=_curve(plan, name),
         figure_table=table,
-        remarks=sentences(NOTES, plan),
         sections=sections,
     )
 

@@ -24,7 +24,7 @@ from srjt.errors import SrjtError, count_of
 from srjt.noise.model import FORMS
 from srjt.reports import sections
 from srjt.reports.figures import canvas
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences
 from srjt.reports.table import Format, between, data_table
 
 WORST = 60  # labels shown
@@ -146,7 +146,6 @@ def _page(
         form = f"{f.form} ({f.form_weight:.0%}): {FORMS[f.form]}"
         mean = "a mean over all forms, by how well each explains the labels"
         noise = [("likeliest form", form), ("matrix", mean)]
-    title, lead = verdict(VERDICT, f)
     command = "" if folder is None else f"srjt review {shlex.quote(str(folder))}"
     names = ("source", "samples", "method", "network", "folds", "epochs", "seed", "created")
     entries = {name: str(facts[name]) for name in names}
@@ -154,12 +153,9 @@ def _page(
     source = Path(facts["source"]).name or ("labels" if folder is None else folder.resolve().name)
     return Page(
         kind=f"Label audit of {source}",
-        title=title,
-        lead=lead,
+        **said(f, VERDICT, warnings=WARNINGS, remarks=REMARKS),
         key_numbers=_key_numbers(f),
         figure=figures[0] if figures else None,
-        warnings=sentences(WARNINGS, f),
-        remarks=sentences(REMARKS, f),
         sections=[
             *doubtful,
             _rates(f, shown),

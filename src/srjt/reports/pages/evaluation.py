@@ -25,7 +25,7 @@ from srjt.ordinal.metrics import MAIN, METRICS, Interval
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Tile, Verdict, page_of, said, sentences, verdict
 from srjt.reports.sections import pictures_of, run_sections
 from srjt.reports.table import Table, between, data_table, metric_heading
 from srjt.training.folder import not_beaten
@@ -217,7 +217,7 @@ def captioned_confusion(
     return CaptionedFigure(
         name=name,
         figure=confusion_figure({where: counts}, grades=grades, **more),
-        caption=f"Share of the row, and below it the number of samples{note}.",
+        caption=f"Share of the row, and below it the count{note}.",
         alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
     )
 
@@ -391,13 +391,11 @@ def comparison_facts(comparison: Comparison) -> SimpleNamespace:
 def comparison_page(comparison: Comparison) -> Page:
     """The verdict, the differences as a figure, and all numbers."""
     facts = comparison_facts(comparison)
-    title, lead = verdict(COMPARED, facts)
     # of two runs the usual metrics; of several the metric that the grades are for
     usual = MAIN if facts.two else (comparison.purpose,)
     return Page(
         kind="Comparison",
-        title=title,
-        lead=lead,
+        **said(facts, COMPARED, remarks=COMPARED_NOTES),
         key_numbers=[
             KeyNumber.of(
                 metric_heading(row.metric) if facts.two else row.run,
@@ -414,7 +412,6 @@ def comparison_page(comparison: Comparison) -> Page:
             f"{run} was trained on {count:,} of the samples (same ids): its numbers look too good."
             for run, count in comparison.trained_on.items()
         ],
-        remarks=sentences(COMPARED_NOTES, facts),
         sections=[Section("numbers", "All metrics", tables=[_difference_table(comparison, metrics=tuple(METRICS))])],
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ from srjt.readers.consensus import NEW_READER, Consensus
 from srjt.readers.readings import ENOUGH, Readings
 from srjt.reports.figures.canvas import CaptionedFigure, transition_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences
 from srjt.reports.pages.audit import doubtful_section, thumbnail
 from srjt.reports.pages.evaluation import interval_frame
 from srjt.reports.sections import listed
@@ -135,12 +135,12 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
     least = np.argsort(agreed.certainty, kind="stable")[:DOUBTFUL]
     least = least[agreed.certainty[least] < 0.999]
     readers, grades = np.array(readings.readers, dtype=object), np.array(readings.grades, dtype=object)
-    said = np.column_stack([readers[readings.reader], grades[readings.grade]])
+    pairs = np.column_stack([readers[readings.reader], grades[readings.grade]])
     doubtful = pd.DataFrame({
         "id": [readings.items[item] for item in least],
         "grade": grades[agreed.grade[least]],
         "certainty": agreed.certainty[least],
-        "said": [said[readings.item == item].tolist() for item in least],
+        "said": [pairs[readings.item == item].tolist() for item in least],
     })  # fmt: skip
     return {
         "counts": np.bincount(agreed.grade, minlength=len(readings.grades)),
@@ -285,17 +285,14 @@ def readers_page(facts: Mapping[str, Any], folder: Path | None = None) -> Page:
     if len(f.problems) > PROBLEMS:
         problems.append(f"… and {len(f.problems) - PROBLEMS:,} more problems")
     unused = [f"columns that were not used: {', '.join(f.unused_columns)}"] if f.unused_columns else []
-    text, (title, lead) = [*f.notes, *unused, *problems], verdict(VERDICT, f)
+    text = [*f.notes, *unused, *problems]
     understood = Section("table", "How the table was understood", text=text, closed=not problems)
     return Page(
         kind=f"Readers of {f.source}",
-        title=title,
-        lead=lead,
+        **said(f, VERDICT, warnings=WARNINGS, remarks=REMARKS),
         key_numbers=_key_numbers(f),
         figure=figure,
         figure_table=few,
-        warnings=sentences(WARNINGS, f),
-        remarks=sentences(REMARKS, f),
         sections=[*sections, understood],
     )
 
@@ -336,12 +333,10 @@ def consensus_page(found: Consensus) -> Page:
     facts = SimpleNamespace(
         nothing_learnt=single, noun="item", exact=None, wrong=found.overall_noise_rate, consensus_wrong=found.error
     )  # fmt: skip
-    title, lead = verdict(VERDICT, facts)
     counts = zip(found.grades, np.bincount(found.grade, minlength=len(found.grades)).tolist(), strict=True)
     return Page(
         kind="Consensus",
-        title=title,
-        lead=lead,
+        **said(facts, VERDICT),
         key_numbers=[] if single else [KeyNumber.of(label, n, ".0%") for label, n in numbers.items()],
         figure_table=None if single else few,
         warnings=[] if found.determined else [found.reason],
@@ -482,7 +477,7 @@ def _doubtful(f: SimpleNamespace, folder: Path | None) -> list[Section]:
     def picture(item: str) -> str:
         return thumbnail(folder, images[item]) if folder is not None and images.get(item) else ""
 
-    def said(readings: Sequence[Sequence[str]]) -> str:
+    def who_said(readings: Sequence[Sequence[str]]) -> str:
         few = [f"{reader}: {show(grade)}" for reader, grade in readings[:SAID]]
         return ", ".join(few) + (", …" if len(readings) > SAID else "")
 
@@ -493,7 +488,7 @@ def _doubtful(f: SimpleNamespace, folder: Path | None) -> list[Section]:
     if f.doubtful:
         items = pd.DataFrame(f.doubtful).rename(columns={"certainty": "quality", "said": "reader"})
         items = items.assign(image=items["id"], suggested="", grade=items["grade"].map(show))
-        items["reader"] = items["reader"].map(said)
+        items["reader"] = items["reader"].map(who_said)
         made.append(doubtful_section(items, f.items, "consensus grade", picture, file="consensus.csv"))
     counts = list(zip(f.scale.shown, f.counts, strict=True))
     return [*made, Section("grades", "Consensus", counts=counts, counted=f"{f.noun}s")]

@@ -83,9 +83,9 @@ class RunRecord:
     sides: Mapping[str, Evaluation]
     folder: Path | None = None
     estimate: NoiseEstimate | None = None
-    show_test: bool = True
-    problem: str = ""
-    messages: Sequence[str] = ()
+    show_test: bool = True  # else there is nothing of the test side
+    problem: str = ""  # why a training has stopped
+    messages: Sequence[str] = ()  # what it has said
 
     @property
     def pooled(self) -> bool:
@@ -123,14 +123,11 @@ def read_record(
     *,
     grade_names: Mapping[str, str] | None = None,
     live: Literal["training", "stopped"] | None = None,
-    messages: Sequence[str] = (),
-    problem: str = "",
-    show_test: bool = True,
+    **more: Any,
 ) -> RunRecord:
     """What the page of a run shows. grade_names: instead of the run's own.
 
-    live: the training is running, or has just stopped because of ``problem``; messages: what it has said. Without
-    ``show_test`` there is nothing of the test side.
+    live: the training is running, or has just stopped. more: the last fields of the record.
     """
     facts = run_folder.read_facts(folder)
     if grade_names is not None:
@@ -147,9 +144,7 @@ def read_record(
         sides=stored_sides(folder, facts.grades) if done else {},
         folder=folder,
         estimate=run_folder.read_noise_estimate(folder),
-        show_test=show_test,
-        problem=problem,
-        messages=messages,
+        **more,
     )
 
 

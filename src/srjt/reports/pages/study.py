@@ -18,7 +18,7 @@ from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS
 from srjt.reports import study_tables
 from srjt.reports.figures import study as study_figures
-from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, sentences, verdict
+from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, said, sentences
 from srjt.reports.sections import listed, settings_section
 from srjt.reports.table import MISSING, Table, TableCell, data_table, metric_heading
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
@@ -107,15 +107,9 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
 def _composition(results: StudyResults) -> str:
     """ "5 methods, 2 variants, 2 noises, 3 folds, 1 seed"."""
     runs = results.runs
-    variants = runs.loc[runs["variant"] != "", ["method", "variant"]].drop_duplicates()
-    parts = {
-        "method": runs["method"].nunique(),
-        "variant": len(variants),
-        "noise": runs["noise"].nunique(),
-        "fold": runs["fold"].nunique(),
-        "seed": len(results.facts.get("seeds", [0])),
-    }
-    return ", ".join(count_of(number, noun) for noun, number in parts.items() if number)
+    variants = (runs["method"] + ":" + runs["variant"]).where(runs["variant"] != "")
+    numbers = runs.assign(variant=variants)[["method", "variant", "noise", "fold", "seed"]].nunique()
+    return ", ".join(count_of(number, str(noun)) for noun, number in numbers.items() if number)
 
 
 def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, TableCell, dict[str, float]]]:
@@ -187,16 +181,14 @@ def study_page(
     facts, noises = study_facts(results), study_figures.study_noises(results)
     curves = (study_figures.score_curves(results, noise, metric="mae") for noise in noises)
     first = [*study_figures.mae_against_rate(results), *filter(None, curves)][:1]
-    warnings, (title, lead) = study_warnings(facts), verdict(VERDICT, facts)
+    warnings = study_warnings(facts)
     return Page(
         kind=f"Study: {results.facts.get('name') or results.folder.name or 'Study'}",
-        title=title,
-        lead=lead,
+        **said(facts, VERDICT, remarks=NOISE),
         key_numbers=_key_numbers(facts),
         figure=first[0] if first else None,
         warnings=list(warnings),
         details=warnings,
-        remarks=sentences(NOISE, facts),
         sections=[
             *learning_curve_section(results, metric="mae"),
             *(_results(results, metrics) if facts.test else []),
