@@ -351,17 +351,16 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "unsure", f"{abstention['share']:.0%} of the samples, the least sure, were left to a person."
     if truth := file.get("true_scores"):
         known = {name: truth["scores"][name] for name in MAIN if name in truth["scores"]}
-        if truth["basis"] == "verified grades":
-            by, scores = "Scores, CI by the delta method,", [_score(*score) for score in known.items()]
-        else:  # its value is not an estimate
+        by, true = "Scores, CI by the delta method,", [_score(*score) for score in known.items()]
+        if truth["basis"] != "verified grades":  # no value is an estimate
             by = "Bounds of the scores"
-            scores = [
+            true = [
                 f"{METRICS[name].long_name} {score['low']:.3f} to {score['high']:.3f}"
                 for name, score in known.items()
                 if score["low"] is not None
             ]
         against = f"{by} of {answers} against the true grades, by {truth['basis']}"
-        yield "true_scores", f"{against}: {', '.join(scores)}."
+        yield "true_scores", f"{against}: {', '.join(true)}."
     groups = (file.get("subgroups") or {}).get("groups", [])
     for column, own in itertools.groupby(groups, key=lambda group: group["column"]):
         errors, sizes = [], []
