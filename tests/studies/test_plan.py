@@ -210,8 +210,7 @@ def test_drawn_images_are_remembered_if_possible(tmp_path: Path, monkeypatch: An
     first = open_data(config)
     if damage != "unwritable":
         (file,) = (cache_folder() / "synthetic").iterdir()
-        whole = file.read_bytes()
-        file.write_bytes(whole[:-500])
+        file.write_bytes(file.read_bytes()[:-500])
     for data in (first, open_data(config)):
         assert data.manifest.grades == fresh.grades
         np.testing.assert_array_equal(data.manifest.arrays, fresh.arrays)

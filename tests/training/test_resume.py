@@ -180,7 +180,7 @@ def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopp
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
-def test_a_finished_run_is_opened_at_once_and_lost_results_are_written_again(
+def test_a_finished_run_is_opened_or_mended(
     train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(ended, tmp_path / "run")
@@ -248,7 +248,7 @@ def cut_in_half(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lose", [Path.unlink, cut_in_half], ids=["deleted", "cut"])
-def test_lost_metrics_are_restored_from_the_checkpoint(
+def test_lost_metrics_are_restored(
     train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any
 ) -> None:
     with pytest.raises(Interrupted):
@@ -269,9 +269,7 @@ def test_lost_metrics_are_restored_from_the_checkpoint(
         ({"network.0.head.bias": torch.ones(3)}, {}),
     ],
 )
-def test_a_checkpoint_of_another_program_is_one_sentence(
-    train: Any, stopped: Path, tensors: dict[str, Any], meta: dict[str, Any]
-) -> None:
+def test_a_checkpoint_of_another_program(train: Any, stopped: Path, tensors: Any, meta: Any) -> None:
     """Its checksum is right."""
     _, newest = sorted((stopped / "checkpoints").iterdir())
     saved = checkpoint.read(newest)

@@ -251,9 +251,8 @@ def open_data(
         manifest = drop_unusable(reading.manifest, reading.problems)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report
-        manifest = group_duplicates(
-            manifest, near=config.group_near_duplicates, cache=cache, progress=progress
-        )
+        near = config.group_near_duplicates
+        manifest = group_duplicates(manifest, near=near, cache=cache, progress=progress)
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:

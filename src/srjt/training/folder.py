@@ -523,9 +523,8 @@ def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -
     def keys(names: Sequence[str], values: Hashes) -> list[tuple[object, ...]]:
         return [(*row, name if few else "") for name, row in zip(names, values.tolist(), strict=True)]
 
-    learnt = set(keys(ids, hashes[: len(ids)])) - {
-        (*UNKNOWN.tolist(), "")
-    }  # an unreadable image is like no other
+    unreadable = (*UNKNOWN.tolist(), "")  # such an image is like no other
+    learnt = set(keys(ids, hashes[: len(ids)])) - {unreadable}
     return np.array([row for row, key in enumerate(keys(data.ids, own)) if key in learnt], dtype=np.int64)
 
 
