@@ -338,6 +338,7 @@ def train(
         unreadable images were skipped. ``split.train`` is trained on; the other sides are evaluated after every
         epoch: validation against the given labels, test against the true grades where they are known. "all": train
         on all samples. Default: the split column of the data, as ``srjt train`` does; all samples if there is none.
+        A ``LeakageWarning`` is issued if a patient or an identical image is on two sides.
     network : str or callable, optional
         A name (see ``srjt.networks.names()``), or a function without arguments that returns a new module from
         images (or rows of features) to features (B, F). Default: ``resnet18`` for images, ``mlp`` for features.
