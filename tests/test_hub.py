@@ -1,6 +1,7 @@
 """A run goes to the Hugging Face Hub and comes back: a stand-in of huggingface_hub keeps repositories in a folder."""
 
 import fnmatch
+import inspect
 import json
 import shutil
 import sys
@@ -126,8 +127,6 @@ def test_what_cannot_be_sent_is_one_sentence(run: Run, monkeypatch: pytest.Monke
 
 
 def test_the_stand_in_has_the_arguments_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    import inspect
-
     package: Any = pytest.importorskip("huggingface_hub")
     for name in ("create_repo", "upload_folder", "snapshot_download"):
         theirs = set(inspect.signature(getattr(package, name)).parameters)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 import srjt
 from auditing.test_review_server import running
@@ -130,8 +131,6 @@ def test_a_method_that_needs_the_noise_rate_gets_an_estimate(noisy: Manifest, tm
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_images_in_memory_are_written_for_the_review(tmp_path: Path) -> None:
-    from PIL import Image
-
     clean = generate(images=24, patients=8, size=32)
     done = audit(
         clean, out=tmp_path / "audit", folds=2, epochs=1, network="tiny", image_size=32, crop=28, batch_size=8,
@@ -240,8 +239,7 @@ def test_the_review_serves_them(folder: Path, tmp_path: Path) -> None:
 
 def test_without_the_networks_one_sentence_says_why(folder: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
-    shutil.copytree(folder, bare)
-    shutil.rmtree(bare / "fits")
+    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("fits"))
     with pytest.raises(SrjtError, match="no longer in its folder: run srjt audit again"):
         srjt.report(bare, out=tmp_path / "c.html", maps=True)
     with running(read_audit(bare), tmp_path / "d.sqlite") as client:

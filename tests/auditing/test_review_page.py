@@ -304,7 +304,7 @@ def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Any) -
 
 
 @pytest.mark.parametrize("judged", [False, True])
-def test_networks_that_do_not_beat_a_naive_prediction_preselect_nothing(
+def test_networks_worse_than_naive_preselect_nothing(
     browser: Browser, folder: Path, serve: Any, judged: bool
 ) -> None:
     """What they suggest may be shown beside the caution; of networks that have learnt nothing it is not."""

@@ -139,7 +139,7 @@ def test_after_an_error_only_bad_ones_are_tried(broken: Manifest, tmp_path: Path
     assert sorted(decoded) == ["03.png", "11.png", "39.png"]
 
 
-def test_skipping_keeps_manifest_and_pixels_aligned(
+def test_skipping_keeps_all_aligned(
     broken: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "CHUNK", 8)
@@ -275,7 +275,7 @@ def test_two_processes_make_one_store(images: Manifest, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_second_waits_and_takes_over_from_a_dead_first(
+def test_the_second_takes_over_from_a_dead_first(
     images: Manifest, tmp_path: Path, decoded: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     process = start_build(images, tmp_path, delay=0.2)
@@ -342,7 +342,7 @@ def test_disk_full_midway(images: Manifest, tmp_path: Path, decoded: list[str], 
     assert len(decoded) < 40  # what was done before was kept
 
 
-def test_a_disk_that_is_too_small_is_noticed_before_anything_is_decoded(
+def test_a_small_disk_is_noticed_first(
     images: Manifest, tmp_path: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = build.shutil.disk_usage(tmp_path)._replace(free=1234)

@@ -6,6 +6,7 @@ import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openpyxl
@@ -238,9 +239,7 @@ def test_excel(tmp_path: Path) -> None:
     ("kind", "reader", "damaged"),
     [("xlsx", "openpyxl", "an Excel file: File is not a zip file"), ("parquet", "pyarrow", "Parquet")],
 )
-def test_a_file_that_is_damaged_or_lacks_its_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reader: str, damaged: str
-) -> None:
+def test_damaged_or_no_reader(tmp_path: Path, monkeypatch: Any, kind: str, reader: str, damaged: str) -> None:
     path = table(tmp_path, "something else", f"labels.{kind}")
     with pytest.raises(SrjtError, match=f"cannot be read as {damaged}"):
         read(path)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 import srjt
@@ -190,8 +191,6 @@ def test_a_network_without_places_is_an_error() -> None:
 
 
 def test_rank_correlation_is_scipys() -> None:
-    from scipy.stats import spearmanr
-
     a, b = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
     b[0, 0] = b[0, 1]  # ties
     expected = [spearmanr(x.ravel(), y.ravel()).statistic for x, y in zip(a, b, strict=True)]

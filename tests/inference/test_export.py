@@ -60,12 +60,11 @@ def test_recalibration_is_inside_the_file(run: Trained, features: Manifest, tmp_
 
 
 def test_the_batch_is_free_and_the_file_is_whole(exported: Path, data: Any) -> None:
-    path = exported
-    assert list(path.parent.iterdir()) == [path]  # weights inside, nothing left beside it
-    onnx.checker.check_model(path, full_check=True)
-    together, _, _ = answers(path, data.manifest.arrays[:7])
+    assert list(exported.parent.iterdir()) == [exported]  # weights inside, nothing left beside it
+    onnx.checker.check_model(exported, full_check=True)
+    together, _, _ = answers(exported, data.manifest.arrays[:7])
     for row in range(7):
-        alone, _, _ = answers(path, data.manifest.arrays[row : row + 1])
+        alone, _, _ = answers(exported, data.manifest.arrays[row : row + 1])
         assert alone[0] == pytest.approx(together[row], abs=1e-6)
 
 
@@ -179,11 +178,8 @@ def test_a_missing_extra_names_its_line(image_run: Trained, tmp_path: Path, monk
         srjt.export(image_run, tmp_path / "model.onnx")
 
 
-@pytest.mark.slow
 def test_a_resnet_of_the_papers_size(tmp_path: Path) -> None:
-    from srjt.data.synthetic import generate
-
-    images = generate(images=4, patients=4, size=256)
+    images = srjt.data.synthetic.generate(images=4, patients=4, size=256)
     run = train(
         images, network="resnet18", pretrained=False, noise_rate=0.2, epochs=1, batch_size=4, device="cpu",
     )  # fmt: skip

@@ -23,6 +23,7 @@ from srjt.inference.options import Answering
 from srjt.inference.predict import predict
 from srjt.inference.prepare import prepare
 from srjt.ordinal.decisions import decision_confidence
+from srjt.training.checkpoint import read_metrics
 from srjt.training.crossfit import features
 from srjt.training.reporters import BarReporter
 from srjt.training.step import evaluation_batch_size
@@ -75,8 +76,6 @@ def test_an_ordinal_head_decides_by_its_own_rule(data: Any, train: Any) -> None:
 
 
 def test_evaluate_agrees_with_the_training(image_run: Trained, image_folder: Path, data: Any) -> None:
-    from srjt.training.checkpoint import read_metrics
-
     test = data.manifest.select(data.split.test)
     logged = read_metrics(image_folder / "metrics.csv").query("split == 'test' and epoch == 3")
     for network in ("ensemble", "1", "2"):
@@ -172,9 +171,7 @@ CASES += [
 
 
 @pytest.mark.parametrize(("name", "how", "shown"), CASES)
-def test_the_bar_over_headers_obeys_the_caller(
-    monkeypatch: Any, tmp_path: Path, name: str, how: dict[str, Any], shown: bool
-) -> None:
+def test_the_bar_obeys_the_caller(monkeypatch: Any, tmp_path: Path, name: str, how: Any, shown: bool) -> None:
     table = tmp_path / "labels.csv"
     table.write_text("image,grade\n" + "".join(f"{grade}.dcm,{grade}\n" for grade in GRADES))
     seen = []

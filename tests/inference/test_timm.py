@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import srjt
 from fixtures.fake_timm import FakeTimm
@@ -14,8 +15,6 @@ from srjt.data.images.feed import normalise
 
 def trained(network: str, data: Any, folder: Path) -> tuple[Any, Any, Any]:
     """A run that was saved and loaded, images, and what the bare network of timm says of them."""
-    import torch
-
     srjt.train(
         data.manifest, method="standard", network=f"timm:{network}", out=folder, split=data.split,
         pretrained=False, device="cpu", image_size=32, crop=24, epochs=1, batch_size=16,

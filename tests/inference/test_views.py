@@ -152,10 +152,8 @@ def test_where_there_are_no_views(image_run: Trained, data: Any) -> None:
 
 
 def test_features_have_no_views() -> None:
-    from srjt.data import from_arrays
-
     rng = np.random.default_rng(0)
-    rows = from_arrays(rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 3, 60)).manifest
+    rows = srjt.data.from_arrays(rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 3, 60)).manifest
     run = srjt.train(rows, method="standard", network="linear", epochs=1, batch_size=16, device="cpu")
     with pytest.raises(SrjtError, match="trained on features, which have no views: use 1, not 10"):
         predict(run, rows, views=10)

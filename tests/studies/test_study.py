@@ -1,6 +1,7 @@
 """A study on this machine."""
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -201,8 +202,6 @@ class Murderer(StudyWatcher):
         self.victim: str | None = None
 
     def updated(self, running: Sequence[PlannedRun]) -> None:
-        import multiprocessing
-
         if self.victim is None:
             for planned in running:
                 path = run_folder(self.folder, planned.key) / "metrics.csv"
@@ -242,8 +241,6 @@ def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
 @pytest.mark.slow
 def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(finished: Path, tmp_path: Path) -> None:
     """The first two runs of ``finished`` had fresh workers; here one worker trains all, in another order."""
-    import multiprocessing
-
     workers = set()
 
     class Counts(StudyWatcher):

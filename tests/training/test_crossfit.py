@@ -179,7 +179,9 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_other_settings_need_another_folder(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:
     _, out = fitted
-    changed = r"another configuration \(the samples, labels or split are not the same"
+    changed = (
+        r"another configuration \(the samples, labels, patients, verified grades or split are not the same"
+    )
     with pytest.raises(SrjtError, match=changed):
         fit(noisy, fits, folds=4, out=out)
     with pytest.raises(SrjtError, match="epochs was 3 and is now 5"):

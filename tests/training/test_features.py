@@ -129,7 +129,7 @@ def test_defaults_are_saved_and_the_run_can_be_resumed(rows: Rows, run: Trained)
         srjt.train(rows.manifest, split=rows.split, out=run.folder, network="linear", **SETTINGS)
     other = rows.x.copy()
     other[rows.split.test[0], 0] += 1.0
-    with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
+    with pytest.raises(SrjtError, match="verified grades or split are not the same"):
         srjt.train(replace(rows.manifest, arrays=other), split=rows.split, out=run.folder, **SETTINGS)
     assert run.history["id"].tolist() == [rows.manifest.ids[i] for i in rows.split.train]
     assert run.history["seen"].max() == SETTINGS["epochs"]

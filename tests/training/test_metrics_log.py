@@ -1,5 +1,7 @@
 """metrics.csv: tidy, readable while it grows, cut back on resuming; and the paper's averages."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,6 @@ def test_one_number_a_line_that_any_program_reads(train: Any, tmp_path: Path) ->
 
 
 def test_without_true_grades_there_is_no_label_precision(data: Any, train: Any) -> None:
-    from dataclasses import replace
-
     unknown = replace(data.manifest, table=data.manifest.table.drop(columns="true_grade"))
     run = train(unknown, epochs=1)
     assert not run.metrics["metric"].str.startswith("label_").any()
@@ -125,8 +125,6 @@ def test_pooled_predictions_are_counted_together() -> None:
 
 @pytest.mark.slow
 def test_the_summary_is_the_average(train: Any, tmp_path: Path) -> None:
-    import json
-
     for convention in ("paper", "published-code"):
         out = tmp_path / convention
         run = train(out=out, convention=convention)

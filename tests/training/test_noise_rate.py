@@ -91,7 +91,7 @@ def test_a_resumed_run_reuses_the_estimate(
     assert run.config.noise_rate == read_noise_estimate(tmp_path / "run").rate  # type: ignore[union-attr]
     assert srjt.train(noisy, **given).config == run.config  # and of a finished one, too
     other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
-    with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
+    with pytest.raises(SrjtError, match="verified grades or split are not the same"):
         srjt.train(other, **given)
     with pytest.raises(SrjtError, match=r"\(epochs was 3 and is now 9\): choose another `out`\.$"):
         srjt.train(noisy, epochs=9, **given)  # long enough for other short trainings

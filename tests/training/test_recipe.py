@@ -42,7 +42,7 @@ def test_what_is_given_stays() -> None:
 
 
 @pytest.mark.slow
-def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
+def test_the_matrix_is_estimated_given_or_of_a_rate(
     data: Any, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unknown = {"informed": False, "rate_interval": (0.0, 0.6)}  # the short trainings were too short

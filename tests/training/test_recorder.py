@@ -8,6 +8,7 @@ import torch
 
 from srjt.training.checkpoint import MetricRow
 from srjt.training.loop import PATIENCE, starvation_warning
+from srjt.training.reporters import BarReporter
 from srjt.training.step import SMOOTHING, Recorder
 
 
@@ -122,7 +123,6 @@ def test_epochs_must_follow_each_other_and_the_grade_be_in_the_data(epochs: list
 @pytest.mark.slow
 def test_a_training_that_starves_a_grade_warns(train: Any) -> None:
     """A network that answers the mildest grade to everything, with nine tenths dropped."""
-    from srjt.training.reporters import BarReporter
 
     class Stubborn(torch.nn.Module):
         def __init__(self) -> None:

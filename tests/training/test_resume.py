@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -166,14 +167,20 @@ def test_another_configuration_is_refused_and_named(data: Any, train: Any, stopp
         train(out=stopped, epochs=4, seed=7)
     labels = data.manifest.labels
     labels[data.split.train[0]] = (labels[data.split.train[0]] + 1) % 4
-    with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
+    with pytest.raises(SrjtError, match="verified grades or split are not the same"):
         train(data.manifest.with_noisy_labels(labels), out=stopped)
+    verified = data.manifest.table.assign(verified_grade=-1)
+    verified.loc[data.split.test[0], "verified_grade"] = 1
+    patients = data.manifest.table.assign(patient=[f"other {row // 2}" for row in range(len(data.manifest))])
+    for table in (verified, patients):
+        with pytest.raises(SrjtError, match="patients, verified grades or split are not the same"):
+            train(replace(data.manifest, table=table), out=stopped)
     with pytest.raises(SrjtError, match="one of them uses a network of your own"):
         train(out=stopped, network=tiny)
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
-def test_a_finished_run_is_opened_at_once_and_lost_results_are_written_again(
+def test_a_finished_run_is_opened_or_mended(
     train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(ended, tmp_path / "run")
@@ -241,7 +248,7 @@ def cut_in_half(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lose", [Path.unlink, cut_in_half], ids=["deleted", "cut"])
-def test_lost_metrics_are_restored_from_the_checkpoint(
+def test_lost_metrics_are_restored(
     train: Any, uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any
 ) -> None:
     with pytest.raises(Interrupted):
@@ -262,9 +269,7 @@ def test_lost_metrics_are_restored_from_the_checkpoint(
         ({"network.0.head.bias": torch.ones(3)}, {}),
     ],
 )
-def test_a_checkpoint_of_another_program_is_one_sentence(
-    train: Any, stopped: Path, tensors: dict[str, Any], meta: dict[str, Any]
-) -> None:
+def test_a_checkpoint_of_another_program(train: Any, stopped: Path, tensors: Any, meta: Any) -> None:
     """Its checksum is right."""
     _, newest = sorted((stopped / "checkpoints").iterdir())
     saved = checkpoint.read(newest)

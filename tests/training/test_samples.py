@@ -59,6 +59,25 @@ def test_a_split_of_other_data_is_noticed(rows: dict[str, int], said: str) -> No
             srjt.train(data, split=split, **settings)
 
 
+@pytest.mark.parametrize("as_function", [False, True])
+def test_leaks_of_a_given_split_are_said_once(as_function: bool) -> None:
+    features = np.random.default_rng(0).normal(size=(30, 20))
+    features[25] = features[3]
+    patients = [f"p{row % 7}" for row in range(30)]
+    data = srjt.data.from_arrays(features, np.arange(30) % 3, patients=patients).manifest
+    sides = np.array_split(np.arange(30), 3)
+    split = srjt.data.Split(train=sides[0], validation=sides[1], test=sides[2])
+    with pytest.warns(srjt.data.LeakageWarning) as warned:
+        srjt.train(
+            data, split=(lambda _: split) if as_function else split, epochs=3, device="cpu", noise_rate="auto"
+        )
+    said = [str(warning.message) for warning in warned if "on two sides" in str(warning.message)]
+    assert [text.split(" (")[0] for text in said] == [
+        "The split has patients on two sides",
+        "The split has identical images on two sides",
+    ]
+
+
 def test_a_split_is_made_once() -> None:
     """A function that counts, or looks at true grades, cannot give the noise estimate other samples than the run."""
     data = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3).manifest

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from srjt.errors import Interrupted, SrjtError
+from srjt.errors import Interrupted, SrjtError, cores
 from srjt.training import workers
 from srjt.training.workers import Ended, StopRequest, WorkerPool, start_forkserver
 
@@ -202,3 +202,11 @@ def test_no_module_of_the_current_folder_is_imported(tmp_path: Path) -> None:
     assert done.stdout.split() == [str(sent)]
     assert (tmp_path / "folder").read_text() == str(sent)
     assert not (tmp_path / "trace").exists()
+
+
+def test_a_scheduler_may_allow_fewer_cores_and_without_affinity_all_count(monkeypatch: Any) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 5, 7}, raising=False)
+    assert cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores() == 1

@@ -247,7 +247,7 @@ MIN_FEATURES = 16
 
 
 class DuplicateImagesWarning(LeakageWarning):
-    """Some images are identical; they are kept on one side of every split."""
+    """Some images are identical; they are kept on one side of every split that srjt makes."""
 
 
 def group_duplicates(
@@ -331,7 +331,8 @@ def describe_duplicates(manifest: Manifest, *, near: bool = False) -> str:
     what = "rows of features" if manifest.are_features else "images"
     same = "identical or nearly identical" if near else "identical"
     groups = count_of(len(sizes), "group")
-    return f"{sizes.sum():,} {what} are {same} to another: they make {groups}, and a group is never split."
+    count = f"{sizes.sum():,} {what} are {same} to another"
+    return f"{count}: they make {groups}, and the folds that srjt makes never split a group."
 
 
 def same_pixels(manifest: Manifest) -> Ints:

@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,8 @@ class Split:
         Row positions, ascending. A row is on at most one side.
     held_out : str
         The value of a column, such as the site, that is the whole test side; empty if there is none.
+    checked : bool
+        Whether patients and images on two sides have been reported; if not, ``srjt.train`` does it.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class Split:
     validation: Ints
     test: Ints
     held_out: str = ""
+    checked: bool = field(default=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<Split: {', '.join(f'{len(rows):,} {side}' for side, rows in self.sides().items())}>"
@@ -150,14 +153,19 @@ def official_split(manifest: Manifest) -> Split:
     """
     if "split" not in manifest.table:
         raise SrjtError("The data have no published split: name its column with `split_column`.")
-    split = _of_sides(manifest.table["split"].to_numpy(dtype=object))
+    split = _of_sides(manifest.table["split"].to_numpy(dtype=object), checked=True)
     if not len(split.train):
         raise SrjtError("The published split has no training samples.")
-    if len(shared := _on_two_sides(manifest.patients, split)):
-        sentence = f"The published split has patients on two sides ({shared['owner'].iloc[0]} is one)"
-        warn(f"{sentence}: its results will be too optimistic.", LeakageWarning)
-    _warn_of_shared_images(manifest, {"The published split": split})
+    warn_of_leaks(manifest, split, name="The published split")
     return split
+
+
+def warn_of_leaks(manifest: Manifest, split: Split, *, name: str) -> None:
+    """Warn of patients and of identical images on two sides."""
+    if len(shared := _on_two_sides(manifest.patients, split)):
+        sentence = f"{name} has patients on two sides ({shared['owner'].iloc[0]} is one)"
+        warn(f"{sentence}: its results will be too optimistic.", LeakageWarning)
+    _warn_of_shared_images(manifest, {name: split})
 
 
 def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> None:
@@ -233,7 +241,8 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
             raise SrjtError(
                 f"{path} is not a split of these data: fold {fold} lacks {left_out[0]!r} ({len(left_out):,} in all)."
             )
-        split = _of_sides(side_of.to_numpy(dtype=object), held_out=str(sides["held_out"].iloc[0]))
+        held_out = str(sides["held_out"].iloc[0])
+        split = _of_sides(side_of.to_numpy(dtype=object), held_out=held_out, checked=True)
         if len(shared := _on_two_sides(manifest.patients, split)):
             raise SrjtError(f"{path}, fold {fold}: the patient {shared['owner'].iloc[0]!r} is on two sides.")
         splits.append(split)
@@ -285,10 +294,10 @@ def _random_key(owner: str, seed: int) -> bytes:
     return hashlib.blake2b(f"{seed}/{owner}".encode("utf-8", "surrogateescape")).digest()
 
 
-def _of_sides(column: npt.NDArray[np.object_], *, held_out: str = "") -> Split:
+def _of_sides(column: npt.NDArray[np.object_], *, held_out: str = "", checked: bool = False) -> Split:
     """column: (N,) the side of each sample by its name."""
     train, validation, test = (np.flatnonzero(column == side).astype(np.int64) for side in SIDES)
-    return Split(train=train, validation=validation, test=test, held_out=held_out)
+    return Split(train=train, validation=validation, test=test, held_out=held_out, checked=checked)
 
 
 def _split(test: Mask, validation: Mask, *, held_out: str = "") -> Split:

@@ -163,11 +163,9 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
 
 def _format(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
-    cells = (
-        [repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row]
-        for row in rows
-    )
-    csv.writer(text, lineterminator="\n").writerows(cells)
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow(repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row)
     return text.getvalue()
 
 

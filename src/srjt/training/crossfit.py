@@ -90,7 +90,7 @@ Predicted = dict[str, npt.NDArray[Any]]  # of the held-out samples: probabilitie
 class Folds:
     """What the trainings of a cross-fit have in common."""
 
-    manifest: Manifest  # without true grades
+    manifest: Manifest  # without true and verified grades
     config: TrainConfig
     rows: Ints  # (N,) rows of the samples in the image store
     labels: Ints  # (N,) their given grades
@@ -403,7 +403,9 @@ def cross_fit(
         fetch_weights(config, setup, features=manifest.are_features)
     at_once = 1 if workers is None else folds  # their epochs are counted together
     reporter.begin(title, epochs=config.epochs * at_once, folds=folds // at_once)
-    without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
+    # no fold sees what is true or verified: grades that are verified later train nothing anew
+    table = manifest.table.drop(columns=["true_grade", "verified_grade"], errors="ignore")
+    without_truth = replace(manifest, table=table)
     store = setup.open_store(without_truth, config)
     if not store.skipped:  # hash the images only once
         without_truth = store.manifest

@@ -265,9 +265,8 @@ def open_run_folder(folder: Path, requested: RunFacts, samples: Manifest) -> Run
 
 # what is said about a value that says nothing itself
 _NOT_THE_SAME = {
-    "fingerprint": "the samples, labels or split are not the same",
+    "fingerprint": "the samples, labels, patients, verified grades or split are not the same",
     "images": "the images are not the same",
-    "verified": "the verified grades are not the same",
     "own_network": "only one of them uses a network of your own",
 }
 
@@ -291,7 +290,6 @@ class NoiseFile(BaseModel, extra="forbid"):
     fingerprint: str
     warm_up: dict[str, Any]
     folds: int
-    verified: str | None
     images: str | None
     estimate: Annotated[NoiseEstimate, files.made_by(NoiseEstimate.from_dict)]
 
@@ -525,9 +523,8 @@ def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -
     def keys(names: Sequence[str], values: Hashes) -> list[tuple[object, ...]]:
         return [(*row, name if few else "") for name, row in zip(names, values.tolist(), strict=True)]
 
-    learnt = set(keys(ids, hashes[: len(ids)])) - {
-        (*UNKNOWN.tolist(), "")
-    }  # an unreadable image is like no other
+    unreadable = (*UNKNOWN.tolist(), "")  # such an image is like no other
+    learnt = set(keys(ids, hashes[: len(ids)])) - {unreadable}
     return np.array([row for row, key in enumerate(keys(data.ids, own)) if key in learnt], dtype=np.int64)
 
 

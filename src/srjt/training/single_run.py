@@ -20,7 +20,7 @@ from srjt import networks as backbones
 from srjt.data.grades import Grades
 from srjt.data.images.feed import Feed
 from srjt.data.manifest import Ints, Manifest, as_features
-from srjt.data.splits import Split, official_split
+from srjt.data.splits import Split, official_split, warn_of_leaks
 from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
@@ -37,7 +37,7 @@ from srjt.training.trained import Setup, SplitChoice, Trained
 def train_on(rows: Ints) -> Split:
     """A split that trains on these rows and evaluates nothing."""
     no_rows = np.empty(0, dtype=np.int64)
-    return Split(train=rows, validation=no_rows, test=no_rows)
+    return Split(train=rows, validation=no_rows, test=no_rows, checked=True)
 
 
 def resolve_split(split: SplitChoice, manifest: Manifest, *, skipped: bool) -> Split:
@@ -67,6 +67,8 @@ def resolved_once(split: SplitChoice, *, samples: int) -> Callable[[Manifest], S
         if ids not in made:
             made[ids] = resolve_split(split, manifest, skipped=len(ids) < samples)
             _check_rows(made[ids], len(ids), positions=isinstance(split, Split))
+            if not made[ids].checked:
+                warn_of_leaks(manifest, made[ids], name="The split")
         return made[ids]
 
     return make
@@ -363,15 +365,17 @@ def _check_samples(manifest: Manifest, parts: Split) -> None:
 
 
 def fingerprint(manifest: Manifest, parts: Split) -> str:
-    """A hash of the samples on each side with their labels; for features also of their values; with several readers
-    also of what they say about the true grades."""
-    digest = hashlib.blake2b(digest_size=16)
-    ids, labels, true, posterior = manifest.ids, manifest.labels, manifest.true_labels, manifest.posterior
+    """A hash of the samples on each side with their labels, true and verified grades and patients; for features also of
+    their values; with several readers also of what they say about the true grades."""
+    digest, posterior = hashlib.blake2b(digest_size=16), manifest.posterior
+    about = (manifest.ids, manifest.labels, manifest.true_labels, manifest.verified_labels, manifest.patients)
+    columns = [column for column in about if column is not None]
+    digest.update(bytes(column is not None for column in about))
     for name, rows in parts.sides().items():
         digest.update(name.encode())
         for row in rows:
-            truth = "" if true is None else int(true[row])
-            digest.update(f"{ids[row]}\0{int(labels[row])}\0{truth}\n".encode())
+            line = "\0".join(str(column[row]) for column in columns)
+            digest.update(f"{line}\n".encode("utf-8", "surrogateescape"))
         if manifest.arrays is not None and manifest.are_features:
             digest.update(np.ascontiguousarray(manifest.arrays[rows], dtype=np.float32).data)
         if posterior is not None:

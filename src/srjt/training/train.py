@@ -4,7 +4,6 @@ then train one run.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import warnings
@@ -112,15 +111,10 @@ def resolve_noise_rate(
     if out is None:
         estimate = estimate_in(None)
     else:
-        grades = learnt.verified_labels
-        pairs = [] if grades is None else zip(learnt.ids, grades.tolist(), strict=True)
-        lines = "".join(f"{name}\0{grade}\n" for name, grade in pairs if grade >= 0)
-        verified = hashlib.blake2b(lines.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         facts = {
             "fingerprint": one_run.fingerprint(readable, one_run.train_on(rows)),
             "warm_up": warm_up_config.determining(),
             "folds": WARM_UP_FOLDS,
-            "verified": None if grades is None else verified,
             "images": run_folder.image_digest(learnt),
         }
         estimate = _estimate_once(Path(out), facts, estimate_in, reporter)
@@ -293,14 +287,13 @@ def _estimate_once(
                 made_by = {"format": run_folder.FORMAT, "srjt": __version__}
                 write_json(file, {**made_by, **facts, "estimate": estimate_in(folder / "warmup").to_dict()})
     saved = read_json(file, run_folder.NoiseFile)
-    # a run that has begun compares its own settings and samples next
-    names = ["verified"] if (folder / "run.json").exists() else list(facts)
-    before, now = {name: getattr(saved, name) for name in names}, {name: facts[name] for name in names}
-    run_folder.refuse_differences(
-        f"{file} was estimated from other images, labels or settings",
-        {**before.pop("warm_up", {}), **before},
-        {**now.pop("warm_up", {}), **now},
-    )
+    if not (folder / "run.json").exists():  # else the run compares its own settings and samples next
+        before, now = {name: getattr(saved, name) for name in facts}, dict(facts)
+        run_folder.refuse_differences(
+            f"{file} was estimated from other images, labels or settings",
+            {**before.pop("warm_up"), **before},
+            {**now.pop("warm_up"), **now},
+        )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return saved.estimate
 
@@ -345,6 +338,7 @@ def train(
         unreadable images were skipped. ``split.train`` is trained on; the other sides are evaluated after every
         epoch: validation against the given labels, test against the true grades where they are known. "all": train
         on all samples. Default: the split column of the data, as ``srjt train`` does; all samples if there is none.
+        A ``LeakageWarning`` is issued if a patient or an identical image is on two sides.
     network : str or callable, optional
         A name (see ``srjt.networks.names()``), or a function without arguments that returns a new module from
         images (or rows of features) to features (B, F). Default: ``resnet18`` for images, ``mlp`` for features.

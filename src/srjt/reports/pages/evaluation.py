@@ -18,10 +18,10 @@ import pandas as pd
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
 from srjt.inference.answers import refer_if
-from srjt.inference.compare import TOO_FEW, Comparison, External, Gap, Subgroups
+from srjt.inference.compare import Comparison, External, Gap, Subgroups
 from srjt.inference.evaluate import Evaluation
 from srjt.inference.true_scores import TrueScores
-from srjt.ordinal.metrics import MAIN, METRICS, Interval
+from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Interval
 from srjt.readers.agreement import NetworkComparison
 from srjt.reports.figures import results
 from srjt.reports.figures.canvas import CaptionedFigure, confusion_figure
@@ -351,6 +351,7 @@ COMPARED: list[Verdict[Any]] = [
      "{f.judged_by}."),
 ]  # fmt: skip
 COMPARED_NOTES: list[Rule[Any]] = [
+    (lambda f: f.too_few, "{f.samples} are too few to show a difference."),
     (lambda f: max(f.trainings) == 1, "One training per method: the interval does not contain the variation between "
      "trainings."),
     (lambda f: max(f.trainings) > 1, "Intervals and p-values contain the variation between trainings (Student's t); a "
@@ -364,25 +365,27 @@ COMPARED_NOTES: list[Rule[Any]] = [
 
 def comparison_facts(comparison: Comparison) -> SimpleNamespace:
     """What the sentences are about. better, worse: the runs of which neither interval nor corrected p-value allows for
-    no difference."""
+    no difference; none with too few patients."""
     rows = [row for row in comparison.differences if row.metric == comparison.purpose]
     metric = METRICS[comparison.purpose]
+    too_few = (comparison.patients or comparison.samples) < TOO_FEW
     groups: dict[str, list[str]] = {"better": [], "worse": [], "not shown to differ": []}
     for row in rows:
         value, low, high = row.difference
-        clear = not low <= 0 <= high and row.adjusted <= 1 - comparison.level
+        clear = not (too_few or low <= 0 <= high) and row.adjusted <= 1 - comparison.level
         better = "better" if (value < 0) == metric.lower_is_better else "worse"
         groups[better if clear else "not shown to differ"].append(row.run)
     patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
     value, low, high = rows[0].difference
-    interval = f"({comparison.level:.0%} interval {between(low, high, '+.3f')})"
+    interval = f" ({comparison.level:.0%} interval {between(low, high, '+.3f')})" * math.isfinite(low)
     own = {
         **groups,
         "first": comparison.runs[0],
         "others": ", ".join(comparison.runs[1:]),
+        "too_few": too_few,
         "two": len(comparison.runs) == 2,
         "metric": metric.long_name,
-        "difference": f"{value:+.3f} {interval}".replace("-", "−"),
+        "difference": f"{value:+.3f}{interval}".replace("-", "−"),
         "outcome": "; ".join(f"{', '.join(sorted(runs))}: {name}" for name, runs in groups.items() if runs),
         "samples": f"{count_of(comparison.samples, 'test sample')}{patients}",
         "trainings": comparison.trainings or (1,),
@@ -404,7 +407,8 @@ def comparison_page(comparison: Comparison) -> Page:
                 metric_heading(row.metric) if facts.two else row.run,
                 row.difference,
                 "+.3f",
-                compared=f"{row.value:.3f} vs {row.first:.3f}, p {row.adjusted:.3f}",
+                compared=f"{row.value:.3f} vs {row.first:.3f}"
+                + f", p {row.adjusted:.3f}" * math.isfinite(row.adjusted),
             )
             for row in comparison.differences
             if row.metric in usual
