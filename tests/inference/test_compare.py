@@ -10,8 +10,8 @@ import pytest
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
-from srjt.inference.compare import compare
-from srjt.ordinal.metrics import METRICS, holm
+from srjt.inference.compare import _differences, compare
+from srjt.ordinal.metrics import METRICS, TOO_FEW, holm, resampled_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
@@ -45,6 +45,32 @@ def test_a_better_run_is_found_and_the_intervals_contain_the_differences() -> No
         assert row.p_value < 0.05
         assert row.adjusted == row.p_value  # two runs: nothing to correct
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("patients", [1, 2, TOO_FEW - 1])
+def test_few_patients_show_no_difference(patients: int) -> None:
+    """As certain as two hundred images look, they may all be of one patient."""
+    found = compare(*(with_skill(skill, seed=1, patients=patients) for skill in (0.1, 9.0)), resamples=100)
+    assert (
+        np.isnan(found.differences[0].difference.low)
+        == np.isnan(found.differences[0].p_value)
+        == (patients == 1)
+    )
+    shown = found.report()
+    assert shown.title == "No difference is shown between run 2 and run 1"
+    assert any(note.endswith("are too few to show a difference.") for note in shown.remarks)
+
+
+def test_runs_that_do_not_differ_are_seldom_found_to() -> None:
+    """Five patients whose images stand and fall together: percentiles of so few draws are far too short."""
+    found = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        wrong = np.repeat(rng.random((2, 5)) < 0.5, 20, axis=1)
+        drawn = [[resampled_metrics(np.zeros(100), said, num_classes=2, groups=np.repeat(range(5), 20), resamples=200,
+                                    metrics=METRICS)] for said in wrong]  # fmt: skip
+        found += _differences(["a", "b"], drawn, patients=5, level=0.95)[0].p_value < 0.05
+    assert found < 0.1 * 200
 
 
 def test_a_run_does_not_differ_from_itself() -> None:

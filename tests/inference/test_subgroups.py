@@ -14,9 +14,9 @@ import srjt
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
-from srjt.inference.compare import TOO_FEW, Subgroups, group_by, judge_subgroups
+from srjt.inference.compare import Subgroups, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
-from srjt.ordinal.metrics import METRICS, holm
+from srjt.ordinal.metrics import METRICS, TOO_FEW, holm
 from srjt.reports.page import sentences
 from srjt.reports.pages.evaluation import SUBGROUPS, subgroup_facts
 from srjt.training.trained import Trained

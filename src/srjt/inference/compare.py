@@ -22,15 +22,12 @@ from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, 
 from srjt.ordinal import Purpose, calibration, metrics
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.metrics import METRICS, Floats, Interval, Ints, holm
+from srjt.ordinal.metrics import METRICS, TOO_FEW, Floats, Interval, Ints, holm
 from srjt.progress import Plain, Reported, plain
 from srjt.settings import from_names
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
-# Fewer patients (or samples, where patients are not known) than this are too few: a bootstrap of so few has intervals
-# that are much too short, and their scores differ from the rest by chance alone.
-TOO_FEW = 10
 MOST_GROUPS = 60  # of a column; one with more is an id, or a number that needs a width
 UNKNOWN, SEVERAL = "(missing)", "(several)"
 BINS = 15  # of the confidence, as for the calibration error of all samples
@@ -438,9 +435,10 @@ class Difference:
     value, first : float
         The metric of this run, and of the first one.
     difference : Interval
-        ``value − first``, with its interval over the patients and, where there are several seeds, the trainings.
+        ``value − first``, with its interval over the patients and, where there are several seeds, the trainings; the
+        ends are nan with one patient.
     p_value : float
-        Two-sided, of no difference, by the same draws.
+        Two-sided, of no difference, by the same draws; nan with one patient.
     adjusted : float
         The p-value after Holm's correction for the number of runs that are compared with the first.
     """
@@ -505,9 +503,9 @@ def compare(
 ) -> Comparison:
     """Compare runs on the same images, each with the first one.
 
-    The patients are resampled, the same ones for all runs, so that the differences are paired. Runs that differ in
-    their seed only count as one, whose scores are the means; the intervals then contain the variation between
-    trainings, too (see ``srjt.ordinal.metrics.t_interval``).
+    The patients are resampled, the same ones for all runs, so that the differences are paired; intervals are by
+    Student's t (see ``srjt.ordinal.metrics.t_interval``). Runs that differ in their seed only count as one, whose
+    scores are the means; the intervals then contain the variation between trainings, too.
 
     Parameters
     ----------
@@ -617,23 +615,13 @@ def _differences(
         scores = [[draws[metric][0] for draws in trainings] for trainings in methods]
         rows = []
         for name, mean, own in zip(names[1:], means[1:], scores[1:], strict=True):
-            off, trainings = mean - means[0], [scores[0], own]
-            if max(map(len, trainings)) > 1:
-                tested = metrics.t_interval(off, patients=patients, trainings=trainings, level=level)
-            else:
-                tested = metrics.percentile_interval(off, level=level), _p_value(off[1:])
+            trainings = [scores[0], own]
+            tested = metrics.t_interval(mean - means[0], patients=patients, trainings=trainings, level=level)
             ends = {"value": float(mean[0]), "first": float(means[0][0]), "adjusted": np.nan}
             rows.append(Difference(run=name, metric=metric, difference=tested[0], p_value=tested[1], **ends))
         adjusted = metrics.holm([row.p_value for row in rows])
         found += [replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
     return sorted(found, key=lambda row: names.index(row.run))
-
-
-def _p_value(draws: Floats) -> float:
-    """Twice the share of draws on the rarer side of 0, never 0: one more draw could lie there."""
-    known = draws[np.isfinite(draws)]
-    rarer = min(int((known <= 0).sum()), int((known >= 0).sum()))
-    return min(1.0, 2.0 * (rarer + 1) / (len(known) + 1))
 
 
 def _names(runs: Sequence[Trained]) -> list[str]:

@@ -269,6 +269,9 @@ def naive_baseline(training_counts: ArrayLike, counts: ArrayLike) -> NaiveBaseli
 # Intervals resample patients: images of one patient are similar, and resampling them would make it too narrow.
 
 _CELLS = 10_000_000  # numbers held at once
+# Fewer patients (or samples, where patients are not known) than this are too few: a bootstrap of so few has intervals
+# that are much too short, and scores differ by chance alone.
+TOO_FEW = 10
 
 
 class Interval(NamedTuple):
