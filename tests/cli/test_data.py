@@ -108,7 +108,7 @@ def test_the_next_command_fits_the_machine(
     [
         (["inspect", "LABELS", "--grade-column", "grad"], "did you mean 'grade'?"),
         (["inspect", "LABELS", "--images", "."], "None of the 40 images exists"),
-        (["inspect", "moved.csv"], "a.png: give their folder with --images,"),
+        (["inspect", "moved.csv"], "a.png, is not in "),
         (
             ["inspect", "features.csv"],
             "or name columns of features with --feature-columns",

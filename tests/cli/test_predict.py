@@ -352,12 +352,13 @@ def test_two_runs(command: Srjt, finished: Path, other: Path, suffix: str) -> No
     assert (code, "--force" in err) == (2, True)
 
 
-def test_bad_input(command: Srjt, finished: Path, other: Path) -> None:
+def test_bad_input(command: Srjt, finished: Path, other: Path, labelled: Path) -> None:
     for arguments, sentence in (
         ((finished,), "at least two runs"),
         ((finished, "nothing"), "is not the folder of a run"),
         ((finished, other, "--out", "c.pdf"), "must end in .html, .svg, .png or .json"),
         ((finished, other, "--test", "nothing.csv"), "does not exist"),
+        ((finished, other, "--test", labelled), "were trained on, and a score on them says nothing"),
         ((finished, other, "--images", "."), "--images is about the images of --test, which is not given"),
     ):
         assert sentence in command.refuses("compare", *arguments)

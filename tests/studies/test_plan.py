@@ -23,6 +23,7 @@ from srjt.files import cache_folder
 from srjt.studies import plan
 from srjt.studies.config import StudyConfig
 from srjt.studies.plan import StudyPlan, longest_first, open_data, open_kept_data, run_seconds, write_plan
+from srjt.studies.results import collect_results
 
 from .conftest import small
 
@@ -357,3 +358,13 @@ def test_runs_with_as_many_networks_share_a_measurement(monkeypatch: pytest.Monk
     started = [(run.method.name, run.fold) for run in longest_first(planned_runs)]
     assert started[:4] == [("co-teaching+ours", 0), ("jocor", 0), ("co-teaching+ours", 1), ("jocor", 1)]
     assert started[6:8] == [("standard", 0), ("garg", 0)]
+
+
+def test_finished_runs_that_a_new_plan_leaves_out_are_counted(copied: Path) -> None:
+    same: dict[str, Any] = {"only_folds": (0,), "train": {"epochs": 12}}
+    write_plan(copied, open_data(small(**same)), command="srjt study")
+    with pytest.warns(
+        UserWarning, match=r"^2 finished runs of .* are not part of the study as it is asked for now"
+    ):
+        write_plan(copied, open_data(small(**same, methods=("standard",))), command="srjt study")
+    assert collect_results(copied).runs["method"].unique().tolist() == ["standard"]

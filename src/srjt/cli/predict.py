@@ -176,13 +176,9 @@ def evaluate(
         manifest = manifest.select(rows[side])
         if not len(manifest):
             raise SrjtError(f"The {side} side has no samples.")
-    if side != "train" and (seen := len(trained.trained_on(manifest))):
-        what = "rows of features" if manifest.are_features else "images"
-        own = f"add --splits {shlex.quote(str(run))} to use its test side, or "
-        raise SrjtError(
-            f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says nothing about new ones: "
-            f"{own if 'test' in trained.held_out else ''}give {what} that the run has not seen."
-        )
+    if side != "train":
+        own = f"add --splits {shlex.quote(str(run))} to use its test side"
+        _refuse_trained(trained, manifest, instead=own if "test" in trained.held_out else "")
     judged = srjt.evaluate(trained, manifest, readings=reading.readings, **vars(asked))
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         table = judged.subgroups.table() if judged.subgroups is not None and groups else None
@@ -192,6 +188,16 @@ def evaluate(
         brief=html is None,
     )  # fmt: skip
     finish(page, out=out, html=html)
+
+
+def _refuse_trained(run: Trained, manifest: srjt.data.Manifest, *, instead: str) -> None:
+    """Raise an error if the run was trained on some of the samples. instead: an option that would help."""
+    if seen := len(run.trained_on(manifest)):
+        what = "rows of features" if manifest.are_features else "images"
+        raise SrjtError(
+            f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says nothing about new ones: "
+            f"{instead and f'{instead}, or '}give {what} that the run has not seen."
+        )
 
 
 # ``srjt compare``: runs on the same images, with intervals of their differences.
@@ -233,6 +239,8 @@ def compare(
         refuse_other_options(trained[0], data.how, about=ABOUT_FEATURES)
         reading = replace(data, source=test).read(grades=list(trained[0].grades))
         samples = srjt.data.drop_unusable(reading.manifest, reading.problems)
+        for run in trained:
+            _refuse_trained(run, samples, instead="leave out --test to use the runs' common test side")
     comparison = srjt.compare(*trained, test=samples, **grading)
     if out is not None:
         write_comparison(comparison, out)

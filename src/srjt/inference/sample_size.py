@@ -162,7 +162,7 @@ def _assumed(asked: Planning) -> SamplePlan:
             raise SrjtError("An MAE of 1 or more has errors by several grades: give their `spread`.")
         variance = asked.spread**2 if asked.spread is not None else value * (1.0 - value)
     elif not 0.0 < value < 1.0:
-        raise SrjtError(f"A {metric} to plan for lies between 0 and 1; got {value:g}.")
+        raise SrjtError(f"The {metric} to plan for must lie between 0 and 1; got {value:g}.")
     elif metric == "qwk":  # as of a correlation coefficient
         variance = (1.0 - value**2) ** 2
     else:

@@ -39,7 +39,7 @@ from srjt.data.manifest import LeakageWarning, Manifest, drop_unusable
 from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits, write_splits
 from srjt.data.synthetic import generate
-from srjt.errors import SrjtError, warnings_about
+from srjt.errors import SrjtError, count_of, warn, warnings_about
 from srjt.files import cache_folder, is_locked, load_arrays, save_arrays, write_json
 from srjt.methods import import_modules, lookup
 from srjt.progress import Bar
@@ -525,6 +525,12 @@ def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRu
             },
         )
         draft.replace(folder / "splits.csv")
+        former = {cell["key"] for cell in before.get("cells", ())} - {planned.key for planned in planned_runs}
+        if done := sum(run_status(folder, key) == "done" for key in former):
+            warn(
+                f"{count_of(done, 'finished run')} of {folder} {'is' if done == 1 else 'are'} not part of the study as "
+                "it is asked for now: results and report leave them out. To add methods, name the former ones too."
+            )
         return planned_runs
 
 

@@ -37,6 +37,7 @@ VERDICT: list[Verdict[Any]] = [
     (lambda f: True, "{f.answered}: grades {f.mildest} to {f.severest}", "{f.error}"),
 ]
 REMARKS: list[Rule[Any]] = [
+    (lambda f: True, "A predicted grade is {f.grade_rule}."),
     (lambda f: f.ranges, "{f.ranges}"),
     (lambda f: True, "No label of these samples is used: nothing here says how good the answers are."),
 ]
@@ -69,6 +70,7 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
         mildest=run.grades.show(str(counts.index[counts > 0][0])),
         severest=run.grades.show(str(counts.index[counts > 0][-1])),
         most=[run.grades.show(str(grade)) for grade in counts.index[counts == counts.max()]],
+        grade_rule=how["grade"],
         ranges=predictions.attrs["ranges"],
         error=error,
     )
