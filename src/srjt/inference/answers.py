@@ -283,13 +283,17 @@ def referral_rule(run: Trained, options: Answering, *, validation: Validation, v
             "sensitivity can be found there: give a threshold."
         )
     score = decisions.referral_probability(side.probabilities, refer_from=position)
-    chosen, positives, reached = decisions.threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
+    chosen, positives, patients, reached = decisions.threshold_for_sensitivity(
+        positive, score, sensitivity=sensitivity, groups=side.groups
+    )
+    of = "" if patients == positives else f" of {count_of(patients, 'patient')}"
     found = (
         f"The threshold is found on the validation side ({count_of(len(side), 'answer' if options.per else 'sample')}, "
-        f"{positives:,} to refer) for a sensitivity of at least {sensitivity:g} on new samples."
+        f"{positives:,} to refer{of}) for a sensitivity of at least {sensitivity:g} on new "
+        f"{'samples' if side.groups is None else 'patients'}."
     )
     if not reached:
-        found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."
+        found += f" So few can promise {patients / (patients + 1):.2g} at most: the lowest of their scores is used."
     if views > 1:
         found += f" It was found on one view of each image and is applied to {views}."
     found = f"{found} {describe_labels(run, per=options.per)}"
