@@ -177,9 +177,10 @@ def _assumed(asked: Planning) -> SamplePlan:
     else:
         variance = value * (1.0 - value)
     shares = {"sensitivity": asked.prevalence, "specificity": 1.0 - asked.prevalence}
+    share = shares.get(metric, 1.0)
     images = asked.images_per_patient
     effect = 1.0 + max(images - 1.0, 0.0) * asked.correlation
-    deviation = math.sqrt(variance * effect / (images * shares.get(metric, 1.0)))
+    deviation = math.sqrt(variance * effect / (images * share))
     uses = (*CLUSTERED, *["spread"] * (metric == "mae"), *["prevalence"] * (metric in shares))
     source = "from values that are assumed"
     return _result(asked, value=value, deviation=deviation, per_patient=images, source=source, uses=uses)
