@@ -112,6 +112,13 @@ def load_arrays(path: Path) -> dict[str, Any]:
     return {}
 
 
+def modified(path: Path) -> int:
+    """When a file was last changed, in nanoseconds; 0 if there is none."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return 0
+
+
 def read_limited(path: Path, *, limit: int) -> bytes:
     """The content of a regular file of at most ``limit`` bytes: a file that one was sent may be a device."""
     check_regular_file(path)

@@ -221,6 +221,16 @@ def test_every_line_has_a_map_per_network_of_its_own_fold(folder: Path) -> None:
     assert np.asarray(other[0]).tobytes() != np.asarray(pictures[0]).tobytes()
 
 
+def test_maps_are_of_the_networks_that_are_there_now(folder: Path, tmp_path: Path) -> None:
+    audit = read_audit(shutil.copytree(folder, tmp_path / "audit"))
+    line = int(np.flatnonzero(audit.folds == 0)[0])
+    _, before = look_maps(audit, line)
+    shutil.rmtree(audit.folder / "fits" / "fold0")
+    shutil.copytree(folder / "fits" / "fold1", audit.folder / "fits" / "fold0")
+    _, after = look_maps(audit, line)
+    assert np.asarray(after[0]).tobytes() != np.asarray(before[0]).tobytes()
+
+
 @pytest.mark.slow
 def test_the_report_shows_them_on_demand(folder: Path, tmp_path: Path) -> None:
     (page,) = srjt.report(folder, out=tmp_path / "a.html", maps=True)

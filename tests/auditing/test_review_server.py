@@ -258,6 +258,8 @@ def test_a_thumbnail_keeps_the_shape(audit_folder: Path, tmp_path: Path) -> None
         (tmp_path / "got.jpg").write_bytes(body)
         with Image.open(tmp_path / "got.jpg") as small:
             assert (headers["content-type"], small.size) == ("image/jpeg", (320, 160))
+        Image.new("RGB", (600, 600), "red").save(tmp_path / "wide.png")  # another image of the same name
+        assert client.ask("/thumb/0")[2] != body
 
 
 def test_what_the_page_receives(read_only: Client) -> None:

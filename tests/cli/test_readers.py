@@ -120,7 +120,7 @@ def test_a_worklist_needs_a_number_and_replaces_nothing(command: Srjt, table: Pa
     assert "already exists" in command.refuses("readers", table, "--next", 3, "--worklist", mine)
     assert mine.read_text() == "precious"
     assert command("readers", table, "--next", 3, "--worklist", mine, "--force")[0] == 0
-    assert "One more reading of these gains most" in command("readers", table, "--next", 3)[1]
+    assert "One more reading of these helps most" in command("readers", table, "--next", 3)[1]
 
 
 def test_nothing_is_left_to_read(command: Srjt, tmp_path: Path) -> None:

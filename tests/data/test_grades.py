@@ -77,6 +77,7 @@ def test_names_can_be_listed_for_numbers() -> None:
     ("values", "names", "sentence"),
     [
         (["1", "1"], None, "Only one grade"),
+        (["2", "2"], None, "Only one grade"),
         (["", ""], None, "No sample has a grade"),
         (["a"], ["b", "c"], "None of a is among"),
         (["a"], ["a"], "at least two grades"),

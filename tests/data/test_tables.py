@@ -178,7 +178,8 @@ def test_a_split_column_is_taken_when_it_speaks_of_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "no rows in .* below its header"),
+        (b"", "labels.csv is empty"),
+        (b"image,grade\n", "no rows in .* below its header"),
         (b"image,grade\n\xff\xfe,0\n", "not UTF-8"),
         (b"image,grade,grade\na,0,0\n", "two columns named 'grade'"),
         (b"image,grade\na\nb\n", "no rows in .* line 2: 1 cell where the header has 2"),

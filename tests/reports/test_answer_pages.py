@@ -67,6 +67,8 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     assert bool(facts.ranges) == ("coverage" in options)
     assert (page.title, page.lead) == verdict(answers.VERDICT, facts)
     assert page.remarks == sentences(answers.REMARKS, facts)
+    rule = "the most likely grade" if "decoding" in options else expected.grade_rule
+    assert page.remarks[0] == f"A predicted grade is {rule}."
     assert page.details["1 file or row left out."] == [("Which, and why", "a.png: <i>bad</i>")]
     assert "1 file or row left out." in page.warnings
     numbers = {number.label: number for number in page.key_numbers}
@@ -150,6 +152,7 @@ def test_the_page_of_an_evaluation(
     assert facts.beaten == (facts.score < facts.naive)
     assert facts.clear == (facts.beaten and not facts.interval[0] <= facts.naive <= facts.interval[1])
     assert (page.title, page.lead) == verdict(evaluation.VERDICT, facts)
+    assert page.title.endswith("by mean absolute error")
     assert page.remarks == sentences(evaluation.NOTES, facts)
     learnt = len(set(run.training_ids) & set(judged.ids))
     warnings = page.warnings
@@ -175,6 +178,13 @@ def test_the_page_of_an_evaluation(
         should = int((rows["label"] != "0").sum())
         referred = f"{found.decision.referred} of {len(rows)} referred, {should} "
         assert sections["decision"].text[0].startswith(referred)
+    rest = "right answers of the rest"
+    assert (rest in numbers) == ("abstain" in options)
+    if found.abstention is not None and found.abstention.wanted:
+        nobody = evaluation_page(replace(found, abstention=replace(found.abstention, share=0.0)))
+        (section,) = (one for one in nobody.sections if one.slug == "abstention")
+        assert (section.text[0].startswith("No answer falls"), section.tables) == (True, [])
+        assert rest not in {number.label for number in nobody.key_numbers}
     assert "<b>moderate" not in render(page)
     lines = page_text(evaluation_page(found, run=run, brief=True)).splitlines()
     assert max(map(len, lines)) <= 80

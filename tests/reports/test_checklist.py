@@ -38,7 +38,10 @@ def evaluation(folder: Path, **changes: Any) -> Path:
         "intervals": dict.fromkeys(("mae", "accuracy", "macro_f1", "qwk"), score),
         "true_scores": {"basis": "readings", "scores": {"mae": score, "recall_0": score}},
         "ranges": {"promised": 0.9, "coverage": score, "width": score},
-        "decision": {"refer_from": "2", "operating_point": {"sensitivity": score}, "areas": {}},
+        "decision": {
+            "refer_from": "2", "threshold": 0.25, "found": "The threshold is given.",
+            "operating_point": {"sensitivity": score}, "areas": {},
+        },
         "subgroups": {
             "groups": [
                 {"column": "site", "name": "Lyon", "patients": 12, "scores": {"mae": score}},
@@ -95,7 +98,7 @@ def test_the_numbers_are_those_of_the_files(folder: Path) -> None:
     test = held_out[held_out["side"] == "test"]
     assert f"{facts['samples']['test']} for test ({test['patient'].nunique()} patients)" in known["flow"].text
     assert known["disjoint"].text == "No patient is on two sides."
-    assert known["left_out"].text == "Left out, by reason: no row of the table."
+    assert known["left_out"].text == "No row of the table was left out."
     networks = np.stack([test[[f"p{k}_{grade}" for grade in range(4)]] for k in (1,)]).mean(axis=0)
     median = (networks.cumsum(axis=1) < 0.5).sum(axis=1)
     wrong = np.abs(median - test["grade"].to_numpy())
@@ -140,16 +143,35 @@ def test_evaluations_beside_the_run_are_found_and_others_are_not(folder: Path) -
         == "Mean absolute error by site: Lyon 0.500 (95 % CI 0.250 to 0.750) (12 patients)."
     )
     assert known["centres"].text == "Evaluated by site: Lyon (12 patients)."
-    assert known["true_scores"].text.startswith(
-        "Against the true grades, by readings: mean absolute error 0.500"
-    )
     assert "f has too few (3 patients)" in known["subgroups"].text
-    assert "sensitivity 0.500" in known["decision"].text
     evaluation(folder, own_samples=80)
     assert "external" not in known_facts(folder)[0]
     evaluation(folder, run="another")
     assert "decision" not in known_facts(folder)[0]
     assert "decision" in known_facts(folder, [path])[0]
+
+
+def test_each_evaluation_says_what_it_counts_and_what_its_numbers_are(folder: Path) -> None:
+    paths = [evaluation(folder), folder.parent / "per_patient.json"]
+    scores = {"mae": {"value": 0.5, "low": 0.25, "high": 0.75}}
+    truth = {"basis": "verified grades", "scores": scores}
+    shutil.move(evaluation(folder, samples=20, images=80, per=["patient"], true_scores=truth), paths[1])
+    evaluation(folder)
+    known, _ = known_facts(folder, paths)
+    interval = "0.500 (95 % CI 0.250 to 0.750)"
+    rule = f"if p(grade ≥ 2) ≥ 0.25: sensitivity {interval}. The threshold is given."
+    assert (
+        known["decision"].text == f"Referral of 80 images {rule} Referral of 20 patients (80 images) {rule}"
+    )
+    held = "hold the grade for 50% (95 % CI 25% to 75%); grades in one: 0.5 (95 % CI 0.2 to 0.8)."
+    first, second = ("Ranges that promise 90%, of " + of for of in ("80 images", "20 patients (80 images)"))
+    assert known["ranges"].text == f"{first}, {held} {second}, {held}"
+    # bounds are no confidence interval, and there is no estimate between them
+    assert known["true_scores"].text == (
+        "Bounds of the scores of 80 images against the true grades, by readings: mean absolute error 0.250 to 0.750. "
+        "Scores, CI by the delta method, of 20 patients (80 images) against the true grades, by verified grades: mean "
+        f"absolute error {interval}."
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,6 +205,10 @@ def test_the_audit_of_the_same_table_is_found(folder: Path, tmp_path: Path) -> N
     known, _ = known_facts(folder)
     assert known["audit_noise"].text == "An audit puts the share of wrong labels at 25% (95 % CI 12% to 50%)."
     assert known["verified"].text == "9 labels of a random sample were verified: 2 were wrong."
+    edit_json(audit / "summary.json", reason="readers are unsure.")
+    assert known_facts(folder)[0]["audit_noise"].text.endswith(
+        "but does not determine it: readers are unsure."
+    )
     edit_json(audit / "audit.json", source="elsewhere/other.csv")
     assert "audit_noise" not in known_facts(folder)[0]
 

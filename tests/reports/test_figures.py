@@ -119,6 +119,12 @@ def test_curves_are_the_mean_over_folds_with_the_population_std_as_band(study) -
     assert any(np.allclose(curve, 0.7) for curve in curve_of(captioned, 4))
     bands = [band.get_paths()[0].vertices[:, 1] for band in captioned.figure.axes[0].collections]
     assert any(np.isclose(band.min(), 0.6) and np.isclose(band.max(), 0.8) for band in bands)
+    assert captioned.caption.endswith("over the folds (population, ddof = 0).")
+    twice = study(**FEW)
+    twice = replace(twice, runs=twice.runs.assign(seed=twice.runs["fold"]))
+    assert (
+        "folds, means over the seeds" in figures.score_curves(twice, "quasi:0.2", metric="accuracy").caption
+    )
 
 
 def test_an_ensemble_takes_no_part_in_the_mean_of_the_networks(study) -> None:

@@ -124,6 +124,13 @@ def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
     assert "Quasi" not in shown
 
 
+def test_a_gain_that_no_paired_test_shows_is_called_so(study) -> None:
+    for methods, folds, shown in ((("standard", "jocor"), 5, False), (("standard", "jocor+ours"), 5, True),
+                                  (("standard", "jocor+ours"), 2, False)):  # fmt: skip
+        page = study_page(study(methods=methods, noises=("quasi:0.2",), folds=folds))
+        assert page.lead.endswith("no paired test shows this difference.") != shown
+
+
 def test_what_a_study_is_made_of_is_counted_by_its_runs(study) -> None:
     made = study(**{**FEW, "methods": ("standard", "sord:a", "sord:b")})
     made = replace(made, runs=pd.concat([made.runs, made.runs.assign(seed=1)]))

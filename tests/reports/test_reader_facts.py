@@ -39,7 +39,7 @@ FACTS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("wanted", "trusted", "start"),
     [
-        (ANNA, None, "One more reading of these gains most."),
+        (ANNA, None, "One more reading of these helps most."),
         (NEW, None, "Every reader has read every image. Ask a new reader"),
         (NEW, 3, "Every reader has read every image without a trusted grade. Ask a new reader"),
         ([], 3, "Nothing to read next: the table names no readers"),

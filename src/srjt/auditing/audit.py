@@ -39,7 +39,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, Jobs, cross_fit
 from srjt.training.reporters import reporter_in_python
 from srjt.training.train import resolve_noise_rate
-from srjt.training.trained import Setup, load_run
+from srjt.training.trained import Setup, Trained, load_run
 from srjt.training.workers import check_not_starting
 
 # Where the networks of an audit look, on demand: those of the fold in which the sample was held out.
@@ -62,7 +62,7 @@ def look_maps(audit: AuditFolder, line: int) -> tuple[Image.Image, list[Image.Im
         raise SrjtError(problem)
     path = image_file(audit.folder, audit.images[line])
     with _LOCK:
-        run = _open_run(_fold_folder(audit, int(audit.folds[line])), device="cpu")
+        run = _open_run(_fold_folder(audit, int(audit.folds[line])))
         pixels = read_image(path, size=run.config.image_size, resize=run.config.resize)[None]
         maps = network_maps(run, pixels)[:, 0]
     shown = shown_crop(run, pixels)[0]
@@ -74,7 +74,14 @@ def _fold_folder(audit: AuditFolder, fold: int) -> Path:
     return audit.folder / "fits" / f"fold{fold}"
 
 
-_open_run = lru_cache(maxsize=5)(load_run)
+def _open_run(folder: Path) -> Trained:
+    return _loaded_run(folder, files.modified(folder / "weights.safetensors"))
+
+
+@lru_cache(maxsize=5)
+def _loaded_run(folder: Path, modified: int) -> Trained:
+    """modified: when its weights were; the folder may hold another audit than the last time."""
+    return load_run(folder, device="cpu")
 
 
 # The most doubtful labels of an audit, with their images in a notebook.

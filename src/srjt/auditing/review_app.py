@@ -42,7 +42,7 @@ from srjt.auditing.review_log import ConflictError, Decisions, LogEntry, Purpose
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.sources.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
-from srjt.files import read_limited
+from srjt.files import modified, read_limited
 
 # The review page's security rules: who may use the server, and what its pages may load.
 #
@@ -216,12 +216,13 @@ def _full_image(audit: AuditFolder, line: int) -> Response:
 
 
 def _thumbnail(audit: AuditFolder, line: int) -> Response:
-    content = _cached_thumbnail(image_file(audit.folder, audit.images[line]))
-    return Response(content, media_type="image/jpeg")
+    path = image_file(audit.folder, audit.images[line])
+    return Response(_cached_thumbnail(path, modified(path)), media_type="image/jpeg")
 
 
 @lru_cache(maxsize=512)
-def _cached_thumbnail(path: Path) -> bytes:
+def _cached_thumbnail(path: Path, changed: int) -> bytes:
+    """changed: when the file was, which may hold another image than the last time."""
     image = _decoded(path)
     image.thumbnail((THUMBNAIL_SIZE, THUMBNAIL_SIZE))
     return _encoded(image, "jpeg")

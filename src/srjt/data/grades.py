@@ -98,6 +98,8 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
     if len(by_number) < len(spelling):
         raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
     ordered = sorted(by_number)
+    if len(ordered) < 2 and not gaps:
+        raise SrjtError(f"Only one grade occurs ({by_number[ordered[0]]}): at least two are needed.")
     first = min(ordered[0], 1)
     missing = [n for n in range(first, min(ordered[-1], first + 1000)) if n not in by_number]
     if missing and not gaps:
@@ -105,8 +107,6 @@ def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
             f"The grades {_listed(map(str, ordered))} have a gap at {_listed(map(str, missing))}: list all "
             "grades from mild to severe with `grades`."
         )
-    if len(ordered) < 2 and not gaps:
-        raise SrjtError(f"Only one grade occurs ({by_number[ordered[0]]}): at least two are needed.")
     return tuple(by_number[number] for number in ordered)
 
 

@@ -136,7 +136,7 @@ class RangeRule:
         text += f" Calibrated on {basis}"
         if self.basis in ("corrected", "conservative"):  # verified grades need no assumption
             images = "all images of random patients" if per else f"{REREAD} random images"
-            text += f"; have {images} re-read to narrow it"
+            text += f"; verified grades of {images} would make them narrower"
         if self.trivial:
             return f"{text}. Only the range of all grades keeps this promise here."
         if few := [name for name, rule in self.parts.items() if rule.trivial]:

@@ -482,6 +482,6 @@ def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) ->
     if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
         return (
             "readers who are unsure between two neighbouring grades look like images that are unclear between them; "
-            "more labels do not tell, better networks or verified labels do."
+            "better networks or verified labels can tell them apart, more labels cannot."
         )
     return ""

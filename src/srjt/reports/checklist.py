@@ -23,9 +23,11 @@ from srjt.auditing import folder as audit_folder
 from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
+from srjt.inference.answers import refer_if
 from srjt.inference.evaluate import evaluate_sides
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.page import KeyNumber, Page, Section, markdown, templates
+from srjt.reports.pages.evaluation import answered
 from srjt.reports.sections import WITHOUT_PUBLISHED_WEIGHTS, source_name
 from srjt.reports.table import Table, data_table
 from srjt.studies.results import display_name
@@ -180,7 +182,11 @@ def run_facts(folder: Path, facts: RunFacts) -> dict[str, str]:
         "sizes": f"Number of {what}: {sides}.",
         "splits": f"The {what} were divided once: {sides}. {disjoint}",
         "disjoint": disjoint,
-        "left_out": "" if left_out is None else f"Left out, by reason: {reasons or 'no row of the table'}.",
+        "left_out": ""
+        if left_out is None
+        else f"Left out, by reason: {reasons}."
+        if reasons
+        else "No row of the table was left out.",
         "counts": " ".join(
             f"Labels of the {side} side: {_counted(facts.grades.shown, data[name])}."
             for side, name in (("training", "class_counts"), ("validation", "validation_counts"))
@@ -267,7 +273,7 @@ def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, str], list[Tab
     naive = ""
     if side.naive is not None:
         naive = f" One grade for all has {METRICS['mae'].long_name} {side.naive.mae:.3f}."
-    unit = "patients" if side.by_patient else "samples"
+    unit, clustered = ("patients", ", corrected for patients") if side.by_patient else ("samples", "")
     return {
         **parameters,
         "counts": f"{side.judged_by.capitalize()} of the {side.side} side: "
@@ -276,8 +282,9 @@ def _side_facts(folder: Path, facts: RunFacts) -> tuple[dict[str, str], list[Tab
         "judged": f"The {side.side} side is judged by {side.judged_by}.",
         "stored": f"The probabilities of every sample of the {side.side} side are stored.",
         "metrics": f"Metrics: {metrics}.",
-        "uncertainty": f"95 % confidence intervals (CI) are percentiles of 1,000 bootstrap samples of {unit}; the "
-        "variation between trainings is not in them.",
+        "uncertainty": f"95 % confidence intervals (CI) of metrics are percentiles of 1,000 bootstrap samples of "
+        f"{unit}; those of sensitivity, specificity and coverage are Wilson's{clustered}. The variation between "
+        "trainings is not in them.",
         "performance": f"{side.side.capitalize()} side, {side.samples:,} answers judged by {side.judged_by}: {scores}."
         + naive,
         "crosstab": f"See the table of predicted grades of the {side.side} side below.",
@@ -294,7 +301,8 @@ def _audit_facts(path: Path) -> Iterator[tuple[str, str]]:
     summary = audit_folder.read_summary(path)
     low, high = summary["rate_interval"]
     rate = f"{summary['rate']:.0%} (95 % CI {low:.0%} to {high:.0%})"
-    yield "audit_noise", f"An audit puts the share of wrong labels at {rate}. {summary['reason']}"
+    doubt = f", but does not determine it: {summary['reason'].rstrip('.')}" if summary["reason"] else ""
+    yield "audit_noise", f"An audit puts the share of wrong labels at {rate}{doubt}."
     if seen := summary.get("verified"):
         wrong = f"{seen['wrong']:,} were wrong"
         yield "verified", f"{seen['labels']:,} labels of a random sample were verified: {wrong}."
@@ -322,7 +330,9 @@ def _files(facts: RunFacts) -> list[Path]:
 
 
 def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """fact, sentence: what one evaluation says."""
+    """fact, sentence: what one evaluation says, and of how many answers."""
+    per, features = file.get("per", ()), file.get("features", False)
+    answers = answered(file["samples"], file.get("images") or file["samples"], per, features=features)
     if file["own_samples"] == 0:
         scores = ", ".join(_score(name, file["intervals"][name]) for name in MAIN)
         samples = f"{file['samples']:,} other samples{_patients(file['patients'])}"
@@ -331,16 +341,26 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if decision := file.get("decision"):
         point = {**decision["operating_point"], **decision["areas"]}
         values = [f"{words} {_interval(point[name])}" for name, words in BINARY.items() if name in point]
-        yield "decision", f"Referral from grade {decision['refer_from']}: {', '.join(values)}."
+        rule = refer_if(decision["refer_from"], decision["threshold"])
+        yield "decision", f"Referral of {answers} {rule}: {', '.join(values)}. {decision['found']}"
     if ranges := file.get("ranges"):
         covered, width = _interval(ranges["coverage"], ".0%"), _interval(ranges["width"], ".1f")
-        promise = f"Ranges that promise {ranges['promised']:.0%}"
+        promise = f"Ranges that promise {ranges['promised']:.0%}, of {answers},"
         yield "ranges", f"{promise} hold the grade for {covered}; grades in one: {width}."
     if (abstention := file.get("abstention")) and abstention["wanted"] is not None:
         yield "unsure", f"{abstention['share']:.0%} of the samples, the least sure, were left to a person."
     if truth := file.get("true_scores"):
-        scores = ", ".join(_score(name, truth["scores"][name]) for name in MAIN if name in truth["scores"])
-        yield "true_scores", f"Against the true grades, by {truth['basis']}: {scores}."
+        known = {name: truth["scores"][name] for name in MAIN if name in truth["scores"]}
+        by, true = "Scores, CI by the delta method,", [_score(*score) for score in known.items()]
+        if truth["basis"] != "verified grades":  # no value is an estimate
+            by = "Bounds of the scores"
+            true = [
+                f"{METRICS[name].long_name} {score['low']:.3f} to {score['high']:.3f}"
+                for name, score in known.items()
+                if score["low"] is not None
+            ]
+        against = f"{by} of {answers} against the true grades, by {truth['basis']}"
+        yield "true_scores", f"{against}: {', '.join(true)}."
     groups = (file.get("subgroups") or {}).get("groups", [])
     for column, own in itertools.groupby(groups, key=lambda group: group["column"]):
         errors, sizes = [], []

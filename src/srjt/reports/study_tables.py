@@ -146,17 +146,7 @@ class MeanRow(NamedTuple):
 
 
 def study_tables(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> list[Table]:
-    """All tables of a study, with the paper's values if the study uses the paper's preset, and naive scores.
-
-    The paired tests take the sizes of the sides from ``splits.csv``; without it, those of k folds with one part for
-    test, one for validation and k − 2 for training.
-    """
-    splits, ratio = results.folder / "splits.csv", 1.0 / max(1, int(results.facts.get("folds") or 5) - 2)
-    if splits.exists():
-        try:
-            ratio = size_ratio(pd.read_csv(splits, dtype={"id": str}))
-        except (OSError, ValueError, KeyError) as problem:
-            raise SrjtError(f"{splits} is damaged or not from srjt ({problem}).") from None
+    """All tables of a study, with the paper's values if the study uses the paper's preset, and naive scores."""
     tables = StudyTables(
         scores=results.scores,
         runs=results.runs,
@@ -165,9 +155,21 @@ def study_tables(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRIC
         paper=paper_dataset(results.facts),
         networks=networks_phrase(results.facts),
         naive=results.naive,
-        test_train_ratio=ratio,
+        test_train_ratio=test_train_ratio(results),
     )
     return [*tables.comparison(), *tables.ablation(), *tables.paired(), *tables.pooled()]
+
+
+def test_train_ratio(results: StudyResults) -> float:
+    """For paired tests, from the sizes of the sides in ``splits.csv``; without it, those of k folds with one part for
+    test, one for validation and k − 2 for training."""
+    splits = results.folder / "splits.csv"
+    if not splits.exists():
+        return 1.0 / max(1, int(results.facts.get("folds") or 5) - 2)
+    try:
+        return size_ratio(pd.read_csv(splits, dtype={"id": str}))
+    except (OSError, ValueError, KeyError) as problem:
+        raise SrjtError(f"{splits} is damaged or not from srjt ({problem}).") from None
 
 
 def networks_phrase(facts: Mapping[str, Any]) -> str:

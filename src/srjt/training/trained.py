@@ -449,7 +449,12 @@ def load_run(
         )
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():
-        raise SrjtError(f"{path} has not finished training: run the same srjt train command again to resume.")
+        again = "run the same srjt train command again"
+        if run_folder.has_summary(path):
+            raise SrjtError(
+                f"{weights_file} is missing, and the run has finished: copy it back, or {again} to make it."
+            )
+        raise SrjtError(f"{path} has not finished training: {again} to resume.")
     setup = Setup(device=device, network=network, eval_transform=eval_transform)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])

@@ -148,7 +148,8 @@ function showPanel() {
   $("label").textContent = audit.name(label);
   const suggests = audit.suggests(line);
   const preselected = audit.trusted && suggests;
-  $("suggestion").textContent = !suggests ? "none" : agrees ? "the same" : audit.name(suggested);
+  $("suggestion").classList.toggle("without", !suggests);
+  $("suggestion").textContent = !suggests ? "no suggestion" : agrees ? "the same" : audit.name(suggested);
   $("doubt").classList.toggle("decided", Boolean(decision));
   $("doubt").textContent = decision
     ? `${describe(decision, line)}, ${formatTime(decision.at)}`
@@ -435,7 +436,7 @@ async function showNeighbours(line) {
     heading.append(make("kbd", audit.keys[grade]), make("span", ` ${audit.name(grade)}`));
     const strip = make("div", "", "strip");
     strip.append(...others.map((other) => neighbourButton(other)));
-    if (!others.length) strip.append(make("p", "none", "soft"));
+    if (!others.length) strip.append(make("p", "no images", "soft"));
     row.append(heading, strip);
     return row;
   });

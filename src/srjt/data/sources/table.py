@@ -62,7 +62,9 @@ def load_table(source: Path | pd.DataFrame, *, typed: bool = False) -> Table:
     if path.suffix.lower() == ".parquet":
         return _from_frame(_read_parquet(path), name=path.name, folder=path.parent, typed=typed)
     rows, malformed, notes = _read_excel(path) if path.suffix.lower() == ".xlsx" else _read_csv(path)
-    header = next(iter(rows.values()), [])
+    if not rows:
+        raise SrjtError(f"{path} is empty.")
+    header = next(iter(rows.values()))
     _refuse_repeated(header, path.name)
     for line, cells in rows.items():
         if len(cells) != len(header):

@@ -23,7 +23,7 @@ from srjt.reports.figures import canvas
 from srjt.reports.figures.study import SELECTED, SELECTION_RECALL, describe_ends, no_selection
 from srjt.reports.table import between
 
-# Reliability diagrams: how often predictions are right, by how sure they are.
+# Reliability diagrams: how often the most likely grade is right, by its probability.
 
 PANEL = 2.3  # inches
 
@@ -46,6 +46,11 @@ def reliability_figure(panels: Mapping[str, Sequence[CalibrationBin]]) -> Figure
 
 
 # The figures of a single run.
+
+
+OWN_GRADES = (
+    "By the networks' own grades, of most methods the most likely ones; the scores are of the answers."
+)
 
 
 def run_figures(
@@ -80,7 +85,7 @@ def run_figures(
         canvas.CaptionedFigure(
             name=name,
             figure=canvas.chart(curves, xlabel="epoch", title=title, reference=reference),
-            caption="",
+            caption=OWN_GRADES if name in ("mae", "accuracy") else "",
             alt=f"Curve chart over epochs: {title}. {describe_ends(curves)}",
         )
         for name, title, curves, reference in shown

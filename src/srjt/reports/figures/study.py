@@ -77,11 +77,12 @@ def curve_name(source: tables.MethodVariant) -> str:
     return ":".join(filter(None, source))
 
 
-def spread_note(curves: Sequence[canvas.Curve], shown_as: str) -> str:
+def spread_note(curves: Sequence[canvas.Curve], shown_as: str, *, seeds: int) -> str:
     """What bands or bars show, for a caption; empty if there are none, because there is one fold only."""
     if all(curve.spread is None for curve in curves):
         return ""
-    return f"; {shown_as}: one standard deviation over the folds (population, ddof = 0)"
+    first = ", means over the seeds" if seeds > 1 else ""
+    return f"; {shown_as}: one standard deviation over the folds{first} (population, ddof = 0)"
 
 
 def describe_ends(curves: Sequence[canvas.Curve]) -> str:
@@ -191,12 +192,12 @@ def _over_epochs(
         curves.append(_fold_curve(results, source, folds, label=label, metric=metric))
     if not curves:
         return None
-    under = tables.noise_phrase(noise)
+    under, note = tables.noise_phrase(noise), spread_note(curves, "bands", seeds=runs["seed"].nunique())
     options = {"styles": canvas.method_styles(study_methods(results)), **options}
     return canvas.CaptionedFigure(
         name=file_name(f"{name}-{noise}"),
         figure=canvas.chart(curves, xlabel="epoch", title=title, **options),
-        caption=f"{title} {under}, mean over folds and networks{spread_note(curves, 'bands')}.{key}"
+        caption=f"{title} {under}, mean over folds and networks{note}.{key}"
         + (f" Incomplete: {'; '.join(missing)}." if missing else ""),
         alt=f"Curve chart over epochs {under}: {title}. {describe_ends(curves)}",
     )
@@ -264,10 +265,11 @@ def _dots(
         for curve in curves
     ]
     styles = canvas.method_styles(study_methods(results))
+    note = spread_note(curves, "bars", seeds=values["seed"].nunique())
     return canvas.CaptionedFigure(
         name=file_name(name),
         figure=canvas.chart(curves, styles=styles, xlabel=xlabel, title=title, xticks=ticks, error_bars=True),
-        caption=f"{caption}, networks and folds{spread_note(curves, 'bars')}.",
+        caption=f"{caption}, networks and folds{note}.",
         alt=f"Dot plot by {xlabel}: {title}. {'; '.join(ends)}.",
     )
 

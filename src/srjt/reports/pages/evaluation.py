@@ -35,12 +35,12 @@ EXAMPLES = 6  # of each kind
 POOLS = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}
 
 SCORE = "{f.first_words} {f.score:.3f} on {f.samples}"
-BOTH_SCORES = SCORE + "; {f.naive:.3f} for one grade."
+BOTH_SCORES = "{f.score:.3f} on {f.samples}; {f.naive:.3f} for one grade."
 VERDICT: list[Verdict[Any]] = [
     (lambda f: math.isnan(f.naive), SCORE, "How one grade for all would do is not known."),
-    (lambda f: not f.beaten, "No better than one grade for all", BOTH_SCORES),
-    (lambda f: not f.clear, "Not clearly better than one grade for all", BOTH_SCORES),
-    (lambda f: True, "Better than one grade for all", BOTH_SCORES),
+    (lambda f: not f.beaten, "No better than one grade for all, by {f.metric}", BOTH_SCORES),
+    (lambda f: not f.clear, "Not clearly better than one grade for all, by {f.metric}", BOTH_SCORES),
+    (lambda f: True, "Better than one grade for all, by {f.metric}", BOTH_SCORES),
 ]
 NOTES: list[Rule[Any]] = [
     (lambda f: True, "Compared with {f.judged_by}. A predicted grade is {f.grade_rule}."),
@@ -85,6 +85,7 @@ def evaluation_facts(found: Evaluation) -> SimpleNamespace:
     beaten = math.isnan(naive) or not not_beaten(found.score, naive, purpose=found.purpose)
     metric = METRICS[found.purpose].long_name
     own = {
+        "metric": metric,
         "first_words": metric[0].upper() + metric[1:],
         "score": found.score,
         "naive": naive,
@@ -160,7 +161,7 @@ def key_numbers(found: Evaluation) -> list[KeyNumber]:
         refer = f"refer from {found.grades.show(found.decision.refer_from)}"
         for name in ("sensitivity", "specificity"):
             numbers.append(KeyNumber.of(name, found.decision.operating_point[name], compared=refer))
-    if found.abstention is not None and "accuracy" in found.abstention.kept:
+    if found.abstention is not None and found.abstention.share and "accuracy" in found.abstention.kept:
         right, left = found.abstention.kept["accuracy"], f"{found.abstention.share:.1%} left to a person"
         numbers.append(KeyNumber.of("right answers of the rest", right, compared=left))
     if found.ranges is not None:
@@ -241,7 +242,7 @@ def calibration_section(found: Evaluation) -> Section:
         figure = CaptionedFigure(
             name="reliability",
             figure=results.reliability_figure(panels),
-            caption="How often answers are right, by how sure they are. Larger points stand for more samples.",
+            caption="How often the most likely grade is right, by its probability; larger points: more samples.",
             alt=f"Reliability diagram. Calibration error {error}.",
         )
         figures.append(figure)
@@ -271,7 +272,8 @@ def examples_section(found: Evaluation, data: Manifest | None = None) -> list[Se
         for one, image in itertools.islice(pictures, EXAMPLES):
             title = " → ".join(dict.fromkeys(map(grades.show, (one["label"], one["grade"]))))
             tiles.append(Tile(picture=image, title=title, number=kind, text=str(one["image"])))
-    text = f"Chosen at random. “A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
+    arrow = f"“A → B”: {found.judged_by.removesuffix('s')} A, predicted B."
+    text = f"Up to {EXAMPLES} of each kind, chosen at random. {arrow}"
     return [Section("examples", "Examples", text=[text], tiles=tiles)] if tiles else []
 
 
@@ -291,7 +293,9 @@ def _asked(found: Evaluation) -> Iterator[Section]:
         yield Section("decision", "Decision to refer", text=text, tables=[table], figures=figures, brief=True)
     if (abstention := found.abstention) is not None:
         text, tables = [], []
-        if abstention.wanted is not None:
+        if abstention.wanted is not None and not abstention.share:
+            text = [f"No answer falls below the confidence: none is left to a person. {abstention.found}"]
+        elif abstention.wanted is not None:
             left = f"{abstention.errors_left:.0%} of all wrong answers are left to a person. "
             text = [("" if math.isnan(abstention.errors_left) else left) + abstention.found]
             if kept := {name: score for name, score in abstention.kept.items() if name != "accuracy"}:
@@ -446,9 +450,10 @@ SHORT |= {"calibration_error": "cal. error", "coverage": "cov."}
 
 SUBGROUPS: list[Rule[Any]] = [
     (lambda f: not f.groups, f"No group has {TOO_FEW} patients: nothing can be said about any of them."),
-    (lambda f: f.groups and not f.differing, "No group is shown to differ from all others; the worst is {f.worst}."),
-    (lambda f: f.differing, "More than chance (p ≤ 0.05 after Holm's correction): {f.differing}. The worst is "
-     "{f.worst}."),
+    (lambda f: f.groups and not f.differing, "No group is shown to differ from all others in "
+     "mean absolute error; the worst is {f.worst}."),
+    (lambda f: f.differing, "The mean absolute error differs from that of all others by more than chance (p ≤ 0.05 "
+     "after Holm's correction): {f.differing}. The worst is {f.worst}."),
 ]  # fmt: skip
 
 
@@ -607,7 +612,7 @@ def external_section(found: Evaluation, *, brief: bool) -> list[Section]:
     figure = CaptionedFigure(
         name="external",
         figure=results.reliability_figure({name.capitalize(): one.calibration for name, one in sets.items()}),
-        caption="How often answers are right, by how sure they are, at home and here.",
+        caption="How often the most likely grade is right, by its probability, at home and here.",
         alt="Reliability diagrams of the own test side and of these samples.",
     )
     formats = dict.fromkeys(shares, ".1%")

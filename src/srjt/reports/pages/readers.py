@@ -233,9 +233,9 @@ REMARKS: list[Rule[Any]] = [
     (lambda f: f.single and not f.nothing_learnt, "{f.single} of {f.items} {f.noun}s have one reading only."),
 ]  # fmt: skip
 NEXT_READINGS: list[Rule[Any]] = [
-    (lambda f: f.next and f.known_readers, "One more reading of these gains most."),
+    (lambda f: f.next and f.known_readers, "One more reading of these helps most."),
     (lambda f: f.next, "Every reader has read every {f.noun}{f.without_trusted}. Ask a new reader: one more "
-     "reading of these gains most."),
+     "reading of these helps most."),
     (lambda f: f.trusted == f.items, "Nothing to read next: every {f.noun} has a trusted grade."),
     (lambda f: True, "Nothing to read next: the table names no readers who could be asked."),
 ]  # fmt: skip
@@ -394,14 +394,17 @@ def _between(frame: pd.DataFrame, pattern: str, name: str = "") -> list[str]:
 
 READER_COLUMNS = {  # column of ``reader_facts`` → heading, how it is written, what it means
     "right": ("right", ".0%", "expected share of right readings"),
-    "bias": ("higher", "+.2f", "than {than}, in grades"),
+    "bias": ("higher", "+.2f", "mean difference from {than}, in grades"),
     "repeated_exact": ("again", ".0%", "the same grade when read again"),
     "drift": ("drift", "+.2f", "change of “higher” in a year"),
 }
 
 
 def _readers(
-    frame: pd.DataFrame, figures: Sequence[CaptionedFigure] = (), *, than: str = "the others on the same"
+    frame: pd.DataFrame,
+    figures: Sequence[CaptionedFigure] = (),
+    *,
+    than: str = "other readers of the same items",
 ) -> tuple[Table, Section]:
     """A table for a terminal, and the section. frame: the columns of ``reader_facts``, as far as they are known."""
     shown = pd.DataFrame({"reader": frame["name"].astype(str), "readings": frame["readings"]})
@@ -433,7 +436,7 @@ def _bias(frame: pd.DataFrame) -> CaptionedFigure | None:
     return CaptionedFigure(
         name="bias",
         figure=bias_figure(names, bias, few[["bias_low", "bias_high"]].to_numpy(float)),
-        caption="How many grades higher each reader is than the others on the same, with 95 % intervals.",
+        caption="How many grades higher each reader grades than other readers of the same items, with 95 % intervals.",
         alt="; ".join(f"{name} {value:+.2f}" for name, value in zip(names, bias, strict=True)),
     )
 

@@ -63,8 +63,7 @@ NOTES: list[Rule[Any]] = [
     (lambda f: f.side and not f.answers and not f.kept, "Scores are means over the last {f.averaged} epochs, not the "
      "answers of srjt predict."),
     (lambda f: f.kept > 0, "The networks are those of epoch {f.kept}, the best on the validation side."),
-    (lambda f: f.side, "Curves show the networks' own grades, taken together as in the paper's figures; "
-     "metrics.csv has each network's."),
+    (lambda f: f.side, "Curves take the networks together, as in the paper's figures; metrics.csv has each network's."),
     (lambda f: f.side and f.truth, "Test scores compare with the true grades, validation scores with the given "
      "labels."),
     (lambda f: f.state == "training", "The page is written after an epoch, at most every few seconds. If it is "

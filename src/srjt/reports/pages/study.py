@@ -22,7 +22,7 @@ from srjt.reports.page import KeyNumber, Page, Rule, Section, Verdict, page_of, 
 from srjt.reports.sections import listed, settings_section
 from srjt.reports.table import MISSING, Table, TableCell, data_table, metric_heading
 from srjt.studies.config import CORRECTED, better_labels, parse_noise
-from srjt.studies.results import StudyResults, display_name
+from srjt.studies.results import StudyResults, compare_ours, display_name
 from srjt.training.folder import not_beaten
 
 PLAIN = "plain training"
@@ -38,7 +38,7 @@ VERDICT: list[Verdict[Any]] = [
     (lambda f: not f.test, "There are no test results", "The splits have no test side."),
     (lambda f: not f.leader, "{f.composition}", "Nothing is compared: fewer than two methods have the same "
      "runs."),
-    (lambda f: f.gain, BEST, "The best mean is {f.gain} {f.side} that of plain training."),
+    (lambda f: f.gain, BEST, "The best mean is {f.gain} {f.side} that of plain training{f.doubt}."),
     (lambda f: True, BEST, "{f.composition}."),
 ]  # fmt: skip
 # condition, template, the name of the details
@@ -47,7 +47,7 @@ WARNINGS: list[tuple[Callable[[Any], Any], str, str]] = [
     (lambda f: f.unfinished, "{f.unfinished:,} of {f.total} to finish; means are over the finished ones.", ""),
     (lambda f: f.singular, "Garg's loss inverts the noise matrix, which is nearly singular ({f.singular}): its results "
      "do not show how good the method is.", ""),
-    (lambda f: f.not_better, "No better than one grade for all: {f.not_better}.", "all_not_better"),
+    (lambda f: f.not_better, "No better than one grade for all, by {f.metric}: {f.not_better}.", "all_not_better"),
     (lambda f: not f.patients, "Patients are unknown: samples of one patient may be in training and test data, which "
      "makes test results too good.", ""),
     (lambda f: f.folds == 1, "Only one of {f.planned_folds} folds is part of the study: there is no paired test.", ""),
@@ -94,6 +94,7 @@ def study_facts(results: StudyResults) -> SimpleNamespace:
         best="Lowest" if metric.lower_is_better else "Highest",
         gain=" to ".join(dict.fromkeys(f"{gain:.3f}" for gain in gains[:1] + gains[-1:])),
         side="below" if metric.lower_is_better else "above",
+        doubt="" if _tested(results, purpose, cells) else "; no paired test shows this difference",
         metric=metric.short_name if purpose == "mae" else metric.long_name,
         best_cells=cells,
         not_better=listed(not_better, NAMED),
@@ -134,6 +135,19 @@ def best_cells(results: StudyResults, metric: str) -> dict[str, tuple[str, Table
                 names = " and ".join(row[0].text for row in best)
                 cells[column.name.split(" ")[0]] = names, best[0][place], others
     return cells
+
+
+def _tested(results: StudyResults, metric: str, cells: Mapping[str, tuple[str, Any, Any]]) -> bool:
+    """Whether paired tests show that each of the best methods differs from plain training."""
+    tests = compare_ours(
+        study_tables.finished(results.scores, results.runs),
+        test_train_ratio=study_tables.test_train_ratio(results),
+        metrics=[metric] if cells else [],
+    )
+    low, high = (pd.to_numeric(tests[end]) for end in ("low", "high"))
+    shown = tests[(tests["against"] == "standard") & (low * high > 0)]
+    pairs = {(noise, display_name(method)) for noise, method in shown[["noise", "method"]].to_numpy()}
+    return all((noise, name) in pairs for noise, (name, _, others) in cells.items() if PLAIN in others)
 
 
 def _not_better(results: StudyResults, purpose: Purpose) -> list[str]:
@@ -231,7 +245,7 @@ class Gain(NamedTuple):
     most: float = math.nan
 
     def __str__(self) -> str:
-        return "{:+.3f} ({:+.3f} to {:+.3f} over the folds)".format(*self).replace("-", "−")
+        return "{:+.3f} ({:+.3f} to {:+.3f} over folds and seeds)".format(*self).replace("-", "−")
 
 
 GAIN_VERDICT: list[Rule[Any]] = [
@@ -298,7 +312,7 @@ def learning_curve_section(results: StudyResults, *, metric: str) -> list[Sectio
     values = own.groupby(["method", "variant", "noise"], sort=False)["value"]
     table = values.agg(["mean", "std"]).reset_index().drop(columns="variant")
     table["noise"] = table["noise"].map(study_tables.noise_label)
-    headings = {"noise": "training", "mean": metric_heading(metric), "std": "± over folds"}
+    headings = {"noise": "training", "mean": metric_heading(metric), "std": "± over folds and seeds"}
     shown = data_table(
         table.rename(columns=headings), title="By training patients and noise", slug="learning-curve"
     )
