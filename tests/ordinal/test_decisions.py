@@ -161,6 +161,9 @@ def test_intervals_of_areas_resample_patients(monkeypatch: pytest.MonkeyPatch) -
     assert decisions.areas(y, s, groups=list(range(40)), resamples=400) == once
     apart = decisions.areas(np.repeat(y, 5), np.repeat(s, 5), resamples=400)["roc_area"]
     assert apart.high - apart.low < copied["roc_area"].high - copied["roc_area"].low
+    one = decisions.areas(y, s, groups=["p"] * 40)["roc_area"]
+    assert one.value == once["roc_area"].value
+    assert np.isnan(one[1:]).all()
 
 
 @given(samples=SAMPLES)

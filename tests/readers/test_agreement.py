@@ -114,9 +114,11 @@ def test_intervals_hold_the_value_and_resample_patients() -> None:
         assert (found.pairs["quadratic"] <= found.pairs["high"]).all()
         assert found.alpha.low < found.alpha.value < found.alpha.high
     assert alone.alpha != grouped.alpha
-    # one patient: every draw is the same
+    # one patient: every draw is the same, and tells nothing of others
     one = agreement(from_table(table, classes=5, groups=["p"] * 100), resamples=50)
-    assert one.alpha.low == one.alpha.high == one.alpha.value
+    assert one.alpha.value == alone.alpha.value
+    assert np.isnan([one.alpha[1:], one.quadratic[1:], one.fleiss[1:]]).all()
+    assert one.pairs[["low", "high"]].isna().all(axis=None)
 
 
 def test_readers_who_always_agree_have_an_interval_all_the_same() -> None:

@@ -9,6 +9,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from fixtures.reader_tables import readings_of
 from srjt.errors import SrjtError
+from srjt.ordinal.metrics import TOO_FEW
 from srjt.readers import Consensus, Readings, compare_network, consensus, next_readings
 from srjt.readers.consensus import expected_gain
 
@@ -33,6 +34,15 @@ def test_a_good_network_is_not_inferior_and_a_bad_one_is_not_shown_to_be() -> No
     assert "not shown" in bad.sentence
     kappas = [cohen_kappa_score(row, true, weights="quadratic") for row in table]
     assert good.by_reader["network_kappa"].tolist() == pytest.approx(kappas)
+
+
+@pytest.mark.parametrize("patients", [1, 2, TOO_FEW - 1, TOO_FEW])
+def test_few_patients_show_nothing(patients: int) -> None:
+    readings, true, _ = make()
+    found = compare_network(replace(readings, groups=[i % patients for i in range(200)]), true, resamples=100)
+    assert np.isnan(found.difference.low) == np.isnan(found.by_reader["low"]).all() == (patients == 1)
+    assert found.not_inferior == (patients >= TOO_FEW)
+    assert (f"not shown with {patients} patient" in found.sentence) == (patients < TOO_FEW)
 
 
 def test_a_copy_of_a_reader_equals_that_reader() -> None:

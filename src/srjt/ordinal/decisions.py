@@ -262,8 +262,8 @@ def areas(
     patients.
 
     The samples are sorted once; a draw of patients changes their weights only. positive: (N,) of bool, with
-    both classes. score: (N,). groups: (N,) patients; without, every sample is its own. The result has
-    ``roc_area`` and ``average_precision``.
+    both classes. score: (N,). groups: (N,) patients; without, every sample is its own; of one patient
+    the ends are nan. The result has ``roc_area`` and ``average_precision``.
 
     Examples
     --------
@@ -272,7 +272,8 @@ def areas(
     """
     y, _, last, order = _ranked(positive, score)
     owner = patient_codes(groups, len(y))[order]
-    draws = patient_draws(int(owner.max()) + 1, resamples, seed=seed, width=len(y))
+    patients = int(owner.max()) + 1
+    draws = patient_draws(patients, resamples if patients > 1 else 0, seed=seed, width=len(y))
     values = np.concatenate([_weighted_areas(weights[:, owner], y, last) for weights in draws], axis=1)
     names = ("roc_area", "average_precision")
     return {name: percentile_interval(v, level=level) for name, v in zip(names, values, strict=True)}

@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 from srjt.ordinal.decisions import proportion_interval
-from srjt.ordinal.metrics import Interval, patient_draws
+from srjt.ordinal.metrics import TOO_FEW, Interval, patient_draws
 from srjt.progress import Plain, Reported
 from srjt.readers.consensus import posterior_median
 from srjt.readers.model import fit_variants, refit
@@ -151,7 +151,7 @@ def interval_of_share(tables: Floats, near: Bools, shared: Pairs, owner: Ints, t
     """The share of pairs in the cells (C, C) of ``near``. tables: (1 + B, C, C), of all pairs and of the draws."""
     with np.errstate(invalid="ignore", divide="ignore"):
         interval = interval_of(tables[:, near].sum(axis=1) / tables.sum(axis=(1, 2)), tails)
-    if len(tables) == 1 or interval.low != interval.high:
+    if len(tables) == 1 or interval.low < interval.high:
         return interval
     return proportion_interval(
         near[shared.grade_first, shared.grade_second],
@@ -231,7 +231,8 @@ def agreement(
         Its ``groups`` are resampled. Where a reader has read an item several times, the first reading counts.
     resamples : int
         Number of bootstrap draws; 0 makes the intervals as narrow as the values. Where no draw differs, as where all
-        grades are equal, a share gets Wilson's interval.
+        grades are equal, a share gets Wilson's interval; where all items are of one patient, the ends of others are
+        nan.
     seed, confidence
         Of the draws, and of the intervals.
 
@@ -267,6 +268,9 @@ def agreement(
                 values = weighted_kappa(values.reshape(len(weights), -1, classes, classes), power=2)
             drawn[name].append(values)
     draws = {name: np.concatenate(parts) for name, parts in drawn.items()}
+    if len(np.unique(owner[shared.item])) == 1:  # no draw can differ, and none tells of other patients
+        for values in draws.values():
+            values[1:] = np.nan
     total, coincidences, items = (
         draws[name].reshape(-1, classes, classes) for name in ("pooled", "coincidences", "items")
     )
@@ -424,7 +428,7 @@ class NetworkComparison(Plain):
     by_reader: pd.DataFrame
     difference: Interval  # network − reader, mean over the readers, both against the consensus of the others
     margin: float
-    not_inferior: bool  # whether the interval lies above −margin
+    not_inferior: bool  # whether the interval lies above −margin, and patients are not too few
     sentence: str
 
 
@@ -482,6 +486,9 @@ def compare_network(
     tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
     evidence = evidence_of(replace(readings, reference=None), repeats="one reading")
     variants = fit_variants(evidence)
+    compared = owner[visits.item[(number[visits.item] > 1) & (network[visits.item] >= 0)]]
+    if (patients := len(np.unique(compared))) == 1:  # no draw tells of other patients
+        weights[1:] = np.nan
 
     def kappa(one: Ints, other: Ints, item: Ints) -> Floats:
         """(1 + B,) quadratic κ of two readers, as it is and of each draw."""
@@ -524,29 +531,38 @@ def compare_network(
         )
     if not rows:
         raise SrjtError("No item that the network has graded was read by two readers.")
-    with np.errstate(invalid="ignore"):
-        defined = [one for one in draws if np.isfinite(one[0])]
-        mean = np.nanmean(defined, axis=0) if defined else np.full(1 + resamples, np.nan)
+    defined = [one for one in draws if np.isfinite(one[0])]
+    mean = np.full(1 + resamples, np.nan)
+    if defined:
+        mean = np.ma.masked_invalid(defined).mean(axis=0).filled(np.nan)
     difference = interval_of(mean, tails)
-    passed = bool(difference.low > -margin)
+    passed = bool(difference.low > -margin) and patients >= TOO_FEW
+    few = (
+        ""
+        if patients >= TOO_FEW
+        else f" with {count_of(patients, 'item' if readings.groups is None else 'patient')}"
+    )
     return NetworkComparison(
         by_reader=pd.DataFrame(rows),
         difference=difference,
         margin=margin,
         not_inferior=passed,
-        sentence=_sentence(difference, margin=margin, passed=passed, readers=len(rows)),
+        sentence=_sentence(difference, margin=margin, passed=passed, few=few, readers=len(rows)),
     )
 
 
-def _sentence(difference: Interval, *, margin: float, passed: bool, readers: int) -> str:
+def _sentence(difference: Interval, *, margin: float, passed: bool, few: str, readers: int) -> str:
+    """few: how many patients there are, if they are too few to show it."""
     who = f"{readers} readers" if readers > 1 else "the one reader"
     if not np.isfinite(difference.value):
         return f"The network cannot be compared with {who}: all grades are the same."
     value, low, high = difference
-    if high < 0:
+    if not np.isfinite(low):
+        span = f"κ differs by {value:+.2f}"
+    elif high < 0:
         span = f"κ is {-value:.2f} lower ({-high:.2f}–{-low:.2f})"
     elif low > 0:
         span = f"κ is {value:.2f} higher ({low:.2f}–{high:.2f})"
     else:
         span = f"κ differs by {value:+.2f} ({low:+.2f} to {high:+.2f})"
-    return f"Non-inferiority to {who} (margin {margin:g} κ) {'' if passed else 'not '}shown: {span}."
+    return f"Non-inferiority to {who} (margin {margin:g} κ) {'' if passed else 'not '}shown{few}: {span}."
