@@ -67,6 +67,11 @@ def test_a_pilot_counts_patients_and_agrees_with_the_design_effect() -> None:
     same = plan(metric="accuracy", value=found.value, half_width=0.03, images_per_patient=3, correlation=0.5)
     assert (found.pilot, found.images_per_patient) == (2000, 3)
     assert found.patients == pytest.approx(same.patients, rel=0.1)
+    assert same.assumed == {"images_per_patient": 3, "correlation": 0.5}
+    named = replace(judged(answers(40, seed=0)), run="mine")
+    found = plan(named, metric="specificity", refer_from="1", prevalence=0.2)
+    assert found.assumed == {"refer_from": "1"}
+    assert found.report().key_numbers[0].compared == "from a pilot of 40 patients (mine)"
     with pytest.raises(SrjtError, match="refer_from"):
         plan(judged(answers(20, seed=0)), metric="sensitivity")
     by_cut = plan(judged(answers(2000, seed=0)), metric="specificity", refer_from="1")
@@ -118,6 +123,7 @@ def test_the_page_of_a_run(run: Trained) -> None:
     assert isinstance(found, SamplePlan)
     assert found.pilot == 30
     shown = found.report()
+    assert shown.sections[0].facts == [("reader error", "0.1")]
     assert shown.remarks == sentences(page.NOTES, found)
     assert shown.title == f"{found.patients} patients give the mean absolute error within ± 0.1"
     assert found.to_dict()["table"][2]["patients"] == found.patients

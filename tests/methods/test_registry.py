@@ -97,6 +97,7 @@ def test_options_of_a_method() -> None:
     [
         (lambda: make("co-teching"), "Unknown method 'co-teching': did you mean 'co-teaching'?"),
         (lambda: make("foo"), "there is no similar name"),  # not jocor
+        (lambda: make("foo"), "One of your own is known once its module is imported"),
         (lambda: make("jocor", temprature=1.0), "option of jocor 'temprature': did you mean 'temperature'?"),
         (lambda: make("garg", inverse=np.eye(4)), "option of garg 'inverse'"),
         (lambda: make("jocor", select="sft"), "did you mean 'soft'"),

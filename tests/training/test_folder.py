@@ -90,9 +90,7 @@ def test_not_a_run_or_not_finished(tmp_path: Path, run: Path) -> None:
     with pytest.raises(SrjtError, match=r"not the folder of a run: it contains no run\.json"):
         srjt.load_run(tmp_path / "nowhere")
     (run / "weights.safetensors").unlink()
-    with pytest.raises(
-        SrjtError, match="weights.safetensors is missing, and the run has finished: copy it back"
-    ):
+    with pytest.raises(SrjtError, match=r"weights.safetensors is missing, but the run has finished: copy it"):
         srjt.load_run(run)
     (run / "summary.json").unlink()
     with pytest.raises(SrjtError, match="has not finished training: run the same srjt train command again"):

@@ -217,6 +217,8 @@ def readers(
         wanted = tables.worklist_table(best, noun=loaded.columns.noun)
     listed = None if wanted is None or wanted.empty else wanted
     file = worklist or (None if out is None else out / "worklist.csv")
+    located = [] if out is None else tables.located_images(loaded, images or table.parent)
+    review = ["srjt", "review", str(out), "--worklist", str(file), "--reviewer", "NAME"]
     facts = reader_facts(
         loaded,
         agreement(readings),
@@ -226,12 +228,11 @@ def readers(
         probabilities_sha256=sha256(probabilities.read_bytes()).hexdigest() if probabilities else None,
         grade_names=names,
         worklist=wanted,
-        review_command=shlex.join(
-            ["srjt", "review", str(out or "readers"), "--worklist", str(file), "--reviewer", "NAME"]
-        ),
+        review_command=shlex.join(review)
+        if any(Path(image).is_file() for image in located)
+        else "",  # it shows images
     )
     if out is not None:
-        located = tables.located_images(loaded, images or table.parent)
         contents = {
             "consensus.csv": tables.consensus_table(loaded, agreed, images=located),
             "readings.csv": tables.readings_table(loaded, agreed),
@@ -250,7 +251,7 @@ def readers(
         typer.echo("--worklist FILE, or --out DIR, writes the list.")
     elif listed is not None:
         typer.echo(f"Worklist: {file} ({count_of(len(listed), 'reading')})")
-        if out is not None:
+        if facts["review_command"]:
             typer.echo(f"Next: {facts['review_command']}")
 
 

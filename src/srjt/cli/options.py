@@ -238,7 +238,9 @@ class Source(ReadOptions):
     on_bad_image: Any = setting(
         "error", "Stop at unusable samples, or leave them out.", metavar="error|skip", panel=""
     )
-    skipped: Path = setting(Path("skipped.csv"), "CSV list of the unusable samples.", metavar="FILE")
+    skipped: Path = setting(
+        Path("skipped.csv"), "CSV list of the unusable samples; an earlier one is replaced.", metavar="FILE"
+    )
 
     def __post_init__(self) -> None:
         """Nothing: the options are checked when the source is read."""

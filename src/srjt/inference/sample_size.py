@@ -31,6 +31,7 @@ from srjt.settings import from_names
 WIDTHS = (2.0, 1.5, 1.0, 0.75, 0.5)  # of the table, as multiples of the one that is wanted
 READINGS = (1, 3, 5, 7, 9)
 Z = 1.959964
+CLUSTERED = ("images_per_patient", "correlation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ class SamplePlan(Reported):
         Patients of the pilot; 0 if values were assumed.
     source : str
         Where the numbers come from, in words.
+    assumed : dict of str to float or str
+        The options that the numbers rest on.
     table : DataFrame
         ``half_width``, ``patients`` and ``images`` for several half-widths; ``verified``, the labels to verify for the
         score against the true grades, if the pilot has verified some.
@@ -66,6 +69,7 @@ class SamplePlan(Reported):
     images: int
     pilot: int
     source: str
+    assumed: dict[str, float | str]
     table: pd.DataFrame
     readings: pd.DataFrame
 
@@ -124,10 +128,12 @@ def _result(
     deviation: float,
     per_patient: float,
     source: str,
+    uses: tuple[str, ...],
     pilot: int = 0,
     images: list[int] | None = None,
 ) -> SamplePlan:
-    """per_patient: images of a patient. images: needed for each of the widths, if not by the deviation."""
+    """per_patient: images of a patient. uses: the options that the numbers rest on. images: needed for each of the
+    widths, if not by the deviation."""
     widths, wanted = [asked.half_width * factor for factor in WIDTHS], WIDTHS.index(1.0)
     if images is None:
         patients = [math.ceil((Z * deviation / width) ** 2 - 1e-9) for width in widths]
@@ -148,6 +154,9 @@ def _result(
         images=images[wanted],
         pilot=pilot,
         source=source,
+        assumed={
+            name: option for name in (*uses, "reader_error") if (option := getattr(asked, name)) is not None
+        },
         table=pd.DataFrame({"half_width": widths, "patients": patients, "images": images}),
         readings=readings,
     )
@@ -167,12 +176,14 @@ def _assumed(asked: Planning) -> SamplePlan:
         variance = (1.0 - value**2) ** 2
     else:
         variance = value * (1.0 - value)
-    share = {"sensitivity": asked.prevalence, "specificity": 1.0 - asked.prevalence}.get(metric, 1.0)
+    shares = {"sensitivity": asked.prevalence, "specificity": 1.0 - asked.prevalence}
+    share = shares.get(metric, 1.0)
     images = asked.images_per_patient
     effect = 1.0 + max(images - 1.0, 0.0) * asked.correlation
     deviation = math.sqrt(variance * effect / (images * share))
+    uses = (*CLUSTERED, *["spread"] * (metric == "mae"), *["prevalence"] * (metric in shares))
     source = "from values that are assumed"
-    return _result(asked, value=value, deviation=deviation, per_patient=images, source=source)
+    return _result(asked, value=value, deviation=deviation, per_patient=images, source=source, uses=uses)
 
 
 def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) -> SamplePlan:
@@ -187,13 +198,15 @@ def _from_pilot(pilot: Evaluation, asked: Planning, *, resamples: int = 1000) ->
     spread = scores[1:][np.isfinite(scores[1:])]
     if patients < 2 or len(spread) < resamples // 2 or not spread.std() > 0:
         raise SrjtError("The pilot is too small, or all its answers are alike: give values instead.")
+    of_run = f" ({pilot.run})" if pilot.run else ""
     result = _result(
         asked,
         value=float(scores[0]),
         deviation=float(spread.std(ddof=1)) * math.sqrt(patients),
         per_patient=len(rows) / patients,
         pilot=patients,
-        source=f"from a pilot of {patients:,} {'patients' if 'patient' in rows else 'images'}",
+        source=f"from a pilot of {patients:,} {'patients' if 'patient' in rows else 'images'}{of_run}",
+        uses=() if asked.metric in METRICS else ("refer_from",),
     )
     truly = pilot.true_scores
     if truly is None or not truly.verified or asked.metric not in truly.scores:
@@ -224,9 +237,10 @@ def _noise_plan(pilot: RunLike | Evaluation | None, asked: Planning) -> SamplePl
     """Labels to verify, by the exact interval; a pilot's noise estimate says what the rate is."""
     value, source = asked.value, "from a rate that is assumed"
     if value is None and pilot is not None and not isinstance(pilot, Evaluation):
-        estimate = open_run(pilot).noise_estimate
-        if estimate is not None:
-            value, source = estimate.rate, "from the noise estimate of the run"
+        run = open_run(pilot)
+        if (estimate := run.noise_estimate) is not None:
+            name = "the run" if run.folder is None else run.folder.resolve().name
+            value, source = estimate.rate, f"from the noise estimate of {name}"
     if value is None:
         value, source = 0.5, "for the worst rate, one half"
     per_patient = asked.images_per_patient
@@ -235,5 +249,11 @@ def _noise_plan(pilot: RunLike | Evaluation | None, asked: Planning) -> SamplePl
     images = [math.ceil(number * effect) for number in numbers]
     deviation = math.sqrt(value * (1.0 - value) * effect / per_patient)
     return _result(
-        asked, value=value, deviation=deviation, per_patient=per_patient, source=source, images=images
+        asked,
+        value=value,
+        deviation=deviation,
+        per_patient=per_patient,
+        source=source,
+        uses=CLUSTERED,
+        images=images,
     )

@@ -16,7 +16,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from srjt.errors import SrjtError, lazy_names, unknown_name, warn
+from srjt.errors import SrjtError, UnknownNameError, lazy_names, unknown_name, warn
 
 if TYPE_CHECKING:
     from srjt.methods.base import Loss as Loss, Method as Method, SingleNetwork as SingleNetwork
@@ -232,7 +232,8 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
                 f"The method {name!r} is registered by {missing[0]}, which is not imported: "
                 f"add --import {missing[0]} to the command, or import {missing[0]} first in Python."
             )
-        raise unknown_name("method", name, _registry())
+        unknown = unknown_name("method", name, _registry())
+        raise UnknownNameError(f"{unknown} One of your own is known once its module is imported (`imports`).")
     return row
 
 

@@ -451,9 +451,7 @@ def load_run(
     if not weights_file.exists():
         again = "run the same srjt train command again"
         if run_folder.has_summary(path):
-            raise SrjtError(
-                f"{weights_file} is missing, and the run has finished: copy it back, or {again} to make it."
-            )
+            raise SrjtError(f"{weights_file} is missing, but the run has finished: copy it back, or {again}.")
         raise SrjtError(f"{path} has not finished training: {again} to resume.")
     setup = Setup(device=device, network=network, eval_transform=eval_transform)
     method = build_method(facts.config, num_classes=len(facts.grades))

@@ -282,8 +282,8 @@ PLANNED: list[Verdict[Any]] = [
 ]  # fmt: skip
 NOTES: list[Rule[Any]] = [
     (lambda f: 0 < f.pilot < 30, "A pilot of {f.pilot} patients is small: the number may be far off."),
-    (lambda f: f.pilot > 0, "The deviation of the pilot is taken for that of all patients; another clinic may "
-     "differ."),
+    (lambda f: f.pilot > 0, "Patients are taken to differ as much as those of the pilot; elsewhere they may differ "
+     "more."),
     (lambda f: f.metric == "qwk" and not f.pilot, "The deviation of κ is taken as that of a correlation coefficient."),
 ]  # fmt: skip
 
@@ -298,7 +298,14 @@ def plan_page(plan: SamplePlan) -> Page:
         formats={"± half-width": ".3g"},
         slug="plan",
     )
-    sections = [Section("widths", "Other half-widths", tables=[table])]
+    assumed = [
+        (option.replace("_", " "), value if isinstance(value, str) else f"{value:g}")
+        for option, value in plan.assumed.items()
+    ]
+    sections = [
+        *([Section("assumed", "Assumed", facts=assumed)] if assumed else []),
+        Section("widths", "Other half-widths", tables=[table]),
+    ]
     if len(plan.readings):
         enough = plan.readings.loc[plan.readings["wrong"] <= plan.half_width, "readings"]
         few = (
@@ -337,6 +344,7 @@ def _curve(plan: SamplePlan, name: str) -> CaptionedFigure:
     return CaptionedFigure(
         name="plan",
         figure=chart([curve], xlabel="patients", title=title, reference=wanted),
-        caption=f"One patient contributes a deviation of {plan.deviation:.2f}.",
+        caption=f"1.96 · {plan.deviation:.2f} / √patients: {plan.deviation:.2f} is the standard deviation between "
+        "patients.",
         alt=f"Half-width by number of patients; {plan.patients:,} reach {plan.half_width:g}.",
     )
