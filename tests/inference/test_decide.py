@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import recall_score, roc_auc_score
 
 from fixtures.held_out_runs import drawn_side, made_run
+from srjt.data import from_arrays
 from srjt.errors import SrjtError
 from srjt.inference import answers
 from srjt.inference.answers import Answers, ReferralRule, describe_labels, units_of
@@ -199,6 +200,11 @@ def test_images_without_a_patient_are_judged_alone() -> None:
     assert units.codes.tolist() == [0, 1, 2, 2]
     assert units.unknown == 2
     assert units.keys["patient"].tolist() == ["unknown: a", "unknown: b", "x"]
+    read = from_arrays(
+        np.zeros((4, 2), np.float32), [0, 1, 0, 1], patients=[None, "", "x", "x"]
+    ).manifest.table
+    assert units_of(read, ["patient"]).unknown == 2
+    assert units_of(read, ["patient"]).codes.tolist() == [0, 1, 2, 2]
 
 
 def test_answers_of_patients_are_judged_by_their_highest_label(run: Trained) -> None:

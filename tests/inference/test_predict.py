@@ -17,7 +17,7 @@ from fixtures.held_out_runs import GRADES, drawn_side, made_run
 from srjt.data import Manifest, folds, from_arrays
 from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
-from srjt.inference.evaluate import evaluate
+from srjt.inference.evaluate import evaluate, evaluate_sides
 from srjt.inference.explain import network_maps
 from srjt.inference.options import Answering
 from srjt.inference.predict import predict
@@ -197,6 +197,13 @@ def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest
     with pytest.raises(SrjtError, match="the run has 0, 1, 2, 3"):
         srjt.predict(run, features, coverage=0.9, calibrate_on=other)
     assert srjt.evaluate(run, (severe.arrays, severe.labels), resamples=0).samples == len(severe)
+
+
+def test_the_own_validation_side_is_known_to_be_fitted_to(run: Trained, features: Manifest) -> None:
+    own = evaluate_sides(run, resamples=0)
+    validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])
+    assert own["validation"].overlaps == srjt.evaluate(run, validation, resamples=0).overlaps != ()
+    assert own["test"].overlaps == ()
 
 
 @pytest.mark.slow

@@ -118,6 +118,7 @@ def test_the_names_of_groups() -> None:
     assert names(["b", None, "a", "n/a"], "x") == ["b", "(missing)", "a", "(missing)"]
     assert names([39.9, 40, "50", math.nan], "x:10") == ["30 to 40", "40 to 50", "50 to 60", "(missing)"]
     assert names([0.1, 0.3], "x:.25") == ["0 to 0.25", "0.25 to 0.5"]
+    assert names([0.3, 0.6, 1.2], "x:0.1") == ["0.3 to 0.4", "0.6 to 0.7", "1.2 to 1.3"]
     assert names(["a", "a", "a", "b"], "x", [0, 0, 1, 1]) == ["a", "(several)"]
     table = pd.DataFrame({"x": ["10", "9", None], "x:1": ["p", "q", "r"]})
     assert group_by(table, "x").cat.categories.tolist() == ["9", "10", "(missing)"]  # by number

@@ -130,6 +130,13 @@ def test_tables_and_judgements_say_how_many_views_they_are_of(image_run: Trained
     assert predict(sided, data.manifest, views=10).attrs["how"]["views"].startswith("the mean of 5 views")
 
 
+def test_a_second_centre_and_the_own_test_side_are_of_one_view(image_run: Trained) -> None:
+    """The run keeps one view of its test side, so more of the others would not be a comparison."""
+    other = srjt.data.synthetic.generate(images=40, patients=10, size=SIZE, seed=9)
+    one, ten = (evaluate(image_run, other, views=views, resamples=2).external for views in (1, 10))
+    assert (one.here, one.home, one.by_answers) == (ten.here, ten.home, ten.by_answers)
+
+
 @pytest.mark.parametrize("views", [0, 5])
 def test_other_numbers_of_views(image_run: Trained, data: Any, views: int) -> None:
     with pytest.raises(SrjtError, match=rf"views is 1 \(the centre\), 2 .* or 10 .*; got {views}\.$"):

@@ -79,14 +79,30 @@ def test_intervals_cover_the_share_of_patients_who_differ(share: float) -> None:
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=60), st.sampled_from([0.5, 0.8, 0.9, 0.95]))
 def test_the_threshold_reaches_its_sensitivity_and_no_higher_one_does(scores: list, wanted: float) -> None:
     s = np.array(scores) / 20
-    threshold, n, reached = decisions.threshold_for_sensitivity(np.ones(len(s), bool), s, sensitivity=wanted)
-    assert n == len(s)
+    threshold, n, patients, reached = decisions.threshold_for_sensitivity(
+        np.ones(len(s), bool), s, sensitivity=wanted
+    )
+    assert n == patients == len(s)
     assert reached == (n / (n + 1) >= wanted)
     if reached:
         assert (s >= threshold).sum() / (n + 1) >= wanted
         assert (s > threshold).sum() / (n + 1) < wanted
     else:
         assert threshold == s.min()
+
+
+def test_the_sensitivity_is_that_of_new_patients() -> None:
+    """Twenty patients whose images resemble each other."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(400):
+        score = np.repeat(rng.normal(size=20), 15) + 0.5 * rng.normal(size=300)
+        how: dict = {"sensitivity": 0.95, "groups": np.repeat(np.arange(20), 15).tolist()}
+        assert decisions.threshold_for_sensitivity(np.ones(300, bool), score, **how)[1:] == (300, 20, True)
+        threshold = decisions.threshold_for_sensitivity(np.ones(300, bool), score, **how).threshold
+        found.append(float(stats.norm.sf(threshold / np.sqrt(1.25))))
+    assert np.mean(found) > 0.95 - 2 * np.std(found) / 20
+    few = decisions.threshold_for_sensitivity([True] * 40, range(40), sensitivity=0.95, groups=[1, 2] * 20)
+    assert few == (0.0, 40, 2, False)
 
 
 def test_the_probability_of_a_referral() -> None:

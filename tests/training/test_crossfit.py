@@ -19,6 +19,8 @@ from fixtures.noisy_features import FITS
 from processes import Limit
 from srjt import methods
 from srjt.data import Manifest, Split, read
+from srjt.data.images import store
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.synthetic import generate, write
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods import Sord, register
@@ -175,6 +177,25 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(found.manifest) == len(found.fold) == 39
     assert manifest.ids[7] not in found.manifest.ids
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
+
+
+def test_an_image_that_becomes_readable_midway_moves_no_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    manifest = read(write(generate(images=30, patients=10, size=32), tmp_path / "set")).manifest
+    tries: list[Path] = []
+
+    def late(path: Path, **how: Any) -> np.ndarray:
+        if path == manifest.paths[7] and len(tries) < 1:
+            tries.append(path)
+            raise BadImageError(path, "the disk is away")
+        return read_image(path, **how)
+
+    monkeypatch.setattr(store, "read_image", late)
+    config = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1, pretrained=False)
+    with pytest.raises(SrjtError, match="Other images can be read than when the folds were made"):
+        fit(manifest, config, folds=2, on_bad_image="skip")
 
 
 def test_other_settings_need_another_folder(noisy: Manifest, fits: TrainConfig, fitted: Fitted) -> None:

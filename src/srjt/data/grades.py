@@ -19,6 +19,7 @@ from srjt.errors import SrjtError, few, printable, unknown_name
 
 # Not "none": it is the name of the mildest grade in many scales.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?", "-"})
+UNKNOWN_PATIENT = "unknown: "  # and its id: the patient of an image without one
 
 _LONGEST_NUMBER = 9  # digits at the end of a grade's name; longer ones are ids
 _MANY_GRADES = 10  # more of them need at least

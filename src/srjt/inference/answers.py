@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.grades import MISSING, as_text
+from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.noise.estimate import NoiseEstimate
@@ -123,6 +123,10 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
     cells = pd.DataFrame({name: [as_text(cell) for cell in table[own.get(name, name)]] for name in per})
     # a value that is missing says nothing: such images are not known to belong together
     lacking = cells.apply(lambda column: column.str.casefold().isin(MISSING))
+    if "patient" in per:
+        lacking["patient"] |= cells["patient"].str.startswith(
+            UNKNOWN_PATIENT
+        )  # named so where the data were read
     missing = lacking.any(axis=1).to_numpy(bool)
     alone = np.where(missing, np.arange(len(cells)), -1)
     codes = cells.assign(alone=alone).groupby([*per, "alone"], sort=False, dropna=False).ngroup().to_numpy()
@@ -136,7 +140,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str]) -> Units:
                 f"a patient, `per={['patient', *per]}`."
             )
     if "id" in table:
-        cells = cells.mask(lacking, "unknown: " + table["id"].reset_index(drop=True).astype(str), axis=0)
+        cells = cells.mask(lacking, UNKNOWN_PATIENT + table["id"].reset_index(drop=True).astype(str), axis=0)
     keys = cells.iloc[first].reset_index(drop=True).astype(object)
     return Units(codes=codes.astype(np.int64), keys=keys, unknown=int(missing.sum()))
 
@@ -283,13 +287,17 @@ def referral_rule(run: Trained, options: Answering, *, validation: Validation, v
             "sensitivity can be found there: give a threshold."
         )
     score = decisions.referral_probability(side.probabilities, refer_from=position)
-    chosen, positives, reached = decisions.threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
+    chosen, positives, patients, reached = decisions.threshold_for_sensitivity(
+        positive, score, sensitivity=sensitivity, groups=side.groups
+    )
+    of = "" if patients == positives else f" of {count_of(patients, 'patient')}"
     found = (
         f"The threshold is found on the validation side ({count_of(len(side), 'answer' if options.per else 'sample')}, "
-        f"{positives:,} to refer) for a sensitivity of at least {sensitivity:g} on new samples."
+        f"{positives:,} to refer{of}) for a sensitivity of at least {sensitivity:g} on new "
+        f"{'samples' if side.groups is None else 'patients'}."
     )
     if not reached:
-        found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."
+        found += f" So few can promise {patients / (patients + 1):.2g} at most: the lowest of their scores is used."
     if views > 1:
         found += f" It was found on one view of each image and is applied to {views}."
     found = f"{found} {describe_labels(run, per=options.per)}"

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.grades import MISSING, as_text
+from srjt.data.images.store import ImageStore
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, count_of, few, unknown_name
 from srjt.inference.answers import Answers
@@ -150,7 +151,7 @@ def group_by(table: pd.DataFrame, text: str, units: Ints | None = None) -> pd.Se
             raise SrjtError(f"{text}: the width of the groups must be a positive number, as in {column}:10.")
         if words:
             raise SrjtError(f"{text} needs numbers, and {column} has the value {words[0]!r}.")
-        numbers = np.floor(numbers / step) * step
+        numbers = np.floor(numbers / step + 1e-9) * step  # 0.3 / 0.1 is a little less than 3
         cells = [UNKNOWN if math.isnan(low) else f"{low:g} to {low + step:g}" for low in numbers.tolist()]
     start = dict(zip(cells, numbers.tolist(), strict=True)) if not words else {}
     if units is not None:
@@ -315,7 +316,7 @@ class External(Plain):
     Attributes
     ----------
     home, here : Scores
-        Of the own test side and of these samples, both with the run as it was trained.
+        Of the own test side and of these samples, both with the run as it was trained, of one view of each.
     recalibrated : Scores or None
         Of these samples with what was fitted to ``calibrate_on``; None without it.
     calibrated_on : tuple of (int, int or None)
@@ -334,16 +335,19 @@ class External(Plain):
     by_answers: float
 
 
-def beside_own_test_side(prepared: Prepared, images: Answers, *, resamples: int = 1000) -> External | None:
+def beside_own_test_side(
+    prepared: Prepared, store: ImageStore, images: Answers, *, resamples: int = 1000
+) -> External | None:
     """The comparison of samples that the run does not know; None without a test side, and for answers per patient."""
     run, options = prepared.run, prepared.options
     side, fitted = run.held_out.get("test"), prepared.calibrate_on
     if side is None or not len(side) or options.per or images.outputs is None:
         return None
     trained = prepared
-    if fitted is not None:
-        trained = prepare(run, replace(options, calibrate_on=None, coverage=None, coverage_by=None))
-    here = scores_of(trained.answer(images.outputs, images.labels, images.groups), resamples=resamples)
+    if fitted is not None or options.views > 1:  # the run keeps one view of its test side
+        trained = prepare(run, replace(options, calibrate_on=None, coverage=None, coverage_by=None, views=1))
+    alike = trained.answer(images.outputs, images.labels, images.groups)
+    here = scores_of(alike if options.views == 1 else trained.answer_store(store), resamples=resamples)
     home = scores_of(trained.side_answers(side, judging_labels(side)[0]), resamples=resamples)
     present = here.shares > 0  # grades without samples have no error, and do not count
     mae, mixed = home.intervals["mae"].value, float((here.shares * home.grade_errors)[present].sum())

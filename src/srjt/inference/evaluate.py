@@ -85,13 +85,17 @@ class Overlap:
         )
 
 
-def find_overlaps(prepared: Prepared, data: Manifest, known: dict[str, int] | None) -> tuple[Overlap, ...]:
+def find_overlaps(
+    prepared: Prepared, data: Manifest | HeldOut, known: dict[str, int] | None
+) -> tuple[Overlap, ...]:
     """The overlaps of ``data`` with the samples that labels were used of. Thresholds and poolings are always found on
     the validation side. known: from ``known_samples``."""
     calibrated: dict[str, Any] = {"ranges": prepared.ranges, "recalibration": prepared.recalibration}
     decided: dict[str, Any] = {"threshold": prepared.options.sensitivity, "pooling": prepared.learned}
     other, overlaps = prepared.calibrate_on, []
-    same = 0 if other is None else len(same_samples(data, ids=other.ids, hashes=other.hashes))
+    same = 0
+    if other is not None and isinstance(data, Manifest):  # what a held-out sample shows is not kept
+        same = len(same_samples(data, ids=other.ids, hashes=other.hashes))
     if other is None:
         calibrated, decided = {}, calibrated | decided
     sides: list[tuple[Literal["validation", "calibrate_on"], Any, dict[str, Any], int]] = [
@@ -373,7 +377,7 @@ def evaluate(
         judge(prepared, answers, manifest, who, judged_by=judged_by, resamples=resamples),
         views=prepared.views,
         unknown_units=0 if units is None else units.unknown,
-        external=None if own else compare.beside_own_test_side(prepared, images, resamples=resamples),
+        external=None if own else compare.beside_own_test_side(prepared, store, images, resamples=resamples),
         trained_on=leak,
         overlaps=find_overlaps(prepared, manifest, known),
         subgroups=compare.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
@@ -463,7 +467,9 @@ def evaluate_sides(
         if per:
             codes, patients = pd.factorize(np.asarray(side.patients))
             answers, who = prepared.pool(answers, codes), pd.DataFrame({"patient": patients})
-        evaluations[name] = judge(prepared, answers, side, who, judged_by=by, resamples=resamples, side=name)
+        judged = judge(prepared, answers, side, who, judged_by=by, resamples=resamples, side=name)
+        overlaps = find_overlaps(prepared, side, {name: len(side)})
+        evaluations[name] = replace(judged, overlaps=overlaps)
     return evaluations
 
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from srjt.errors import SrjtError
 from srjt.ordinal import patient_codes
+from srjt.ordinal.calibration import range_threshold
 from srjt.ordinal.metrics import Floats, Groups, Interval, patient_draws, percentile_interval
 
 # Decisions from predicted probabilities: refer or not, at which threshold, and when to abstain.
@@ -114,40 +115,45 @@ def proportion_interval(
 class SensitivityThreshold(NamedTuple):
     """A threshold for a wanted sensitivity: refer if the score is at least this.
 
-    positives: positive samples that it was found on. reached: whether there are enough of them, because n
-    positives can promise at most n / (n + 1).
+    positives, patients: positive samples that it was found on, and how many patients they are of (without groups,
+    as many). reached: whether these are enough, because G patients can promise at most G / (G + 1).
     """
 
     threshold: float
     positives: int
+    patients: int
     reached: bool
 
 
 def threshold_for_sensitivity(
-    positive: ArrayLike, score: ArrayLike, *, sensitivity: float
+    positive: ArrayLike, score: ArrayLike, *, sensitivity: float, groups: Groups = None
 ) -> SensitivityThreshold:
     """The highest threshold whose expected sensitivity on new samples is at least ``sensitivity``.
 
     The k-th highest of n positive scores is exceeded by a new positive score with probability k / (n + 1) if
     all are exchangeable. So k is the smallest number with k / (n + 1) ≥ sensitivity. The threshold that has the
-    sensitivity on the n samples themselves would have less on new ones.
+    sensitivity on the n samples themselves would have less on new ones. With groups, G patients are exchangeable, not
+    their samples, which share the weight 1: the promise is for a sample of a new patient, as of
+    ``srjt.ordinal.calibration.range_threshold``.
 
-    positive: (N,) of bool. score: (N,) the probability of being positive.
+    positive: (N,) of bool. score: (N,) the probability of being positive. groups: (N,) patients; without, every sample
+    is its own.
 
     Examples
     --------
     >>> threshold_for_sensitivity([True, True, True, False], [0.9, 0.6, 0.4, 0.2], sensitivity=0.5)
-    SensitivityThreshold(threshold=0.6, positives=3, reached=True)
+    SensitivityThreshold(threshold=0.6, positives=3, patients=3, reached=True)
     """
     if not 0.0 < sensitivity < 1.0:
         raise SrjtError(f"A sensitivity lies between 0 and 1, for example 0.95; got {sensitivity:g}.")
-    s = np.asarray(score, dtype=np.float64)
-    scores = np.sort(s[np.asarray(positive, dtype=bool)])[::-1]
-    n = len(scores)
-    if n == 0:
+    rows = np.flatnonzero(np.asarray(positive, dtype=bool))
+    if not len(rows):
         raise SrjtError("There is no positive sample, so no threshold has a sensitivity.")
-    k = max(1, math.ceil(sensitivity * (n + 1) - 1e-9))
-    return SensitivityThreshold(float(scores[min(k, n) - 1]), n, k <= n)
+    scores = np.asarray(score, dtype=np.float64)[rows]
+    owners = patient_codes(groups, len(np.asarray(positive)))[rows].tolist()
+    lowest = -range_threshold(-scores, coverage=sensitivity, groups=owners)
+    found = float(max(lowest, scores.min()))
+    return SensitivityThreshold(found, len(rows), len(set(owners)), math.isfinite(lowest))
 
 
 def decision_confidence(score: ArrayLike, *, threshold: float) -> Floats:

@@ -23,7 +23,7 @@ import torch
 from srjt import files, methods
 from srjt.data.images.feed import Feed, FeedCache, Samples
 from srjt.data.manifest import Manifest
-from srjt.data.splits import assign_folds
+from srjt.data.splits import Split, assign_folds
 from srjt.errors import Interrupted, SrjtError, cores
 from srjt.methods.joint import JointTraining
 from srjt.networks import takes_rows
@@ -92,7 +92,8 @@ class Folds:
 
     manifest: Manifest  # without true and verified grades
     config: TrainConfig
-    rows: Ints  # (N,) rows of the samples in the image store
+    stored: int  # samples in the image store
+    rows: Ints  # (N,) rows of the samples in it
     labels: Ints  # (N,) their given grades
     fold: Ints  # (N,) the fold in which each is held out
     out: Path | None
@@ -104,8 +105,16 @@ def fit_fold(folds: Folds, k: int, pixels: Samples, setup: Setup) -> tuple[Train
 
     pixels: of the image store.
     """
-    split, held_out = one_run.train_on(folds.rows[folds.fold != k]), np.flatnonzero(folds.fold == k)
-    own, out = replace(setup, split=lambda manifest: split), folds.out and folds.out / f"fold{k}"
+    held_out = np.flatnonzero(folds.fold == k)
+
+    def others(readable: Manifest) -> Split:
+        if len(readable) != folds.stored:
+            raise SrjtError(
+                "Other images can be read than when the folds were made: run the same command again."
+            )
+        return one_run.train_on(folds.rows[folds.fold != k])
+
+    own, out = replace(setup, split=others), folds.out and folds.out / f"fold{k}"
     run = one_run.single_run(folds.manifest, config=folds.config, setup=own, out=out)
     if run.folder is not None:
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)  # a finished run needs none
@@ -424,6 +433,7 @@ def cross_fit(
     common = Folds(
         manifest=without_truth,
         config=config,
+        stored=len(store),
         rows=rows,
         labels=samples.labels,
         fold=fold,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
-from srjt.data.grades import MISSING, as_text, grade_values, refuse_too_many
+from srjt.data.grades import MISSING, UNKNOWN_PATIENT, as_text, grade_values, refuse_too_many
 from srjt.data.manifest import Manifest, Problem, as_features
 from srjt.errors import SrjtError, count_of
 from srjt.progress import html_block, html_table, html_text
@@ -130,7 +130,7 @@ def assemble(
         for row in np.flatnonzero(unknown & keep).tolist():
             detail = f"{lines[row]}: treated as a separate patient"
             collected.append(Problem("missing-patient", names[row], detail))
-        table.loc[unknown, "patient"] = "unknown: " + table.loc[unknown, "id"]
+        table.loc[unknown, "patient"] = UNKNOWN_PATIENT + table.loc[unknown, "id"]
     if "split" in table:
         table["split"] = table["split"].str.casefold().map(lambda side: SPLIT_NAMES.get(side, ""))
     if arrays is None or arrays.ndim > 2:  # many rows of features may come from one image

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 import platformdirs
 
-from srjt.data.grades import MISSING, order_names, refuse_too_many
+from srjt.data.grades import MISSING, UNKNOWN_PATIENT, order_names, refuse_too_many
 from srjt.data.images.decode import DICOM, IMAGE_SUFFIXES, is_dicom, is_image, read_patient_id
 from srjt.data.manifest import Manifest, Problem
 from srjt.data.options import ReadOptions
@@ -170,7 +170,7 @@ def with_patients_of_headers(reading: LoadedData, *, progress: ProgressOption = 
         note = f"patient: not known, because {why}; images are split one by one"
         return replace(reading, notes=(*reading.notes, note))
     key = _secret([paths[row] for row in rows])
-    names = [f"unknown: {name}" for name in ids]
+    names = [UNKNOWN_PATIENT + name for name in ids]
     for row, patient in known.items():
         content = patient.encode("utf-8", "surrogateescape")
         names[row] = f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.grades import MISSING, grade_values, refuse_too_many
+from srjt.data.grades import MISSING, UNKNOWN_PATIENT, grade_values, refuse_too_many
 from srjt.data.manifest import POSTERIOR, Ints, Problem
 from srjt.data.options import ReadOptions
 from srjt.data.sources import table as tables
@@ -357,7 +357,7 @@ def _readings_of(table: Table, chosen: ReadingColumns, grades: Sequence[str] | N
         for item, first, second in two[two[1].notna()].itertuples(name=None):
             detail = f"patients {first} and {second}: the first is used"
             problems.append(Problem("conflicting-patients", item_names[item], detail))
-        groups = two[0].fillna(pd.Series("unknown: " + item_names)).tolist()
+        groups = two[0].fillna(pd.Series(UNKNOWN_PATIENT + item_names)).tolist()
     if references:
         two = _first_two(pd.Series(reference_codes).where(reference_codes >= 0), row_items)
         reference = two[0].where(two[1].isna()).fillna(-1).to_numpy(np.int64)

@@ -606,6 +606,7 @@ def external_section(found: Evaluation, *, brief: bool) -> list[Section]:
         grades[f"MAE, {name}"] = one.grade_errors
     samples, patients = external.calibrated_on
     caption = "Home: the run's own test side, by the run as it was trained, as in “here”."
+    caption += " Both are of one view of each image." * (found.views > 1)
     if samples:
         of = f" of {count_of(patients, 'patient')}" if patients else ""
         caption += f" Recalibrated on {count_of(samples, 'sample')}{of}."
