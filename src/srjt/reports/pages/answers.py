@@ -148,8 +148,9 @@ def _table(predictions: Predictions, rows: Any, *, slug: str, title: str) -> Tab
     labels = {"grade_low": "lowest", "grade_high": "highest", "expected_grade": "expected grade"}
     per, grades = predictions.attrs["per"], predictions.run.grades
     graded, numbers = ["grade", "grade_low", "grade_high"], ["expected_grade", "entropy", "disagreement"]
-    whose = [*per, "images"] if per else ["image", "patient"]
-    wanted = (*whose, *graded, *DECISION_COLUMNS, "probability", *numbers)
+    whose, further = ([*per, "images"], []) if per else (["image"], ["patient"])
+    # on a telephone only the first columns are seen without scrolling
+    wanted = (*whose, *graded, *DECISION_COLUMNS, "probability", *further, *numbers)
     frame = pd.DataFrame(predictions).assign(probability=predictions.apply(_probability, axis=1))
     frame = frame[[name for name in wanted if name in frame]].iloc[rows].reset_index(drop=True)
     for name in {*graded} & {*frame}:
