@@ -199,6 +199,31 @@ def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest
     assert srjt.evaluate(run, (severe.arrays, severe.labels), resamples=0).samples == len(severe)
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"per": "patient", "pool": "mean"},
+        {"per": ("patient", "eye"), "pool": "learned"},
+        {"per": ("patient", "eye"), "coverage": 0.9},
+        {"decoding": "expected", "network": "ensemble", "refer_from": 2},
+    ],
+)
+def test_the_expected_error_is_that_of_the_same_answers(run: Trained, features: Manifest, how: Any) -> None:
+    test = features.select(folds(features)[0].test)
+    found = srjt.evaluate(run, test, **how)
+    page = srjt.predict(run, test, **how).report()
+    low, high = found.intervals["mae"][1:]
+    assert (
+        f"{found.intervals['mae'].value:.2f} grades off on average, as on the run's test side ({low:.2f}"
+        in page.lead
+    )
+    assert f"{high:.2f})" in page.lead
+    assert evaluate_sides(run, Answering(per=found.per))["test"].samples == found.samples
+    test.table["series"] = "s"
+    lead = srjt.predict(run, test, per=("patient", "series")).report().lead
+    assert lead.endswith("the run keeps no patient and series of what it held out.")
+
+
 def test_the_own_validation_side_is_known_to_be_fitted_to(run: Trained, features: Manifest) -> None:
     own = evaluate_sides(run, resamples=0)
     validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])

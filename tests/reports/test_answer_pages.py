@@ -41,7 +41,7 @@ def data(run_with_images: Path) -> Manifest:
     "options",
     [
         {},
-        {"per": "patient", "coverage": 0.9},
+        {"per": "patient", "coverage": 0.9, "pool": "mean"},
         {"coverage": 0.9, "decoding": "argmax"},
         {"refer_from": "severe", "abstain": 0.2, "views": 2},
     ],
@@ -51,7 +51,8 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
     skipped = [("a.png", "<i>bad</i>")]
     page = predictions_page(table, data=data, command="srjt predict <x>", skipped=skipped)
     per = "per" in options
-    expected = evaluate_sides(run, Answering(per=("patient",) if per else ()))["test"]
+    how = {name: options[name] for name in ("decoding", "pool") if name in options}
+    expected = evaluate_sides(run, Answering(per=("patient",) if per else (), **how))["test"]
     facts = prediction_facts(table, expected)
     assert (
         f"to be {expected.intervals['mae'].value:.2f} grades off on average, as on the run's test"

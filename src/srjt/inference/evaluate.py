@@ -452,24 +452,25 @@ def evaluate_sides(
     """Each held-out side of a run, test first, answered as ``srjt predict`` answers with these options.
 
     The test side is compared with its true grades where they are known, the validation side with its labels as given.
-    With ``per="patient"`` a side without patients is left out. resamples: 0 for no intervals.
+    A side that lacks a column of ``per`` is left out. resamples: 0 for no intervals.
     """
     prepared = prepare(run, options)
     per = prepared.options.per
     evaluations = {}
     for name, side in sorted(run.held_out.items()):  # test before validation
-        if per and side.patients is None:
+        if any(column not in side.table for column in per):
             continue
         labels, by = judging_labels(side) if name == "test" else (side.labels, "given grades")
         answers, who = prepared.side_answers(side, labels), side.table.rename(columns={"id": "image"})
         if side.images is not None:
             who["file"] = side.images
-        if per:
-            codes, patients = pd.factorize(np.asarray(side.patients))
-            answers, who = prepared.pool(answers, codes), pd.DataFrame({"patient": patients})
+        units = units_of(side.table, per) if per else None
+        if units is not None:
+            answers, who = prepared.pool(answers, units.codes), units.keys
         judged = judge(prepared, answers, side, who, judged_by=by, resamples=resamples, side=name)
         overlaps = find_overlaps(prepared, side, {name: len(side)})
-        evaluations[name] = replace(judged, overlaps=overlaps)
+        unknown = 0 if units is None else units.unknown
+        evaluations[name] = replace(judged, overlaps=overlaps, unknown_units=unknown)
     return evaluations
 
 

@@ -125,8 +125,9 @@ class Predictions(pd.DataFrame):
     """What ``srjt.predict`` returns: a DataFrame that has a page, too. What is made from it is a plain DataFrame."""
 
     # no column, and not kept by pickle
-    _internal_names_set: ClassVar = {*pd.DataFrame._internal_names, "run"}  # type: ignore[attr-defined]
+    _internal_names_set: ClassVar = {*pd.DataFrame._internal_names, "run", "asked"}  # type: ignore[attr-defined]
     run: Trained
+    asked: Answering
 
     def report(self) -> Any:
         """The predictions as a page: print it, let a notebook show it, or ``save`` it as an HTML file.
@@ -216,7 +217,7 @@ def predict(
         "skipped": [*left_out, *store.skipped],  # (image, row or file, reason)
     }
     answers = Predictions(table)
-    answers.attrs, answers.run = table.attrs, run
+    answers.attrs, answers.run, answers.asked = table.attrs, run, asked
     return answers
 
 

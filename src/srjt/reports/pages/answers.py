@@ -52,9 +52,11 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
     images = int(predictions["images"].sum()) if per else len(predictions)
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
     error = "How good the answers are is not known: the run held no samples out."
+    if run.held_out and per:
+        error = f"How good the answers are is not known: the run keeps no {' and '.join(per)} of what it held out."
     if expected is not None:
         value, low, high = expected.intervals["mae"]
-        where = f"as on the run's {expected.side} side ({between(low, high, '.2f')})"
+        where = f"as on the run's {expected.side} side{_otherwise(predictions)} ({between(low, high, '.2f')})"
         error = f"Expect an answer to be {value:.2f} grades off on average, {where}."
 
     def marked(column: str) -> int:  # a column of the source may have the same name
@@ -91,8 +93,8 @@ def predictions_page(
     data: the samples, for their pictures. sources: the files that they were read from. skipped: (sample, reason) of
     what was left out before, in addition to those that the predictions know of. brief: only what a terminal shows.
     """
-    run, per = predictions.run, tuple(predictions.attrs["per"])
-    expected = best_side(run, Answering(per=per) if per == ("patient",) else None)
+    run = predictions.run
+    expected = best_side(run, _graded_alike(predictions.asked))
     facts, warnings, details, sections = prediction_facts(predictions, expected), [], {}, []
     if expected is not None and not evaluation_facts(expected).beaten:
         warnings.append(". ".join(judgement(expected)))
@@ -109,7 +111,7 @@ def predictions_page(
             Section("every-answer", "Answers", tables=[table]),
             *_least_certain(predictions, facts, data),
             *_ranges(predictions),
-            *_expected(expected),
+            *_expected(predictions, expected),
             Section("how", "How these answers came about", facts=[*how.items()], closed=True),
             *run_sections(run, sources=sources, command=command),
         ]
@@ -211,11 +213,25 @@ def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manif
     return [Section(slug, heading, text=[text], tiles=tiles)]
 
 
-def _expected(expected: Evaluation | None) -> list[Section]:
+def _graded_alike(asked: Answering) -> Answering:
+    """The options of the grades alone, as far as the predictions that a run keeps can be answered by them."""
+    names = ("network", "optimise", "decoding", "label_noise", "recalibrate", "per", "pool")
+    return Answering(**{name: getattr(asked, name) for name in names})
+
+
+def _otherwise(predictions: Predictions) -> str:
+    """What these answers have, and those for the run's own held-out side have not."""
+    asked = predictions.asked
+    ways = ["by one view of each image"] * (asked.views > 1)
+    ways += ["calibrated on its validation side"] * (asked.calibrate_on is not None)
+    return "".join(f", {way}" for way in ways)
+
+
+def _expected(predictions: Predictions, expected: Evaluation | None) -> list[Section]:
     """What the run was worth where labels were known."""
     if expected is None:
         return []
-    text = f"On {evaluation_facts(expected).samples}, by {expected.judged_by}, with the default options."
+    text = f"On {evaluation_facts(expected).samples}, by {expected.judged_by}{_otherwise(predictions)}."
     return [Section("expected", "What to expect", text=[text], tables=[scores_table(expected)])]
 
 
