@@ -84,7 +84,7 @@ def test_every_fact_is_used_and_exists(folder: Path, tmp_path: Path) -> None:
     agreement = "Krippendorff's α 0.500 (95 % CI 0.250 to 0.750), share of equal pairs 1.000"
     assert known["agreement"].text == f"Agreement of the readers: {agreement}."
     assert known["noise"] == ("The share of wrong labels was given as 25%.", "run.json")
-    assert known["unsure"].text == "12% of the samples, the least sure, were left to a person."
+    assert known["unsure"].text == "12% of 80 images, the least sure, were left to a person."
 
 
 def test_what_is_not_known_is_left_to_the_authors() -> None:
@@ -135,12 +135,12 @@ def test_evaluations_beside_the_run_are_found_and_others_are_not(folder: Path) -
     path = evaluation(folder)
     known, _ = known_facts(folder)
     assert known["external"].text.startswith(
-        "80 other samples of 20 patients, judged by true grades: mean absolute error 0.500"
+        "Other samples, 80 images of 20 patients, judged by true grades: mean absolute error 0.500"
     )
     assert known["external"].files == path.name
     assert (
         known["sites"].text
-        == "Mean absolute error by site: Lyon 0.500 (95 % CI 0.250 to 0.750) (12 patients)."
+        == "Mean absolute error of 80 images by site: Lyon 0.500 (95 % CI 0.250 to 0.750) (12 patients)."
     )
     assert known["centres"].text == "Evaluated by site: Lyon (12 patients)."
     assert "f has too few (3 patients)" in known["subgroups"].text

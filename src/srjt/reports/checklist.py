@@ -335,7 +335,7 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     answers = answered(file["samples"], file.get("images") or file["samples"], per, features=features)
     if file["own_samples"] == 0:
         scores = ", ".join(_score(name, file["intervals"][name]) for name in MAIN)
-        samples = f"{file['samples']:,} other samples{_patients(file['patients'])}"
+        samples = f"Other samples, {answers}{'' if per else _patients(file['patients'])}"
         scores += f", calibration error {file['calibration_error']:.3f}"
         yield "external", f"{samples}, judged by {file['judged_by']}: {scores}."
     if decision := file.get("decision"):
@@ -348,7 +348,7 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         promise = f"Ranges that promise {ranges['promised']:.0%}, of {answers},"
         yield "ranges", f"{promise} hold the grade for {covered}; grades in one: {width}."
     if (abstention := file.get("abstention")) and abstention["wanted"] is not None:
-        yield "unsure", f"{abstention['share']:.0%} of the samples, the least sure, were left to a person."
+        yield "unsure", f"{abstention['share']:.0%} of {answers}, the least sure, were left to a person."
     if truth := file.get("true_scores"):
         known = {name: truth["scores"][name] for name in MAIN if name in truth["scores"]}
         by, true = "Scores, CI by the delta method,", [_score(*score) for score in known.items()]
@@ -372,7 +372,7 @@ def _evaluation_facts(file: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         is_site = column.casefold() in SITES
         if is_site:
             yield "centres", f"Evaluated by {column}: {', '.join(sizes)}."
-        words = f"{METRICS['mae'].long_name.capitalize()} by {column}: {', '.join(errors)}."
+        words = f"{METRICS['mae'].long_name.capitalize()} of {answers} by {column}: {', '.join(errors)}."
         yield "sites" if is_site else "subgroups", words
 
 

@@ -52,7 +52,8 @@ LIMITS: list[Rule[Any]] = [
     (lambda f: f.trained_on_all, "All samples were used for training: the performance on new ones is not known."),
     (lambda f: not f.evaluated and not f.trained_on_all, "The predictions for the held-out samples are not "
      "available to this card."),
-    (lambda f: f.evaluated and not f.beaten, "It is no better than one grade for all samples."),
+    (lambda f: f.evaluated and not f.beaten, "It is no better than one grade for all samples, by "
+     "{f.metric}."),
     (lambda f: f.evaluated and not f.true, "The {f.side} labels may be wrong themselves."),
     (lambda f: f.evaluated and not f.patients, "There are no patient ids: images of one patient may be on both "
      "sides of the split."),
@@ -139,6 +140,7 @@ def card_facts(facts: RunFacts, found: Evaluation | None) -> SimpleNamespace:
         side="" if found is None else found.side,
         true=found is not None and found.judged_by == "true grades",
         beaten=found is None or evaluation.evaluation_facts(found).beaten,
+        metric="" if found is None else METRICS[found.purpose].long_name,
         patients=found is not None and found.by_patient,
         rare=", ".join(g for g, n in zip(facts.grades.shown, counts, strict=False) if 0 < n < 30),
     )

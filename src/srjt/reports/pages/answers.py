@@ -209,7 +209,7 @@ def _least_certain(predictions: Predictions, facts: SimpleNamespace, data: Manif
         return [Section(slug, heading, tables=[table])]
     text = "Largest entropy first; the bar is full where all grades are equally probable."
     if per:
-        text += f" The picture is the {' and '.join(per)}'s image with the highest grade."
+        text += " Of the images of an answer, the one with the highest grade is shown."
     return [Section(slug, heading, text=[text], tiles=tiles)]
 
 
