@@ -22,8 +22,8 @@ from srjt import networks
 from srjt.data import Manifest
 from srjt.data.images.feed import crop_and_flip, normalise
 from srjt.data.synthetic import generate
+from srjt.training.batches import draw_plan
 from srjt.training.devices import backward_kernels, channels_last
-from srjt.training.step import draw_plan
 
 SIZE, CROP, BATCH, EPOCHS, NOISE_RATE = 64, 56, 64, 2, 0.2
 

@@ -39,6 +39,7 @@ from srjt.data.sources.folders import read_images
 from srjt.data.synthetic import generate
 from srjt.errors import cores
 from srjt.inference.embed import embed
+from srjt.training.batches import Preprocess
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
     amp_dtype,
@@ -47,7 +48,6 @@ from srjt.training.devices import (
     device_name,
 )
 from srjt.training.folder import RunFacts
-from srjt.training.step import Preprocess
 from srjt.training.trained import Setup, Trained, build_method, build_networks, ready_to_compute
 
 CROP, BATCH, GRADES = 224, 32, ("0", "1", "2", "3")

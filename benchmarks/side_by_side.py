@@ -34,7 +34,7 @@ import srjt
 from srjt import networks
 from srjt.data import Manifest
 from srjt.data.images.feed import crop_and_flip, normalise
-from srjt.training.step import draw_plan
+from srjt.training.batches import draw_plan
 
 BATCH, CLASSES, NOISE_RATE, TAU = 64, 4, 0.2, 0.1
 FOLD = 150 * 6766  # images that a fold of the paper's protocol learns from

@@ -41,7 +41,8 @@ from srjt.errors import cores
 from srjt.methods import lookup
 from srjt.studies import study
 from srjt.studies.config import StudyConfig
-from srjt.studies.plan import StudyPlan, StudyWatcher, open_data, write_plan
+from srjt.studies.folder import write_plan
+from srjt.studies.plan import StudyPlan, StudyWatcher, open_data
 from srjt.studies.results import collect_results
 from srjt.training.config import TrainConfig, load_preset
 from srjt.training.crossfit import cross_fit

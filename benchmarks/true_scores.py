@@ -37,7 +37,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.inference.answers import Answers, ReferralRule
+from srjt.inference.answers import Answers
+from srjt.inference.decide import ReferralRule
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.noise.quality import given_noise
 from srjt.ordinal.metrics import bootstrap_metrics

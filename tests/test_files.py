@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from srjt import files, networks as weights
 from srjt.auditing.folder import read_audit, read_scores, read_summary
 from srjt.errors import SrjtError
-from srjt.studies.plan import read_study
+from srjt.studies.folder import read_study
 from srjt.training.trained import load_run
 
 

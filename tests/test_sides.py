@@ -16,7 +16,8 @@ from fixtures.noisy_features import counted
 from srjt.cli import app
 from srjt.data.synthetic import generate, write
 from srjt.studies.config import StudyConfig
-from srjt.studies.plan import open_data, run_planned, write_plan
+from srjt.studies.folder import run_planned, write_plan
+from srjt.studies.plan import open_data
 
 CLAIMED = {  # what is done with samples → the side that they belong to
     "trained": "train",

@@ -19,7 +19,8 @@ from srjt.data.images.store import open_store
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
 from srjt.studies.config import StudyConfig
-from srjt.studies.plan import open_data, read_study, run_folder, run_status
+from srjt.studies.folder import read_study, run_folder, run_status
+from srjt.studies.plan import open_data
 from srjt.training.trained import Trained, load_run
 
 

@@ -19,7 +19,7 @@ import pytest
 from processes import Limit
 from srjt.cli.study import _is_interactive
 from srjt.reports.demo import PAGES
-from srjt.studies.plan import read_study, run_status
+from srjt.studies.folder import read_study, run_status
 from srjt.studies.results import collect_results
 
 from .conftest import Srjt

@@ -11,7 +11,7 @@ from srjt.data.images.feed import StreamedFeed, open_feed
 from srjt.data.images.store import open_store
 from srjt.data.manifest import as_features
 from srjt.errors import SrjtError
-from srjt.training.step import Preprocess
+from srjt.training.batches import Preprocess
 
 X = np.random.default_rng(0).normal(size=(6, 4))
 GRADES = [0, 1, 2, 0, 1, 2]

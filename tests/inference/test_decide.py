@@ -12,8 +12,9 @@ from sklearn.metrics import recall_score, roc_auc_score
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.data import from_arrays
 from srjt.errors import SrjtError
-from srjt.inference import answers
-from srjt.inference.answers import Answers, ReferralRule, describe_labels, units_of
+from srjt.inference import decide
+from srjt.inference.answers import Answers, describe_labels, units_of
+from srjt.inference.decide import ReferralRule
 from srjt.inference.options import Answering
 from srjt.inference.prepare import Prepared, prepare
 from srjt.noise.matrices import transition_matrix
@@ -42,7 +43,7 @@ def rule_for(run: Trained, **options: Any) -> ReferralRule:
 
 
 def abstained(run: Trained, rule: ReferralRule | None, validation: Any) -> Any:
-    return answers.doubt_rule(rule, 0.2, validation).judge(run, answers_of(run), resamples=20)
+    return decide.doubt_rule(rule, 0.2, validation).judge(run, answers_of(run), resamples=20)
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_too_few_positives_are_said() -> None:
 
 def test_views_are_said(run: Trained) -> None:
     asked = Answering(refer_from=2, sensitivity=0.9)
-    found = answers.referral_rule(run, asked, validation=validation(run), views=10).found
+    found = decide.referral_rule(run, asked, validation=validation(run), views=10).found
     assert "found on one view of each image and is applied to 10" in found
 
 

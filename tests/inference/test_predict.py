@@ -23,10 +23,10 @@ from srjt.inference.options import Answering
 from srjt.inference.predict import predict
 from srjt.inference.prepare import prepare
 from srjt.ordinal.decisions import decision_confidence
+from srjt.training.batches import evaluation_batch_size
 from srjt.training.checkpoint import read_metrics
 from srjt.training.crossfit import features
 from srjt.training.reporters import BarReporter
-from srjt.training.step import evaluation_batch_size
 from srjt.training.trained import Trained, use_run_settings
 
 PS = ["p_0", "p_1", "p_2", "p_3"]

@@ -14,7 +14,7 @@ import srjt
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers
-from srjt.inference.compare import Subgroups, group_by, judge_subgroups
+from srjt.inference.subgroups import Subgroups, group_by, judge_subgroups
 from srjt.ordinal.calibration import expected_calibration_error
 from srjt.ordinal.metrics import METRICS, TOO_FEW, holm
 from srjt.reports.page import sentences

@@ -11,7 +11,8 @@ from scipy.stats import t as student  # type: ignore[import-untyped]
 import srjt
 from reports.page_text import all_sections
 from srjt.data import Manifest
-from srjt.inference.answers import Answers, ReferralRule
+from srjt.inference.answers import Answers
+from srjt.inference.decide import ReferralRule
 from srjt.inference.true_scores import true_scores
 from srjt.noise.quality import NoiseBounds, given_noise
 from srjt.noise.verified import exact_interval

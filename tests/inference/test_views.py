@@ -16,8 +16,8 @@ from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate
 from srjt.inference.predict import predict
 from srjt.networks import IMAGENET_MEAN, IMAGENET_STD
+from srjt.training.batches import Preprocess
 from srjt.training.devices import StackedNetworks
-from srjt.training.step import Preprocess
 from srjt.training.trained import Trained
 
 SIZE, CROP, MARGIN = 32, 28, 4

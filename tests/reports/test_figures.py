@@ -17,8 +17,9 @@ from PIL import Image
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
-from srjt.inference.answers import NoValidationError, ReferralRule, doubt_rule
+from srjt.inference.answers import NoValidationError
 from srjt.inference.compare import Comparison, compare
+from srjt.inference.decide import ReferralRule, doubt_rule
 from srjt.inference.options import Answering
 from srjt.inference.prepare import prepare
 from srjt.reports.figures import study as figures

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from srjt.studies.config import StudyConfig
-from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, open_data, write_plan
+from srjt.studies.folder import write_plan
+from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, open_data
 from srjt.studies.study import run_locally, train_runs
 
 TRAIN = {

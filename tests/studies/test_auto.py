@@ -9,7 +9,8 @@ import pytest
 from srjt.errors import SrjtError
 from srjt.noise import estimate as estimation
 from srjt.studies.config import StudyConfig, parse_method
-from srjt.studies.plan import open_data, run_folder
+from srjt.studies.folder import run_folder
+from srjt.studies.plan import open_data
 from srjt.studies.results import collect_results
 
 from .conftest import run, small

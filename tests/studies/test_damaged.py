@@ -10,8 +10,9 @@ import pytest
 
 from srjt.errors import SrjtError
 from srjt.inference.options import Execution
-from srjt.studies import plan as plans
-from srjt.studies.plan import StudyWatcher, error_file, open_data, run_folder, run_status, write_plan
+from srjt.studies import folder as study_folder
+from srjt.studies.folder import error_file, run_folder, run_status, write_plan
+from srjt.studies.plan import StudyWatcher, open_data
 from srjt.studies.ray import write_files
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
@@ -39,8 +40,8 @@ def test_a_study_that_somebody_sent_changes_no_file_outside(copied: Path, tmp_pa
         file.unlink(missing_ok=True)
         file.symlink_to(own)
     write_plan(copied, open_data(small(only_folds=(0,), train={"epochs": 12})), command="srjt study")
-    plans.write_error_report(copied, key, SrjtError("a folder's name is any bytes: \udcff"))
-    assert plans.read_error(copied, key).startswith("a folder's name is any bytes: ")
+    study_folder.write_error_report(copied, key, SrjtError("a folder's name is any bytes: \udcff"))
+    assert study_folder.read_error(copied, key).startswith("a folder's name is any bytes: ")
     write_files(copied, {f"runs/{key}/run.json": b"{}", f"runs/{key}/summary.json": summary})
     assert own.read_text() == "mine"
     assert (run / "summary.json").read_bytes() == summary
@@ -115,6 +116,6 @@ def test_a_folder_in_which_no_lock_can_be_written(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "open", read_only)
     with (
         pytest.raises(SrjtError, match="cannot be written: Read-only file system"),
-        plans.lock_study(tmp_path),
+        study_folder.lock_study(tmp_path),
     ):
         pass

@@ -22,7 +22,8 @@ from srjt.errors import SrjtError
 from srjt.files import cache_folder
 from srjt.studies import plan
 from srjt.studies.config import StudyConfig
-from srjt.studies.plan import StudyPlan, longest_first, open_data, open_kept_data, run_seconds, write_plan
+from srjt.studies.folder import write_plan
+from srjt.studies.plan import StudyPlan, longest_first, open_data, open_kept_data, run_seconds
 from srjt.studies.results import collect_results
 
 from .conftest import small

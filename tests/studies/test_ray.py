@@ -23,7 +23,8 @@ from srjt.errors import Interrupted, SrjtError
 from srjt.files import lock_folder
 from srjt.studies import ray as ray_driver
 from srjt.studies.config import StudyConfig
-from srjt.studies.plan import PlannedRun, error_file, open_data, run_folder, run_planned, write_plan
+from srjt.studies.folder import error_file, run_folder, run_planned, write_plan
+from srjt.studies.plan import PlannedRun, open_data
 from srjt.studies.ray import RunTask, run_on_ray, train_on_node
 from srjt.studies.results import StudyResults, collect_results
 from srjt.studies.study import train_runs

@@ -10,7 +10,8 @@ import pytest
 
 from srjt import noise
 from srjt.errors import SrjtError
-from srjt.studies.plan import error_file, open_data, run_folder, write_plan
+from srjt.studies.folder import error_file, run_folder, write_plan
+from srjt.studies.plan import open_data
 from srjt.studies.results import RUN_COLUMNS, StudyResults, collect_results, remaining_seconds, status_lines
 
 from .conftest import small

@@ -17,17 +17,10 @@ import srjt
 from processes import Limit
 from srjt.errors import Interrupted, SrjtError, warn
 from srjt.files import lock_folder
-from srjt.studies import plan as worker
+from srjt.studies import folder as worker
 from srjt.studies.config import StudyConfig
-from srjt.studies.plan import (
-    PlannedRun,
-    StudyWatcher,
-    error_file,
-    open_data,
-    run_folder,
-    run_status,
-    write_plan,
-)
+from srjt.studies.folder import error_file, run_folder, run_status, write_plan
+from srjt.studies.plan import PlannedRun, StudyWatcher, open_data
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_devices, resolve_config
 

@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from srjt.data.grades import Grades
 from srjt.data.images.feed import normalise, open_feed
+from srjt.training.batches import Preprocess, TrainingSet, draw_plan
 from srjt.training.config import TrainConfig
 from srjt.training.devices import Process, StackedNetworks
 from srjt.training.folder import RunFacts
 from srjt.training.loop import fit
 from srjt.training.reporters import BarReporter
-from srjt.training.step import Preprocess, TrainingSet, draw_plan
 from srjt.training.trained import Setup, Trained, build_method, build_networks, ready_to_compute
 
 EPOCHS, BATCH, SIZE, CROP, NOISE = 4, 16, 32, 28, 0.4

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from srjt.training.step import draw_plan, generator, subseed, weights
+from srjt.training.batches import draw_plan, generator, subseed
+from srjt.training.step import weights
 from srjt.training.trained import Trained
 
 

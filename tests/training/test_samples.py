@@ -19,7 +19,7 @@ import srjt
 from srjt import methods
 from srjt.errors import SrjtError
 from srjt.methods.single import EarlyLearning
-from srjt.training.step import balancing_weights, draw_plan
+from srjt.training.batches import balancing_weights, draw_plan
 
 
 def test_the_split_column_is_used_unless_all_samples_are_asked_for() -> None:

@@ -15,9 +15,9 @@ from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.methods import create
 from srjt.noise import noise_from_posterior
+from srjt.training.batches import balancing_weights, draw_grades
 from srjt.training.config import TrainConfig
 from srjt.training.single_run import fingerprint, reader_targets, resolve_split
-from srjt.training.step import balancing_weights, draw_grades
 from srjt.training.train import resolve_noise_rate
 from srjt.training.trained import Setup
 

@@ -59,7 +59,8 @@ def run(
 
     Give the same command again to resume. Add a method, and only its runs are new.
     """
-    from srjt.studies.plan import StudyWatcher, error_file, open_data, run_status
+    from srjt.studies.folder import error_file, run_status
+    from srjt.studies.plan import StudyWatcher, open_data
     from srjt.studies.study import choose_executor, resolve_config, run_study
 
     if time_ and not dry_run:

@@ -22,9 +22,9 @@ from srjt.data.images.feed import open_feed
 from srjt.data.images.store import FREE_SPACE, open_store
 from srjt.data.manifest import Features, Manifest
 from srjt.errors import SrjtError
+from srjt.training.batches import Preprocess, view_batches
 from srjt.training.config import TrainConfig
 from srjt.training.devices import channels_last, choose_device, torch_flags, uses_channels_last
-from srjt.training.step import Preprocess, view_batches
 
 # Features on disk while they are computed, so that a command that is killed continues where it was.
 #

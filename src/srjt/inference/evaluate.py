@@ -16,12 +16,13 @@ from srjt.data.sources import LabelledData
 from srjt.data.sources.readings import select_readings
 from srjt.data.splits import share_of_patients
 from srjt.errors import SrjtError, count_of, warn
-from srjt.inference import compare
-from srjt.inference.answers import Abstention, Answers, Decision, describe_labels, probabilities_of, units_of
-from srjt.inference.compare import External, Subgroups
+from srjt.inference import subgroups
+from srjt.inference.answers import Answers, describe_labels, probabilities_of, units_of
+from srjt.inference.decide import Abstention, Decision
 from srjt.inference.options import Answering, Evaluating
 from srjt.inference.prepare import Prepared, RunLike, judging_labels, open_run, prepare, read_labelled
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
+from srjt.inference.subgroups import External, Subgroups
 from srjt.inference.true_scores import TrueScores, true_scores
 from srjt.ordinal import Purpose, calibration
 from srjt.ordinal.calibration import SMALLEST, CalibrationBin
@@ -141,7 +142,7 @@ def _against_true_grades(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation(compare.Scores, Reported):
+class Evaluation(subgroups.Scores, Reported):
     """The result of ``srjt.evaluate``.
 
     Attributes
@@ -339,7 +340,7 @@ def evaluate(
         prepared = prepare(run, replace(asked, calibrate_on=data.select(part)))
         data = data.select(~part)
     for text in asked.by:
-        compare.group_by(data.table, text)  # an error before images are decoded
+        subgroups.group_by(data.table, text)  # an error before images are decoded
     with progress_bar("Decoding", progress) as decoded:
         store = prepared.open_store(data, progress=decoded, find_duplicates=True)
     manifest = store.manifest
@@ -372,15 +373,17 @@ def evaluate(
         who = units.keys.assign(images=np.bincount(units.codes))
     own = seen or (known and sum(known.values()) > OWN_SHARE * len(manifest))
     codes = None if units is None else units.codes
-    groupings = [compare.group_by(manifest.table, text, codes) for text in asked.by]
+    groupings = [subgroups.group_by(manifest.table, text, codes) for text in asked.by]
     return replace(
         judge(prepared, answers, manifest, who, judged_by=judged_by, resamples=resamples),
         views=prepared.views,
         unknown_units=0 if units is None else units.unknown,
-        external=None if own else compare.beside_own_test_side(prepared, store, images, resamples=resamples),
+        external=None
+        if own
+        else subgroups.beside_own_test_side(prepared, store, images, resamples=resamples),
         trained_on=leak,
         overlaps=find_overlaps(prepared, manifest, known),
-        subgroups=compare.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
+        subgroups=subgroups.judge_subgroups(answers, groupings, resamples=resamples) if asked.by else None,
         readers=compared,
         not_compared=reason,
         true_scores=truly,
@@ -421,7 +424,7 @@ def judge(
         by_patient=patients is not None,
         purpose=prepared.options.optimise or run.config.optimise,
         grade_rule=prepared.grade_in_words,
-        **vars(compare.scores_of(answers, resamples=resamples)),
+        **vars(subgroups.scores_of(answers, resamples=resamples)),
         ranked_probability_score=calibration.ranked_probability_score(p, labels),
         recalibration=str(prepared.recalibration or ""),
         ranges=evaluate_ranges(answers, prepared.ranges, resamples=resamples),

@@ -24,7 +24,7 @@ from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Ints, Manifest
 from srjt.data.sources import LabelledData, labelled_samples
 from srjt.errors import SettingError, SrjtError
-from srjt.inference import answers as decide
+from srjt.inference import decide
 from srjt.inference.answers import Answers, NoValidationError, known_noise, probabilities_of, units_of
 from srjt.inference.options import Answering, WhichNetwork
 from srjt.inference.ranges import RangeRule, calibrate_ranges

@@ -34,7 +34,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
-from srjt.inference.answers import Answers, ReferralRule
+from srjt.inference.answers import Answers
+from srjt.inference.decide import ReferralRule
 from srjt.noise.quality import LabelNoise, NoiseBounds, inverse_weights, posterior_weights
 from srjt.noise.verified import exact_interval
 from srjt.ordinal import metrics

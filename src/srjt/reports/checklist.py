@@ -23,7 +23,7 @@ from srjt.auditing import folder as audit_folder
 from srjt.data.sources.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.files import explain_write_errors, read_json, write_output
-from srjt.inference.answers import refer_if
+from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import evaluate_sides
 from srjt.ordinal.metrics import MAIN, METRICS
 from srjt.reports.page import KeyNumber, Page, Section, markdown, templates

@@ -26,7 +26,7 @@ from srjt.inference.evaluate import evaluate
 from srjt.inference.predict import predict
 from srjt.reports.pages.answers import predictions_page
 from srjt.reports.report import report
-from srjt.studies.plan import run_folder
+from srjt.studies.folder import run_folder
 from srjt.studies.results import StudyResults
 from srjt.studies.study import study
 from srjt.training.checkpoint import LAST

@@ -27,7 +27,7 @@ from typing import Any
 from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError, count_of, missing_extra, warn
 from srjt.files import is_locked, lock_folder, write_atomically, write_json
-from srjt.studies import plan as plans
+from srjt.studies import folder as study_folder
 from srjt.studies.plan import PlannedRun, Work
 from srjt.training.folder import is_finished
 from srjt.training.workers import release_memory
@@ -80,7 +80,7 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
     shared = task.identity is not None and task.identity == file_identity(task.folder / "study.json")
     # the same scratch folder in every attempt, so that a new process on this node finds the checkpoints
     folder = task.folder if shared else Path(tempfile.gettempdir()) / task.scratch
-    run = plans.run_folder(folder, task.key)
+    run = study_folder.run_folder(folder, task.key)
     status, wanted = "done", [f"runs/{task.key}/{name}" for name in RUN_FILES]
     try:
         _check_node(task)
@@ -90,13 +90,13 @@ def train_on_node(task: RunTask) -> tuple[str, dict[str, bytes]]:
         until = time.monotonic() + LOCK_SECONDS
         while is_locked(run) and time.monotonic() < until:
             time.sleep(0.2)
-        plans.run_by_key(folder, task.key, task.cache, device="cuda" if task.gpu else "cpu")
+        study_folder.run_by_key(folder, task.key, task.cache, device="cuda" if task.gpu else "cpu")
     except (Interrupted, KeyboardInterrupt) as stopped:
         if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
             os._exit(stopped.status)  # the node is being drained: Ray restarts the run on another one
         status, wanted = "left", []  # the driver has interrupted it
     except Exception as problem:
-        plans.write_error_report(folder, task.key, problem)
+        study_folder.write_error_report(folder, task.key, problem)
         status, wanted = "failed", [f"errors/{task.key}.txt"]
     files = dict[str, bytes]()
     if not shared:
@@ -173,7 +173,7 @@ def run_on_ray(
     """
     cpus = 1.0 if cpus_per_run is None else cpus_per_run
     folder = work.folder.absolute()
-    study, splits = plans.read_study(folder), folder / "splits.csv"
+    study, splits = study_folder.read_study(folder), folder / "splits.csv"
     with _connect(address) as (ray, own):
         if work.stop.number is not None:  # while Ray started
             return
@@ -259,21 +259,21 @@ class _Driver:
         try:
             status, files = self.ray.get(result)
             if files:
-                run = plans.run_folder(self.folder, key)
+                run = study_folder.run_folder(self.folder, key)
                 run.mkdir(parents=True, exist_ok=True)
                 with lock_folder(run):
                     if not is_finished(run):  # a finished run is not overwritten
                         write_files(self.folder, files)
             return str(status)
         except self.ray.exceptions.TaskCancelledError:
-            return plans.run_status(self.folder, key)
+            return study_folder.run_status(self.folder, key)
         except self.ray.exceptions.RayError as problem:
             advice = "Ray gave up on this run: run the same command again."
-            plans.write_error_report(
+            study_folder.write_error_report(
                 self.folder, key, SrjtError(f"{type(problem).__name__}: {problem}\n{advice}")
             )
         except (OSError, SrjtError) as problem:
-            plans.write_error_report(self.folder, key, problem)
+            study_folder.write_error_report(self.folder, key, problem)
         return "failed"
 
 

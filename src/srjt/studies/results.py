@@ -26,7 +26,7 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import METRICS, Floats, NaiveBaseline
 from srjt.progress import Reported
 from srjt.studies.config import parse_noise, rate_source
-from srjt.studies.plan import read_error, read_study, run_folder, run_status
+from srjt.studies.folder import read_error, read_study, run_folder, run_status
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.folder import baseline_from, read_facts, read_noise_estimate, read_summary
 

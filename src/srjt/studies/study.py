@@ -20,7 +20,7 @@ from srjt.inference.options import Execution
 from srjt.methods import import_modules
 from srjt.progress import show_bar
 from srjt.settings import load_config
-from srjt.studies import plan as plans
+from srjt.studies import folder as study_folder
 from srjt.studies.config import StudyConfig
 from srjt.studies.plan import PlannedRun, StudyPlan, StudyWatcher, Work, longest_first, open_data
 from srjt.studies.results import StudyResults, collect_results
@@ -42,15 +42,15 @@ def train_runs(
 
     When the study is asked to stop, runs in progress save their state, and ``Interrupted`` is raised.
     """
-    outcome = {planned.key: plans.run_status(folder, planned.key) for planned in planned_runs}
+    outcome = {planned.key: study_folder.run_status(folder, planned.key) for planned in planned_runs}
     watcher.begin(planned_runs, done=list(outcome.values()).count("done"))
     # also those that a process of a killed study still works on: they wait for it
     waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
     if not waiting:
         return outcome
-    with plans.writing(folder):
+    with study_folder.writing(folder):
         for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
-            plans.error_file(folder, planned.key).unlink(missing_ok=True)
+            study_folder.error_file(folder, planned.key).unlink(missing_ok=True)
     with StopRequest() as stop:
         execute(Work(folder=folder, waiting=waiting, outcome=outcome, watcher=watcher, stop=stop))
     if stop.number is not None:
@@ -96,11 +96,11 @@ def run_locally(
         while pool.running or (waiting and stop.number is None):
             while pool.has_idle and stop.number is None:
                 # a run whose study was killed may still be saving its state
-                free = (run for run in waiting if not is_locked(plans.run_folder(folder, run.key)))
+                free = (run for run in waiting if not is_locked(study_folder.run_folder(folder, run.key)))
                 if (planned := next(free, None)) is None:
                     break
                 waiting.remove(planned)
-                pool.submit(planned.key, plans.run_by_key, folder, planned.key, cache)
+                pool.submit(planned.key, study_folder.run_by_key, folder, planned.key, cache)
                 work.begin(planned)
             work.watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
@@ -124,7 +124,7 @@ def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
 
 def _final_status(folder: Path, ended: Ended, *, stopping: bool) -> str:
     """The status of a run whose process has ended; a process that died without an error report gets one."""
-    status = plans.run_status(folder, ended.name)
+    status = study_folder.run_status(folder, ended.name)
     if status in ("done", "failed") or stopping:
         return status
     if ended.death:  # else it has raised an exception, and its report could not be written
@@ -132,7 +132,7 @@ def _final_status(folder: Path, ended: Ended, *, stopping: bool) -> str:
             f"The process of this run was ended {ended.death}. Its checkpoints are kept: run the same command again to "
             "resume."
         )
-        plans.write_error_report(folder, ended.name, SrjtError(problem))
+        study_folder.write_error_report(folder, ended.name, SrjtError(problem))
     return "failed"
 
 
@@ -277,5 +277,7 @@ def run_study(
     data: StudyPlan, folder: Path, *, command: str, execute: Executor, watcher: StudyWatcher
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
-    with plans.lock_study(folder):
-        return train_runs(folder, plans.write_plan(folder, data, command=command), execute, watcher=watcher)
+    with study_folder.lock_study(folder):
+        return train_runs(
+            folder, study_folder.write_plan(folder, data, command=command), execute, watcher=watcher
+        )

@@ -30,10 +30,10 @@ from srjt.networks import takes_rows
 from srjt.ordinal.metrics import Floats, Ints
 from srjt.progress import Reporter
 from srjt.training import checkpoint, devices, single_run as one_run
+from srjt.training.batches import evaluation_batch_size, view_batches
 from srjt.training.config import TrainConfig
 from srjt.training.folder import is_finished
 from srjt.training.reporters import BarReporter, FoldReporter
-from srjt.training.step import evaluation_batch_size, view_batches
 from srjt.training.trained import Setup, Trained, fetch_weights, use_run_settings
 from srjt.training.workers import StopRequest, WorkerPool
 

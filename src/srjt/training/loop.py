@@ -15,9 +15,9 @@ from srjt.errors import Interrupted, SrjtError
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import Reporter
 from srjt.training import checkpoint, step as update
+from srjt.training.batches import Plan, TrainingSet, balancing_weights, draw_plan, generator, subseed
 from srjt.training.checkpoint import MetricRow
 from srjt.training.devices import Process, pause_garbage_collection
-from srjt.training.step import Plan, TrainingSet, balancing_weights, draw_plan, generator, subseed
 from srjt.training.trained import Trained
 from srjt.training.workers import StopRequest
 

@@ -25,10 +25,11 @@ from srjt.errors import SrjtError, count_of, few, unknown_name, warn
 from srjt.files import explain_write_errors, write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.training import checkpoint, devices, folder as run_folder, trained
+from srjt.training.batches import NO_READERS, ReaderTargets, TrainingSet
 from srjt.training.config import TrainConfig
 from srjt.training.loop import Side, TrainingResult, as_tensor, fit
 from srjt.training.reporters import FoldReporter
-from srjt.training.step import NO_READERS, ReaderTargets, TrainingSet, weights
+from srjt.training.step import weights
 from srjt.training.trained import Setup, SplitChoice, Trained
 
 # Which samples are on which side of a training.

@@ -29,12 +29,12 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import Floats, Ints, noise_from_posterior
 from srjt.progress import Reporter
 from srjt.training import folder as run_folder, single_run as one_run
+from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.reporters import reporter_in_python
 from srjt.training.single_run import resolve_split
-from srjt.training.step import Transform
 from srjt.training.trained import NetworkMaker, Setup, SplitChoice, Trained, build_method, fetch_weights
 
 # ``noise_rate="auto"``: estimate the noise of the training labels, and replace "auto" by the estimate.

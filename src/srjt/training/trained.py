@@ -30,10 +30,10 @@ from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.progress import Reporter
-from srjt.training import checkpoint, devices, folder as run_folder, step
+from srjt.training import batches, checkpoint, devices, folder as run_folder, step
+from srjt.training.batches import CENTRE, Preprocess, Transform, Views, subseed
 from srjt.training.config import TrainConfig
 from srjt.training.reporters import BarReporter
-from srjt.training.step import CENTRE, Preprocess, Transform, Views, subseed
 
 NetworkMaker = Callable[[], nn.Module]
 SplitChoice = Split | Callable[[Manifest], Split] | Literal["all"] | None
@@ -303,10 +303,10 @@ class Forward:
         training, largest = networks.training, self.run.config.eval_batch_size
         device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
         if networks.compiled and self.sides:  # one size for all sides, because each size would be compiled
-            largest = step.even_batch_size(max(map(len, self.sides)), largest=largest)
-        size = step.evaluation_batch_size(self.feed, crop=preprocess.crop, largest=largest)
+            largest = batches.even_batch_size(max(map(len, self.sides)), largest=largest)
+        size = batches.evaluation_batch_size(self.feed, crop=preprocess.crop, largest=largest)
         exact = bool(networks.compiled)
-        loaded = step.view_batches(
+        loaded = batches.view_batches(
             self.feed, rows, preprocess=preprocess, batch_size=size, exact=exact, views=views
         )
         networks.eval()

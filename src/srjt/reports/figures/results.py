@@ -14,9 +14,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from srjt.errors import SrjtError
-from srjt.inference.answers import Abstention, Decision
-from srjt.inference.compare import Comparison, Subgroups
+from srjt.inference.compare import Comparison
+from srjt.inference.decide import Abstention, Decision
 from srjt.inference.evaluate import Evaluation
+from srjt.inference.subgroups import Subgroups
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.metrics import METRICS, Interval, NaiveBaseline
 from srjt.reports.figures import canvas

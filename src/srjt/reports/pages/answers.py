@@ -13,7 +13,7 @@ import pandas as pd
 from srjt.data.checks import data_uri, thumbnail
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
-from srjt.inference.answers import DECISION_COLUMNS
+from srjt.inference.decide import DECISION_COLUMNS
 from srjt.inference.evaluate import Evaluation, best_side
 from srjt.inference.explain import Explanation, overlay, resized_square
 from srjt.inference.options import Answering

@@ -17,9 +17,10 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.errors import count_of
-from srjt.inference.answers import refer_if
-from srjt.inference.compare import Comparison, External, Gap, Subgroups
+from srjt.inference.compare import Comparison
+from srjt.inference.decide import refer_if
 from srjt.inference.evaluate import Evaluation
+from srjt.inference.subgroups import External, Gap, Subgroups
 from srjt.inference.true_scores import TrueScores
 from srjt.ordinal.metrics import MAIN, METRICS, TOO_FEW, Interval
 from srjt.readers.agreement import NetworkComparison

@@ -1,0 +1,272 @@
+"""A study's folder: its plan, the state of its runs, and how one of them is trained in a worker process."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
+
+from srjt import files
+from srjt._version import __version__
+from srjt.data.grades import Grades
+from srjt.data.splits import write_splits
+from srjt.errors import SrjtError, count_of, warn, warnings_about
+from srjt.files import is_locked, write_json
+from srjt.methods import import_modules
+from srjt.studies.config import NoiseSpec, StudyConfig, parse_noise
+from srjt.studies.plan import FEEDS, PlannedRun, StudyPlan, open_kept_data
+from srjt.training.folder import has_summary, image_digest
+from srjt.training.train import train
+
+# A study's folder: its plan and the state of its runs.
+#
+# study.json                     the settings, the data, the injected noise, the versions and the planned runs
+# splits.csv                     id, fold, split
+# estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
+# runs/<key>/                    the folder of one run
+# errors/<key>.txt               the error of a failed run
+
+FORMAT = 5
+REALISED = ("nominal_rate", "realised_rate", "realised_matrix")  # of injected noise
+
+
+class _Cell(BaseModel, extra="forbid"):
+    """A planned run. Its key is the name of a folder as StudyPlan makes it: no separators, not hidden, not ".."."""
+
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,249}$")]
+    method: str
+    variant: str
+    noise: Annotated[str, AfterValidator(lambda text: parse_noise(text) and text)]
+    fold: NonNegativeInt
+    seed: NonNegativeInt
+
+
+class _Settings(BaseModel, extra="allow"):
+    """Those of ``StudyConfig`` that a report shows; it may name methods that are not installed here."""
+
+    source: str = ""
+    noise_rate: float | str | None = None
+    seeds: list[NonNegativeInt] = [0]
+    train: dict[str, Any] = {}
+    preset: str | None = None
+    grade_names: dict[str, str] = {}
+
+
+class _Noise(BaseModel, extra="forbid"):
+    """The noise of a fold with a seed."""
+
+    noise: str
+    kind: str
+    fold: NonNegativeInt
+    seed: NonNegativeInt
+    rho: float | None
+    told_rate: float | None
+    told_matrix: list[list[float]] | None
+    injected: bool
+    nominal_rate: float | None
+    realised_rate: float | None
+    realised_matrix: list[list[float | None]] | None  # None: of a grade without samples
+    condition_number: float | None
+
+
+class StudyFile(BaseModel, extra="allow"):
+    """``study.json``."""
+
+    format: Literal[5]
+    name: str
+    study: _Settings
+    grades: list[str]
+    class_counts: list[NonNegativeInt]
+    patients: NonNegativeInt | None
+    folds: PositiveInt
+    held_out: list[str] = []
+    noise: list[_Noise]
+    images: str | None
+    command: str
+    splits_hash: str
+    versions: dict[str, str]
+    cells: list[_Cell]
+
+
+@contextlib.contextmanager
+def lock_study(folder: Path) -> Iterator[None]:
+    """Allow one study at a time in a folder: a second one would change the plan while the first one runs."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with files.lock_folder(folder):
+        yield
+
+
+def writing(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """A full or read-only disk is one sentence."""
+    return files.explain_write_errors(f"The study cannot be written to {folder}")
+
+
+def write_plan(folder: Path, data: StudyPlan, *, command: str) -> list[PlannedRun]:
+    """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        file, before = folder / "study.json", dict[str, Any]()
+        if file.exists():
+            before = read_study(folder)  # an error if it is not a study of srjt
+        elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
+            raise SrjtError(f"{folder} holds something else already: choose another `out`.")
+        Grades(data.manifest.grades, data.config.grade_names)  # an error if they do not fit
+        planned_runs = list(data.planned_runs())
+        # lock_study removes it if the process is killed here
+        draft = folder / f".splits.csv.{os.getpid()}.tmp"
+        write_splits(draft, data.manifest, data.splits)
+        splits_hash = hashlib.blake2b(draft.read_bytes(), digest_size=8).hexdigest()
+        if before.get("splits_hash") == splits_hash and before["images"] != image_digest(data.manifest):
+            raise SrjtError("An image has changed since this study began: restore it, or change `out`.")
+        patients = data.manifest.patients
+        versions = {"srjt": __version__, "torch": torch.__version__, "numpy": np.__version__}
+        write_json(
+            file,
+            {
+                "format": FORMAT,
+                "name": folder.name,
+                "study": data.config.to_dict(),
+                "grades": list(data.manifest.grades),
+                "class_counts": data.manifest.class_counts.tolist(),
+                "patients": None if patients is None else len(set(patients)),
+                "folds": len(data.splits),
+                "held_out": [split.held_out for split in data.splits if split.held_out],
+                "noise": [_noise(data, spec, fold, seed) for spec, seed, fold in data.labellings()],
+                "images": image_digest(data.manifest),
+                "command": command,
+                "splits_hash": splits_hash,
+                "versions": {**versions, "python": platform.python_version()},
+                "cells": [planned.facts() for planned in planned_runs],
+            },
+        )
+        draft.replace(folder / "splits.csv")
+        former = {cell["key"] for cell in before.get("cells", ())} - {planned.key for planned in planned_runs}
+        if done := sum(run_status(folder, key) == "done" for key in former):
+            warn(
+                f"{count_of(done, 'finished run')} of {folder} {'is' if done == 1 else 'are'} not part of the study as "
+                "it is asked for now: results and report leave them out. To add methods, name the former ones too."
+            )
+        return planned_runs
+
+
+def _noise(data: StudyPlan, spec: NoiseSpec, fold: int, seed: int) -> dict[str, Any]:
+    _, injected = data.labelled(spec, fold, seed)
+    (rate, matrix), (_, own, rho) = data.given_noise(spec), spec.on(data.manifest.class_counts)
+    if rate == "auto":  # the noise.json of each run has its estimate
+        rate, matrix = None, own
+    return {
+        "noise": spec.label,
+        "kind": spec.kind,
+        "fold": fold,
+        "seed": seed,
+        "rho": rho,
+        "told_rate": rate,
+        "told_matrix": matrix,
+        "injected": injected is not None,
+        **{name: getattr(injected, name, None) for name in REALISED},
+        "condition_number": None if matrix is None else float(np.nan_to_num(np.linalg.cond(matrix))),
+    }
+
+
+def read_study(folder: Path) -> dict[str, Any]:
+    """The contents of ``study.json``."""
+    path = folder / "study.json"
+    files.check_regular_files(folder)
+    if not path.exists():
+        raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
+    return files.read_json(path, StudyFile).model_dump()
+
+
+def run_folder(folder: Path, key: str) -> Path:
+    return folder / "runs" / key
+
+
+def error_file(folder: Path, key: str) -> Path:
+    return folder / "errors" / f"{key}.txt"
+
+
+def read_error(folder: Path, key: str) -> str:
+    """The traceback of a failed run; "" if there is none, or a link that leads out of the study."""
+    path = error_file(folder, key)
+    with contextlib.suppress(OSError):  # the run may just have been started again
+        return path.read_text(encoding="utf-8", errors="replace") if files.is_inside(path, folder) else ""
+    return ""
+
+
+def run_status(folder: Path, key: str) -> str:
+    """done, running, failed or left (not started)."""
+    run = run_folder(folder, key)
+    if has_summary(run):  # written last; the weights may have been deleted to save space
+        return "done"
+    if is_locked(run):
+        return "running"
+    damaged = (run / "summary.json").exists()
+    return "failed" if damaged or error_file(folder, key).exists() else "left"
+
+
+# Train one run of a study in a worker process: if it crashes or runs out of memory, the other runs continue.
+
+
+def run_planned(
+    folder: Path, data: StudyPlan, planned: PlannedRun, *, device: str | None, cache: Path | None = None
+) -> None:
+    """Train a planned run in its folder, or resume it."""
+    config = planned.config
+    manifest, _ = data.labelled(planned.noise, planned.fold, planned.seed)
+    if manifest.arrays is not None and not manifest.are_features:
+        manifest = replace(manifest, arrays=data.resized_images(config.image_size, config.resize, cache))
+    run, split = run_folder(folder, planned.key), data.split(planned.noise, planned.fold)
+    # not the method: all methods share an estimate, and what is said twice is shown once
+    with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
+        train(
+            manifest,
+            out=run,
+            config=config,
+            # of a share the others are left out on purpose: no warning says that they are on no side
+            split=split if planned.noise.share == 1.0 else lambda manifest: split,
+            device=device,
+            cache=cache,
+            shared_estimate=folder / "estimates" / data.estimate_name(planned),
+            grade_names=data.config.grade_names,
+            progress=False,
+            feeds=FEEDS,
+        )
+    # A finished run is never resumed, and its checkpoints would be three quarters of the study's disk space.
+    shutil.rmtree(run / "checkpoints", ignore_errors=True)
+    error_file(folder, planned.key).unlink(missing_ok=True)
+
+
+def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
+    """Write why a run failed: the sentence of a SrjtError, the traceback of any other exception."""
+    text = f"{problem}\n" if isinstance(problem, SrjtError) else "".join(traceback.format_exception(problem))
+    report = error_file(folder, key)
+    with contextlib.suppress(OSError):
+        report.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomically(report, text.encode("utf-8", "surrogateescape"))
+
+
+def run_by_key(folder: Path, key: str, cache: Path | None = None, *, device: str | None = None) -> None:
+    """The task of a worker process: open the study, unless it is open, find the planned run, and train it."""
+    try:
+        facts = read_study(folder)
+        import_modules(facts["study"]["train"].get("imports", ()))
+        data = open_kept_data(StudyConfig.from_dict(facts["study"]), cache=cache)
+        entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
+        if entry is None or (planned := data.find(entry)).key != key:
+            raise SrjtError("The data or the plan have changed: run the same command again.")
+        run_planned(folder, data, planned, device=device, cache=cache)
+    except Exception as problem:
+        write_error_report(folder, key, problem)
+        raise
