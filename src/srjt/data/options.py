@@ -23,7 +23,7 @@ class ReadOptions:
 
     images: Path | None = _option(  # noqa: RUF009
         "Folder of the images.",
-        more="Image names are relative to it; `images`, `train_images`, `img` and the like in it are tried too. For a "
+        more="Image names are relative to it; images, train_images, img and the like in it are tried too. For a "
         "table in memory it is the present folder.",
         shown="the table's, or images/ in it",
         metavar="DIR",
@@ -56,8 +56,8 @@ class ReadOptions:
     )
     several_readings: Literal["error", "consensus"] | None = _option(
         "Several grades of one image: report them, or combine them.",
-        more="They are rows of a table, or a column of grades per reader; see `read_readings`. The manifest of a "
-        "consensus has the columns `readings`, `certainty` and `p_true_0` …, the probabilities of the true grades.",
+        more="They are rows of a table, or a column of grades per reader; see read_readings. The manifest of a "
+        "consensus has the columns readings, certainty and p_true_0 …, the probabilities of the true grades.",
         shown="error",
     )
     reader_column: str | None = _column("Column of readers.")

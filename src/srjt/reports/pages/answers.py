@@ -37,8 +37,8 @@ VERDICT: list[Verdict[Any]] = [
     (lambda f: True, "{f.answered}: grades {f.mildest} to {f.severest}", "{f.error}"),
 ]
 REMARKS: list[Rule[Any]] = [
+    (lambda f: f.ranges, "{f.ranges}"),  # the first remark is all that a terminal shows
     (lambda f: True, "A predicted grade is {f.grade_rule}."),
-    (lambda f: f.ranges, "{f.ranges}"),
     (lambda f: True, "No label of these samples is used: nothing here says how good the answers are."),
 ]
 
