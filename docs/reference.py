@@ -32,7 +32,7 @@ FILES = {
     "run: `run.json`": "srjt.training.folder:RunFile",
     "run: `summary.json`": "srjt.training.folder:SummaryFile",
     "run: `noise.json`": "srjt.training.folder:NoiseFile",
-    "study: `study.json`": "srjt.studies.plan:StudyFile",
+    "study: `study.json`": "srjt.studies.folder:StudyFile",
     "audit: `audit.json`": "srjt.auditing.folder:AuditFile",
     "audit: `summary.json`": "srjt.auditing.folder:SummaryFile",
     "readers: `readers.json`": "srjt.data.sources.readers_folder:ReadersFile",
