@@ -219,7 +219,7 @@ def test_features_are_matched_by_name(rows: Rows, tmp_path: Path) -> None:
     other = by_name(x.assign(f11=1.0, age=40.0))
     other.to_parquet(tmp_path / "other.parquet")
     for data in (other, tmp_path / "other.parquet", rows.x):  # without names: by position
-        assert predict(tmp_path / "run", data)["p_2"].tolist() == expected
+        assert predict(load_run(tmp_path / "run", device="cpu"), data)["p_2"].tolist() == expected
     scored = run.evaluate(by_name(labelled), resamples=10)
     assert scored.confusion == run.evaluate(labelled, resamples=10).confusion
     calibrated = [
