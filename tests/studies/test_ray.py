@@ -57,8 +57,14 @@ LOOPBACK = {"node_ip_address": HERE, "object_store_memory": 80 * 2**20, "num_cpu
 def study(**changes: Any) -> StudyConfig:
     """Six runs of a second each; their module is imported on the nodes only."""
     train = {"epochs": EPOCHS, "checkpoint_seconds": 0.0, "imports": ("pause",)}
-    usual = {"methods": ("standard", "co-teaching"), "noises": ("quasi:0.2",), "only_folds": (0, 1, 2)}
-    return small(**{**usual, "folds": 5, "train": train, **changes})
+    usual = {
+        "methods": ("standard", "co-teaching"),
+        "noises": ("quasi:0.2",),
+        "only_folds": (0, 1, 2),
+        "folds": 5,
+    }
+    reading = {"images": 120, "patients": 30, "size": 32}
+    return small(**{**usual, "reading": reading, "train": train, **changes})
 
 
 def write_study(folder: Path, config: StudyConfig) -> list[PlannedRun]:
