@@ -361,6 +361,7 @@ def test_runs_with_as_many_networks_share_a_measurement(monkeypatch: pytest.Monk
     assert started[6:8] == [("standard", 0), ("garg", 0)]
 
 
+@pytest.mark.slow
 def test_finished_runs_that_a_new_plan_leaves_out_are_counted(copied: Path) -> None:
     same: dict[str, Any] = {"only_folds": (0,), "train": {"epochs": 12}}
     write_plan(copied, open_data(small(**same)), command="srjt study")
