@@ -53,7 +53,8 @@ def prediction_facts(predictions: Predictions, expected: Evaluation | None = Non
     counts = predictions["grade"].value_counts().reindex(list(run.grades), fill_value=0)
     error = "How good the answers are is not known: the run held no samples out."
     if run.held_out and per:
-        error = f"How good the answers are is not known: the run keeps no {' and '.join(per)} of what it held out."
+        lacking = (name for name in per if any(name not in side.table for side in run.held_out.values()))
+        error = f"How good the answers are is not known: the run keeps no {' and '.join(lacking)} of what it held out."
     if expected is not None:
         value, low, high = expected.intervals["mae"]
         where = f"as on the run's {expected.side} side{_otherwise(predictions)} ({between(low, high, '.2f')})"
